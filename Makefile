@@ -1,0 +1,44 @@
+# Every target makes the environment that it needs, so each of them works in a fresh clone.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# Small matrices: one BLAS thread per process is faster than two (see docs/performance.md).
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+
+.PHONY: help demo test lint bench reproduce agents clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/.core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	touch $@
+
+$(BIN)/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@ $(BIN)/.core
+
+demo: $(BIN)/.core  ## simulate a log, audit it, and say what is still to come
+	$(BIN)/shpi demo
+
+lint: $(BIN)/.dev  ## style, types, architecture
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint  ## lint, then every test
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+bench: $(BIN)/.dev  ## speed and memory, as ratios against named peers
+	$(BIN)/python -m benchmarks
+
+reproduce: $(BIN)/.dev  ## the paper's tables and figures
+	$(BIN)/shpi reproduce all
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,34 @@
+"""shpi: improve a recommender's long-term metric from the logs it already has."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Names are imported when they are first used, so that `import shpi` stays fast.
+_HOME = {
+    "ActionSpace": "shpi.data.actions",
+    "Columns": "shpi.data.columns",
+    "LoggedData": "shpi.data.logged",
+}
+
+__all__ = ["ActionSpace", "Columns", "LoggedData", "__version__"]
+
+if TYPE_CHECKING:
+    from shpi.data.actions import ActionSpace
+    from shpi.data.columns import Columns
+    from shpi.data.logged import LoggedData
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in {"data", "envs", "errors", "features", "learners", "policies"}:
+        return import_module(f"shpi.{name}")
+    raise AttributeError(f"module 'shpi' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,52 @@
+"""Parse the command line and hand over to a verb."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import shpi
+from shpi.errors import ShpiError
+
+VERBS = ("audit", "simulate", "agents", "demo")
+
+DESCRIPTION = """Improve a recommender's long-term metric from the logs it already has.
+
+  shpi audit LOG --columns map.toml     is this log fit for learning, and what is wrong with it if not?
+  shpi simulate ENV --out log.parquet   a log from a simulator, to try everything without data of one's own
+  shpi demo                             a short tour of what there is
+"""
+
+EXIT_OK, EXIT_UNFIT, EXIT_USAGE = 0, 1, 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all verbs."""
+    parser = argparse.ArgumentParser(
+        prog="shpi", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"shpi {shpi.__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb in VERBS:
+        import_module(f"shpi.cli.{verb}").add_parser(verbs)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; bad input is one clear sentence on standard error and exit code 2."""
+    options = build_parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except ShpiError as error:
+        print(f"shpi {options.verb}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone: not an error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    return code

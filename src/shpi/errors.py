@@ -1,0 +1,58 @@
+"""The errors that shpi raises: what was expected, what was found, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class ShpiError(Exception):
+    """The root of all errors raised on purpose by shpi.
+
+    The message always answers four questions in one paragraph, so that nobody has to read a stack trace:
+
+    >>> raise DataError(
+    ...     expected="a propensity in (0, 1]",
+    ...     found="0.0",
+    ...     where="column 'p', row 17",
+    ...     remedy="log the probability with which the action was chosen, or set propensity=None",
+    ... )
+    Traceback (most recent call last):
+    ...
+    shpi.errors.DataError: expected a propensity in (0, 1], found 0.0 (column 'p', row 17). \
+What to do: log the probability with which the action was chosen, or set propensity=None.
+    """
+
+    def __init__(self, *, expected: str, found: str, where: str = "", remedy: str = "") -> None:
+        self.expected, self.found, self.where, self.remedy = expected, found, where, remedy
+        place = f" ({where})" if where else ""
+        advice = f" What to do: {remedy.rstrip('.')}." if remedy else ""
+        super().__init__(f"expected {expected}, found {found}{place}.{advice}")
+
+
+class DataError(ShpiError):
+    """A log cannot be read as decisions without losing or inventing something."""
+
+
+class ColumnError(DataError):
+    """The column map names what the table does not have, or a column has the wrong type."""
+
+
+class ConfigError(ShpiError):
+    """A parameter is out of its range, or two parameters contradict each other."""
+
+
+class ActionError(ShpiError):
+    """An action has the wrong shape, type or range, or is not among its candidates."""
+
+
+class EpisodeError(ShpiError):
+    """A simulator was used out of order, for example stepped after everyone had left."""
+
+
+class MissingExtraError(ShpiError, ImportError):
+    """An optional dependency is needed and is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            expected=f"the package '{package}'",
+            found="that it is not installed",
+            remedy=f"pip install 'shpi[{extra}]'",
+        )
