@@ -1,0 +1,195 @@
+"""`Columns`: which column of a table means what. Lives in Python or in a TOML file, with the same names."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from shpi.data.schema import Level, MissingPolicy
+from shpi.errors import ColumnError, ConfigError
+
+TimeColumnUnit = Literal["auto", "d", "s", "ms", "us", "ns", "step"]
+Names = tuple[str, ...]
+
+_LISTS = ("context", "categorical", "user_level", "action_level", "metrics", "identity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The column map. Names in lists may be globs: ``context=["tenure", "hist_*"]``.
+
+    ``user=None`` makes every row a user of its own (a bandit log). ``time=None`` takes the rows as they come.
+    ``candidates`` and ``behaviour`` are either one list column or a glob over one column per action, whose
+    ``*`` part is the action's id: ``candidates="can_*"`` reads ``can_shoes`` as action ``shoes``.
+    """
+
+    action: str
+    user: str | None = None
+    time: str | None = None
+    time_unit: TimeColumnUnit = "auto"  # of a numeric time column; "step" has no calendar
+    order: str | None = None  # breaks ties in time
+    session: str | None = None
+    session_gap: str | None = None  # e.g. "30m", where there is no session column
+    context: Names = ()
+    categorical: Names = ()  # numeric codes that are really categories
+    user_level: Names = ()  # the paper's x_u
+    action_level: Names = ()  # the paper's x_a; everything else is x_s
+    missing: Mapping[str, MissingPolicy] = field(default_factory=dict)  # glob -> policy; default "error"
+    max_categories: int = 64  # the most frequent categories of a column; the rest is "<other>"
+    reward: str | None = None
+    metrics: Names = ()  # further numeric outcomes to keep, e.g. guard metrics
+    propensity: str | None = None
+    behaviour: str | None = None  # mu(.|x): a list column in the order of action ids, or a glob
+    candidates: str | None = None
+    terminated: str | None = None
+    truncated: str | None = None
+    action_features: str | None = None  # a table with one row per action, read beside the log
+    identity: Names = ()  # columns that make a decision unique; default (user, time, order, action)
+
+    def __post_init__(self) -> None:
+        for name in _LISTS:
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        if self.time_unit not in get_args(TimeColumnUnit):
+            raise ConfigError(
+                expected=f"time_unit to be one of {', '.join(get_args(TimeColumnUnit))}",
+                found=repr(self.time_unit),
+            )
+        if self.session is not None and self.session_gap is not None:
+            raise ConfigError(
+                expected="sessions from a column or from a time gap",
+                found=f"both session='{self.session}' and session_gap='{self.session_gap}'",
+                remedy="remove one of the two",
+            )
+        wrong = {glob: policy for glob, policy in self.missing.items() if policy not in get_args(MissingPolicy)}
+        if wrong:
+            raise ConfigError(
+                expected=f"missing-value policies among {', '.join(get_args(MissingPolicy))}", found=str(wrong)
+            )
+        if self.max_categories < 1:
+            raise ConfigError(expected="max_categories of at least 1", found=str(self.max_categories))
+
+    # ------------------------------------------------------------------ files
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Columns:
+        """Read a map such as ``user = "uid"`` … from a TOML file (optionally under ``[columns]``)."""
+        place = Path(path)
+        try:
+            content = tomllib.loads(place.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(
+                expected="a TOML file with the column map", found="no such file", where=str(place)
+            ) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(expected="valid TOML", found=str(error), where=str(place)) from None
+        return cls.from_mapping(content.get("columns", content), where=str(place))
+
+    @classmethod
+    def from_mapping(cls, content: Mapping[str, Any], where: str = "") -> Columns:
+        """Build from plain values; an unknown or missing key is an error that names it."""
+        known = {item.name for item in fields(cls)}
+        unknown = sorted(set(content) - known)
+        if unknown:
+            raise ConfigError(
+                expected=f"keys among {', '.join(sorted(known))}", found=f"unknown {unknown}", where=where
+            )
+        if "action" not in content:
+            raise ConfigError(expected="the key 'action'", found="a map without it", where=where)
+        return cls(**content)
+
+    def to_toml(self) -> str:
+        """The map as TOML text; only what differs from the defaults."""
+        lines = []
+        tables = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Mapping):
+                if value:
+                    tables += [f"[{item.name}]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in value.items())]
+            elif value is not None and value != item.default:
+                lines.append(f"{item.name} = {json.dumps(list(value) if isinstance(value, tuple) else value)}")
+        return "\n".join([*lines, *tables]) + "\n"
+
+    # ------------------------------------------------------------------ resolution against a table
+
+    def single(self) -> dict[str, str]:
+        """The roles that are one column each, e.g. ``{"user": "uid", "action": "item"}``."""
+        roles = ("user", "time", "order", "session", "action", "reward", "propensity", "terminated", "truncated")
+        chosen = {role: getattr(self, role) for role in roles}
+        return {role: name for role, name in chosen.items() if name is not None}
+
+    def check_present(self, available: Sequence[str]) -> None:
+        """Every named column must exist; the error suggests close names."""
+        named = [*self.single().items(), *(("metrics", name) for name in self.metrics if not is_glob(name))]
+        named += [("identity", name) for name in self.identity]
+        for role, name in named:
+            if name not in available:
+                raise missing_column(role, name, available)
+
+    def context_columns(self, available: Sequence[str]) -> list[str]:
+        """The context columns in order. A glob never takes a column that has another role."""
+        taken = set(self.single().values()) | set(self.metrics)
+        for pattern in (self.candidates, self.behaviour):
+            if pattern is not None:
+                taken |= set(fnmatch.filter(available, pattern))
+        return expand("context", self.context, available, taken)
+
+    def level_of(self, column: str) -> Level:
+        """Whether a context column belongs to the session, the user or the action."""
+        if matches(column, self.user_level):
+            return "user"
+        return "action" if matches(column, self.action_level) else "session"
+
+    def missing_policy(self, column: str) -> MissingPolicy:
+        """What a missing value of a context column means; an exact name wins over a glob."""
+        if column in self.missing:
+            return self.missing[column]
+        for glob, policy in self.missing.items():
+            if fnmatch.fnmatchcase(column, glob):
+                return policy
+        return "error"
+
+
+def is_glob(name: str) -> bool:
+    """Whether a name has wildcards."""
+    return any(sign in name for sign in "*?[")
+
+
+def matches(column: str, patterns: Iterable[str]) -> bool:
+    """Whether a column is named or matched by one of the patterns."""
+    return any(column == pattern or fnmatch.fnmatchcase(column, pattern) for pattern in patterns)
+
+
+def expand(role: str, patterns: Sequence[str], available: Sequence[str], taken: set[str]) -> list[str]:
+    """The columns that patterns name, in the order of the patterns and then of the table."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        if pattern in available:
+            found[pattern] = None
+            continue
+        hits = [name for name in available if fnmatch.fnmatchcase(name, pattern) and name not in taken]
+        if not hits:
+            raise missing_column(role, pattern, available)
+        found.update(dict.fromkeys(hits))
+    return list(found)
+
+
+def missing_column(role: str, name: str, available: Sequence[str]) -> ColumnError:
+    """The error for a column that is not in the table, with the closest names that are."""
+    import difflib
+
+    close = difflib.get_close_matches(name, available, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+    shown = ", ".join(available[:12]) + (", …" if len(available) > 12 else "")
+    return ColumnError(
+        expected=f"a column '{name}' for {role}",
+        found=f"a table with the columns {shown}",
+        where=f"{role} = '{name}'",
+        remedy=f"{hint} Correct the column map".strip(),
+    )
