@@ -9,8 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shpi.errors import ActionError, DataError
+from shpi.errors import ActionError
+from shpi.features.base import check_contexts
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
+
+__all__ = ["check_candidates", "check_contexts", "mask_probs", "sample_actions"]
 
 
 def sample_actions(probs: FloatArray, uniforms: FloatArray) -> Int64Array:
@@ -96,24 +99,3 @@ def mask_probs(probs: FloatArray, candidates: ArrayLike | None) -> Float64Array:
         )
     kept /= total[:, None]
     return kept
-
-
-def check_contexts(contexts: ArrayLike, width: int | None = None) -> FloatArray:
-    """Contexts as a float matrix [n, d], checked: two axes, ``width`` columns, finite numbers."""
-    x = np.asarray(contexts)
-    if x.dtype.kind not in "fiub":
-        raise DataError(expected="numeric contexts", found=f"dtype {x.dtype}")
-    if x.ndim != 2 or (width is not None and x.shape[1] != width):
-        raise DataError(
-            expected=f"contexts of shape [n, {'d' if width is None else width}]",
-            found=f"shape {x.shape}",
-            remedy="pass one row per decision; a single context needs shape [1, d]" if x.ndim == 1 else "",
-        )
-    x = x if x.dtype.kind == "f" else x.astype(np.float64)
-    bad = ~np.isfinite(x)
-    if bad.any():
-        row, column = (int(index[0]) for index in np.nonzero(bad))
-        raise DataError(
-            expected="finite contexts", found=str(x[row, column]), where=f"row {row}, column {column}"
-        )
-    return x

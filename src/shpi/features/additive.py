@@ -1,0 +1,112 @@
+"""Additive features, a sum of functions of one dimension each: powers, and hinges (linear splines)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.errors import ConfigError
+from shpi.features.base import as_matrix, at_least_one_row
+from shpi.features.parts import frozen_array, saveable
+from shpi.protocols import Float64Array, FloatArray, Int64Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Powers:
+    """phi(x) = (1, x, x^2, …, x^degree), each power by dimension. Standardise first: powers grow fast."""
+
+    degree: int = 3
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.degree, "degree")
+
+    def fit(self, contexts: FloatArray) -> PowersMap:
+        """Only the width is taken from the contexts."""
+        return PowersMap(width_in=as_matrix(contexts).shape[1], degree=self.degree, intercept=self.intercept)
+
+
+@saveable("features/powers")
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PowersMap:
+    """The fitted form of `Powers`."""
+
+    width_in: int
+    degree: int
+    intercept: bool = True
+
+    @property
+    def width(self) -> int:
+        """The number of features: degree × d, plus one for the intercept."""
+        return self.degree * self.width_in + self.intercept
+
+    def transform(self, contexts: FloatArray) -> Float64Array:
+        """(1, x, x^2, …), [n, p]."""
+        x = as_matrix(contexts, self.width_in)
+        powers = [x**power for power in range(1, self.degree + 1)]
+        return np.concatenate([np.ones((len(x), int(self.intercept))), *powers], axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hinges:
+    """phi(x) = (1, x, max(0, x_j - q_jk)), with ``knots`` quantiles q_j1 .. q_jK of each dimension j.
+
+    Quantiles that coincide, as in a column with few distinct values, are used once.
+    """
+
+    knots: int = 5
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.knots, "knots")
+
+    def fit(self, contexts: FloatArray) -> HingesMap:
+        """Place the knots at the quantiles 1/(K+1), …, K/(K+1)."""
+        x = at_least_one_row(contexts)
+        levels = np.arange(1, self.knots + 1) / (self.knots + 1)
+        quantiles = np.quantile(x, levels, axis=0)  # [K, d]
+        pairs = [(j, q) for j in range(x.shape[1]) for q in np.unique(quantiles[:, j])]
+        return HingesMap(
+            width_in=x.shape[1],
+            columns=np.array([j for j, _ in pairs], dtype=np.int64),
+            places=np.array([q for _, q in pairs], dtype=np.float64),
+            intercept=self.intercept,
+        )
+
+
+@saveable("features/hinges")
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HingesMap:
+    """The fitted form of `Hinges`: hinge k bends dimension ``columns[k]`` at ``places[k]``."""
+
+    width_in: int
+    columns: Int64Array  # [H]
+    places: Float64Array  # [H]
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", frozen_array(self.columns, "columns", ndim=1, dtype=np.int64))
+        object.__setattr__(self, "places", frozen_array(self.places, "places", ndim=1))
+        inside = ((self.columns >= 0) & (self.columns < self.width_in)).all()
+        if self.columns.shape != self.places.shape or not inside:
+            raise ConfigError(
+                expected=f"one column in 0..{self.width_in - 1} per hinge",
+                found=f"{len(self.columns)} columns for {len(self.places)} hinges",
+            )
+
+    @property
+    def width(self) -> int:
+        """The number of features: d + H, plus one for the intercept."""
+        return self.width_in + len(self.places) + self.intercept
+
+    def transform(self, contexts: FloatArray) -> Float64Array:
+        """(1, x, hinges), [n, p]."""
+        x = as_matrix(contexts, self.width_in)
+        hinges = np.maximum(0.0, x[:, self.columns] - self.places)
+        return np.concatenate([np.ones((len(x), int(self.intercept))), x, hinges], axis=1)
+
+
+def _at_least_one(value: int, name: str) -> None:
+    if value < 1:
+        raise ConfigError(expected=f"{name} of at least 1", found=str(value))

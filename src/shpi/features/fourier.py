@@ -1,0 +1,103 @@
+"""Random Fourier features: ridge on them approximates kernel ridge with a Gaussian kernel.
+
+    phi(x) = sqrt(1/m) (cos(x'w_1), sin(x'w_1), …, cos(x'w_m), sin(x'w_m)),     w_j ~ N(0, I / h^2)
+    E[phi(x)'phi(y)] = exp(-|x - y|^2 / (2 h^2))                               h = bandwidth
+
+Pairs of cosine and sine have a smaller variance than cosines with random phases, and |phi(x)|^2 = 1 exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.errors import ConfigError
+from shpi.features.base import as_matrix, at_least_one_row
+from shpi.features.parts import frozen_array, saveable
+from shpi.protocols import Float64Array, FloatArray
+
+_PAIRS_SAMPLE = 1000  # contexts on which the median distance is computed
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomFourier:
+    """A recipe for random Fourier features.
+
+    Args:
+        n_features: the number p of features (even), without the intercept.
+        bandwidth: h above; None takes ``bandwidth_factor`` times the median distance of two contexts.
+        bandwidth_factor: measured on the synthetic task, half the median distance works well.
+        intercept: whether a constant 1 is put first.
+        seed: of the frequencies (and of the sample behind the median).
+    """
+
+    n_features: int = 200
+    bandwidth: float | None = None
+    bandwidth_factor: float = 0.5
+    intercept: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_features < 2 or self.n_features % 2:
+            raise ConfigError(
+                expected="an even n_features of at least 2", found=str(self.n_features), where="RandomFourier"
+            )
+        for name, value in (("bandwidth", self.bandwidth), ("bandwidth_factor", self.bandwidth_factor)):
+            if value is not None and not (np.isfinite(value) and value > 0):
+                raise ConfigError(expected=f"a positive {name}", found=str(value), where="RandomFourier")
+
+    def fit(self, contexts: FloatArray) -> RandomFourierMap:
+        """Draw the frequencies; the contexts give the width, and the median distance where asked for."""
+        x = at_least_one_row(contexts)
+        draws, pairs = (np.random.default_rng(s) for s in np.random.SeedSequence(self.seed).spawn(2))
+        bandwidth = self.bandwidth
+        if bandwidth is None:
+            bandwidth = self.bandwidth_factor * median_distance(x, pairs)
+        frequencies = draws.standard_normal((x.shape[1], self.n_features // 2)) / bandwidth
+        return RandomFourierMap(frequencies=frequencies, intercept=self.intercept)
+
+
+@saveable("features/random-fourier")
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomFourierMap:
+    """The fitted form of `RandomFourier`."""
+
+    frequencies: Float64Array  # [d, m]
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "frequencies", frozen_array(self.frequencies, "frequencies", ndim=2))
+
+    @property
+    def width_in(self) -> int:
+        """The width d of a context."""
+        return int(self.frequencies.shape[0])
+
+    @property
+    def width(self) -> int:
+        """The number of features: 2m, plus one for the intercept."""
+        return 2 * int(self.frequencies.shape[1]) + self.intercept
+
+    def transform(self, contexts: FloatArray) -> Float64Array:
+        """(1, phi(x)), [n, p]; filled in place, since this is the costly part of a fit."""
+        x = as_matrix(contexts, self.width_in)
+        m, first = self.frequencies.shape[1], int(self.intercept)
+        angles = x @ self.frequencies  # [n, m]
+        features = np.empty((len(x), self.width))
+        features[:, :first] = 1.0
+        np.cos(angles, out=features[:, first : first + m])
+        np.sin(angles, out=features[:, first + m :])
+        features[:, first:] *= np.sqrt(1.0 / m)
+        return features
+
+
+def median_distance(contexts: Float64Array, rng: np.random.Generator) -> float:
+    """The median distance between two different contexts, on a sample; 1 when all are the same."""
+    size = min(len(contexts), _PAIRS_SAMPLE)
+    x = contexts[np.sort(rng.choice(len(contexts), size=size, replace=False))]
+    square = (x**2).sum(axis=1)
+    pairs = np.triu_indices(size, k=1)
+    squared = (square[:, None] + square[None, :] - 2 * x @ x.T)[pairs]  # [size (size-1) / 2]
+    apart = squared[squared > 1e-12 * max(float(square.max(initial=0.0)), 1e-300)]
+    return float(np.sqrt(np.median(apart))) if len(apart) else 1.0
