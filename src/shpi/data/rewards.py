@@ -1,0 +1,274 @@
+"""Long-term rewards derived from a log: return within 7 days, sessions in 14 days, conversions per month.
+
+A derived reward looks into the future of a decision, inside its trajectory. Let t be the time of the
+decision, e the time of the last decision of its session, h the horizon:
+
+    ReturnWithin     1 if another session of the user starts by e + h, else 0
+    SessionsWithin   the number of later sessions that start by e + h
+    SumWithin        sum of m_j over this and later decisions j with t_j < t + h
+    DiscountedSum    sum of gamma^{steps or time from t to j} m_j over this and later decisions j
+
+Censoring. The log is known up to ``log_end``: by default its last time, for everybody. A decision whose
+window reaches beyond it has a future that nobody has seen, and its reward is *unknown*, not zero.
+``censored="drop"`` takes such decisions off the tails of the trajectories and enters them in the ledger;
+``censored="mark"`` keeps them with what was seen so far and sets ``reward_observed`` to False, so that a
+learner may still use their contexts but must not use their rewards.
+
+The window must be complete for successes too. A return seen before the log's end is certain, but keeping
+it while its neighbours without a return go would leave only successes near the end of the log. Whether a
+decision is kept therefore depends on its time alone, never on its outcome.
+
+The future of a *terminated* user is known to be empty, so their decisions are never censored.
+
+If the times are mere decision counters (0, 1, 2, … in every trajectory), there is no common clock: then
+each trajectory is known up to its own last decision.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shpi.data import ragged
+from shpi.data.durations import Duration, in_time_unit
+from shpi.data.futures import first_after, keep_prefixes, window_sums
+from shpi.data.ledger import Drop
+from shpi.errors import ConfigError, DataError
+from shpi.protocols import BoolArray, Float64Array, Int64Array
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
+Censored = Literal["drop", "mark"]
+LogEnd = int | float | str | datetime
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Timeline:
+    """A log's times as int64 or float64, and the time [n] up to which each decision's future is known."""
+
+    logs: LoggedData
+    times: NDArray[Any]  # [n]
+    known_until: NDArray[Any]  # [n]
+
+    def horizon(self, value: Duration) -> int | float:
+        """A duration in the unit of the times."""
+        return in_time_unit(value, self.logs.time_unit)
+
+    @property
+    def terminated(self) -> BoolArray:
+        """For each decision [n], whether its user's future is known to be empty after the last row."""
+        return np.repeat(self.logs.terminated, np.diff(self.logs.offsets))
+
+    @property
+    def session_ends(self) -> NDArray[Any]:
+        """For each session [S], the time of its last decision."""
+        ends: NDArray[Any] = self.times[self.logs.session_offsets[1:] - 1]
+        return ends
+
+    def metric(self, name: str) -> Float64Array:
+        """A metric column, or the log's own reward under the name "reward"."""
+        logs = self.logs
+        if name in logs.metrics:
+            return logs.metrics[name]
+        if name == "reward" and logs.rewards is not None:
+            if logs.reward_observed is not None and not logs.reward_observed.all():
+                raise DataError(
+                    expected="a reward that was observed for every decision",
+                    found=f"{int((~logs.reward_observed).sum())} censored ones",
+                    remedy="derive from the original log, or drop the censored decisions first",
+                )
+            return logs.rewards
+        known = [*sorted(logs.metrics), *([] if logs.rewards is None else ["reward"])]
+        raise ConfigError(
+            expected=f"a metric of the log: {', '.join(known) or 'it has none'}",
+            found=repr(name),
+            remedy="name the column under 'metrics' in the column map",
+        )
+
+
+@runtime_checkable
+class RewardDefinition(Protocol):
+    """How a reward follows from a decision's future."""
+
+    def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
+        """The rewards [n] as far as seen, and whether each window [n] was seen in full."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionsWithin:
+    """The number of later sessions of the user that start within ``horizon`` of this session's end."""
+
+    horizon: Duration = "14d"
+
+    def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
+        """See `RewardDefinition`."""
+        logs = timeline.logs
+        starts = timeline.times[logs.session_offsets[:-1]]  # [S]
+        window_ends = timeline.session_ends + timeline.horizon(self.horizon)
+        sessions = np.arange(logs.n_sessions, dtype=np.int64)
+        last = np.searchsorted(logs.session_offsets, logs.offsets[1:])[logs.trajectory_of_session]
+        beyond = first_after(starts, sessions + 1, last.astype(np.int64), window_ends, side="right")
+        counts = (beyond - sessions - 1).astype(np.float64)
+        row = logs.session_of_row
+        return counts[row], timeline.terminated | (window_ends[row] <= timeline.known_until)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturnWithin:
+    """1 if the user starts another session within ``horizon`` of this session's end, else 0."""
+
+    horizon: Duration = "7d"
+
+    def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
+        """See `RewardDefinition`."""
+        counts, seen = SessionsWithin(horizon=self.horizon).look_ahead(timeline)
+        return np.minimum(counts, 1.0), seen
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumWithin:
+    """The sum of a metric over this and later decisions within ``horizon``.
+
+    With ``per`` the sum becomes a rate: horizon "90d" and per "30d" give the mean per month.
+    """
+
+    metric: str
+    horizon: Duration = "30d"
+    per: Duration | None = None
+
+    def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
+        """See `RewardDefinition`."""
+        horizon = timeline.horizon(self.horizon)
+        scale = 1.0 if self.per is None else timeline.horizon(self.per) / horizon
+        stops, seen = _window(timeline, horizon)
+        return scale * window_sums(timeline.metric(self.metric), stops), seen
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscountedSum:
+    """sum_j gamma^{j - t} m_j (``per="step"``), or gamma^{(t_j - t) / per} for a duration such as "1d".
+
+    ``horizon`` counts decisions when ``per="step"``, and is a duration otherwise. Without a horizon the
+    sum runs as far as the log goes, and a decision counts as observed once the weight of what may be
+    missing, gamma^{what was seen}, has fallen to ``tail``. Note that with ``per="step"`` a decision needs
+    enough *later decisions* to count as observed, which favours active users: take a duration where
+    activity itself is part of the outcome.
+    """
+
+    metric: str
+    gamma: float
+    per: Duration = "step"
+    horizon: Duration | None = None
+    tail: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma <= 1:
+            raise ConfigError(expected="gamma in (0, 1]", found=repr(self.gamma))
+        if not 0 < self.tail < 1:
+            raise ConfigError(expected="tail in (0, 1)", found=repr(self.tail))
+        if self.gamma == 1 and self.horizon is None:
+            raise ConfigError(
+                expected="a horizon, because gamma = 1 never forgets the unseen future",
+                found="horizon=None",
+                remedy="set a horizon, or gamma below 1",
+            )
+
+    def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
+        """See `RewardDefinition`."""
+        clock, unit = timeline.times, timeline.horizon(self.per) if self.per != "step" else 1
+        if self.per == "step":  # the clock counts decisions, and each trajectory is known to its own end
+            clock = timeline.logs.steps
+            known = np.repeat(clock[timeline.logs.offsets[1:] - 1], np.diff(timeline.logs.offsets))
+            timeline = replace(timeline, times=clock, known_until=known)
+        if self.horizon is None:
+            stops = _row_stops(timeline.logs)
+            _, seen = _window(timeline, math.log(self.tail) / math.log(self.gamma) * unit)
+        else:
+            unit_name: Literal["step", "us"] = "step" if self.per == "step" else timeline.logs.time_unit
+            stops, seen = _window(timeline, in_time_unit(self.horizon, unit_name))
+        values = timeline.metric(self.metric)
+        return window_sums(values, stops, gamma=self.gamma, clock=clock, unit=unit), seen
+
+
+def derive(
+    logs: LoggedData,
+    definition: RewardDefinition,
+    *,
+    censored: Censored = "drop",
+    log_end: LogEnd | None = None,
+) -> LoggedData:
+    """The log with ``definition`` as its reward; see the module's text for censoring.
+
+    ``log_end`` is the time up to which the log is complete: a number in the unit of the times, or for
+    timestamps a datetime or an ISO date (UTC unless it says otherwise).
+    """
+    if censored not in ("drop", "mark"):
+        raise ConfigError(expected="censored to be 'drop' or 'mark'", found=repr(censored))
+    timeline = _timeline(logs, log_end)
+    rewards, seen = definition.look_ahead(timeline)
+    unseen = int((~seen).sum())
+    if unseen == len(logs):
+        raise DataError(
+            expected=f"at least one decision whose future is known as far as {definition!r} looks",
+            found=f"that all {unseen:,} windows reach beyond the end of the log",
+            remedy="choose a shorter horizon, or give log_end if the log is complete for longer",
+        )
+    ledger = replace(logs.ledger, notes=(*logs.ledger.notes, f"reward derived from the log: {definition!r}"))
+    if censored == "mark" or not unseen:
+        return replace(logs, rewards=rewards, reward_observed=seen if unseen else None, ledger=ledger)
+    drop = Drop(
+        reason="future not observed: the reward's window reaches beyond the end of the log",
+        rows=unseen,
+        column="time",
+        example=int(np.flatnonzero(~seen)[0]),
+        remedy="shorten the horizon, give log_end if the log is complete for longer, or use censored='mark'",
+    )
+    return keep_prefixes(replace(logs, rewards=rewards, reward_observed=None), seen, ledger.with_drop(drop))
+
+
+def _timeline(logs: LoggedData, log_end: LogEnd | None) -> Timeline:
+    times = logs.times.astype(np.int64 if logs.times.dtype.kind in "iub" else np.float64)
+    if log_end is not None:
+        known = np.full(len(logs), _as_time(log_end, logs.time_unit), dtype=times.dtype)
+    elif logs.time_unit == "step" and np.array_equal(times, ragged.position_in_group(logs.offsets)):
+        known = np.repeat(times[logs.offsets[1:] - 1], np.diff(logs.offsets))
+    else:
+        known = np.full(len(logs), times.max(), dtype=times.dtype)
+    return Timeline(logs=logs, times=times, known_until=known)
+
+
+def _as_time(value: LogEnd, unit: str) -> int | float:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ConfigError(expected="log_end as an ISO date", found=repr(value)) from None
+    if isinstance(value, datetime):
+        if unit != "us":
+            raise ConfigError(expected="log_end as a number, like this log's times", found=repr(value))
+        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1_000_000)
+    return value
+
+
+def _row_stops(logs: LoggedData) -> Int64Array:
+    """For each decision [n], the end of its trajectory."""
+    return np.repeat(logs.offsets[1:], np.diff(logs.offsets))
+
+
+def _window(timeline: Timeline, horizon: int | float) -> tuple[Int64Array, BoolArray]:
+    """For each decision, the first row outside [t, t + h), and whether the window was seen in full."""
+    rows = np.arange(len(timeline.times), dtype=np.int64)
+    stops = first_after(
+        timeline.times, rows, _row_stops(timeline.logs), timeline.times + horizon, side="left"
+    )
+    # Whole-numbered times: the last moment inside the window is t + h - 1.
+    last = timeline.times + horizon - (1 if timeline.times.dtype.kind == "i" else 0)
+    return stops, timeline.terminated | (last <= timeline.known_until)
