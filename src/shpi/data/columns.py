@@ -66,10 +66,13 @@ class Columns:
                 found=f"both session='{self.session}' and session_gap='{self.session_gap}'",
                 remedy="remove one of the two",
             )
-        wrong = {glob: policy for glob, policy in self.missing.items() if policy not in get_args(MissingPolicy)}
+        wrong = {
+            glob: policy for glob, policy in self.missing.items() if policy not in get_args(MissingPolicy)
+        }
         if wrong:
             raise ConfigError(
-                expected=f"missing-value policies among {', '.join(get_args(MissingPolicy))}", found=str(wrong)
+                expected=f"missing-value policies among {', '.join(get_args(MissingPolicy))}",
+                found=str(wrong),
             )
         if self.max_categories < 1:
             raise ConfigError(expected="max_categories of at least 1", found=str(self.max_categories))
@@ -111,16 +114,31 @@ class Columns:
             value = getattr(self, item.name)
             if isinstance(value, Mapping):
                 if value:
-                    tables += [f"[{item.name}]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in value.items())]
+                    tables += [
+                        f"[{item.name}]",
+                        *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in value.items()),
+                    ]
             elif value is not None and value != item.default:
-                lines.append(f"{item.name} = {json.dumps(list(value) if isinstance(value, tuple) else value)}")
+                lines.append(
+                    f"{item.name} = {json.dumps(list(value) if isinstance(value, tuple) else value)}"
+                )
         return "\n".join([*lines, *tables]) + "\n"
 
     # ------------------------------------------------------------------ resolution against a table
 
     def single(self) -> dict[str, str]:
         """The roles that are one column each, e.g. ``{"user": "uid", "action": "item"}``."""
-        roles = ("user", "time", "order", "session", "action", "reward", "propensity", "terminated", "truncated")
+        roles = (
+            "user",
+            "time",
+            "order",
+            "session",
+            "action",
+            "reward",
+            "propensity",
+            "terminated",
+            "truncated",
+        )
         chosen = {role: getattr(self, role) for role in roles}
         return {role: name for role, name in chosen.items() if name is not None}
 

@@ -90,7 +90,10 @@ class LoggedData:
                 expected=f"offsets that rise from 0 to {n}, at least one decision per trajectory",
                 found=f"{self.offsets[:3]} … {self.offsets[-3:]}",
             )
-        if not np.isin(self.offsets, self.session_offsets).all() or (np.diff(self.session_offsets) <= 0).any():
+        if (
+            not np.isin(self.offsets, self.session_offsets).all()
+            or (np.diff(self.session_offsets) <= 0).any()
+        ):
             raise DataError(
                 expected="rising session offsets, with a session boundary at every trajectory boundary",
                 found="a session that spans two trajectories or is empty",
@@ -147,7 +150,7 @@ class LoggedData:
             action_space = ActionSpace.numbered(count)
         total, last = len(bounds) - 1, np.maximum(bounds[1:] - 1, 0)
         known_final = final_contexts is not None
-        optional = {
+        optional: dict[str, Any] = {
             name: None if value is None else np.asarray(value, dtype=dtype)
             for name, value, dtype in (
                 ("rewards", rewards, np.float64),
@@ -181,9 +184,7 @@ class LoggedData:
         return logs
 
     @classmethod
-    def read(
-        cls, source: Any, columns: Columns | str | Path | None = None, **options: Any
-    ) -> LoggedData:
+    def read(cls, source: Any, columns: Columns | str | Path | None = None, **options: Any) -> LoggedData:
         """Read a table: see `shpi.data.read.read_log` for the sources and the options."""
         from shpi.data.read import read_log
 
@@ -294,9 +295,7 @@ class LoggedData:
 
         if isinstance(rewards, str):
             if rewards not in self.metrics:
-                raise ConfigError(
-                    expected=f"one of the metrics {sorted(self.metrics)}", found=repr(rewards)
-                )
+                raise ConfigError(expected=f"one of the metrics {sorted(self.metrics)}", found=repr(rewards))
             return replace(self, rewards=self.metrics[rewards], reward_observed=None)
         if isinstance(rewards, RewardDefinition):
             return derive(self, rewards, **options)

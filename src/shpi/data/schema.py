@@ -74,9 +74,7 @@ class Feature:
                 parts = [number.fill_nan(None).fill_null(self.fill)]
             if self.missing == "indicator":
                 parts.append(number.fill_nan(None).is_null())
-        return [
-            part.cast(pl.Float32).alias(name) for part, name in zip(parts, self.dimensions, strict=True)
-        ]
+        return [part.cast(pl.Float32).alias(name) for part, name in zip(parts, self.dimensions, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +94,7 @@ class ContextSchema:
         """A schema of plain numeric features."""
         chosen: Sequence[Level] = levels if levels is not None else ["session"] * len(names)
         return cls(
-            features=tuple(
-                Feature(name=name, level=level) for name, level in zip(names, chosen, strict=True)
-            )
+            features=tuple(Feature(name=name, level=level) for name, level in zip(names, chosen, strict=True))
         )
 
     @property

@@ -153,7 +153,9 @@ def _same_types(
     """All files must agree: a column in two time zones or two types is a mistake, not a detail."""
     for name, dtype in (first or {}).items():
         if name not in schema:
-            raise ColumnError(expected=f"the column '{name}' of {first_file.name}", found="none", where=str(file))
+            raise ColumnError(
+                expected=f"the column '{name}' of {first_file.name}", found="none", where=str(file)
+            )
         if schema[name] != dtype:
             raise ColumnError(
                 expected=f"column '{name}' as {dtype} (as in {first_file.name})",

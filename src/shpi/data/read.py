@@ -1,0 +1,250 @@
+"""Read a table of decisions into `LoggedData`: sort the keys, fill the columns, lay out the trajectories.
+
+What is an error and what is a reported drop is decided in one place (docs/bad-input.md shows it as a table):
+problems of single values raise one error that lists them all, unless ``invalid="drop"``; repeated decisions
+are dropped and reported, unless ``duplicates`` says otherwise. Rows in = rows used + rows dropped, always.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import polars as pl
+
+from shpi.data.actions import ActionSpace
+from shpi.data.assemble import Layout, duplicated, lay_out
+from shpi.data.canonical import is_canonical, read_canonical
+from shpi.data.columns import Columns
+from shpi.data.encoding import Encoding, learn_encoding
+from shpi.data.fill import Filled, Problem, fill
+from shpi.data.ledger import Drop, Ledger
+from shpi.data.logged import LoggedData
+from shpi.data.order import RowOrder, order_rows
+from shpi.data.schema import ContextSchema
+from shpi.data.sources import TableSource, open_table
+from shpi.errors import ConfigError, DataError
+from shpi.protocols import BoolArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Invalid = Literal["error", "drop"]
+Duplicates = Literal["drop", "keep", "error"]
+
+
+def read_log(
+    source: Any,
+    columns: Columns | str | Path | None = None,
+    *,
+    session_gap: str | None = None,
+    invalid: Invalid = "error",
+    duplicates: Duplicates = "drop",
+    action_features: Any = None,
+    schema: ContextSchema | None = None,
+    action_space: ActionSpace | None = None,
+    progress: bool | None = None,
+) -> LoggedData:
+    """Read a log.
+
+    Args:
+        source: A Parquet file, glob or (hive) folder, CSV(.gz) files, or a polars, pandas or pyarrow table.
+            A file written by `LoggedData.to_parquet` needs no ``columns``.
+        columns: The column map, or the path of a TOML file with it.
+        session_gap: Overrides the map: a pause longer than this, e.g. ``"30m"``, starts a new session.
+        invalid: ``"error"``: stop at unusable values. ``"drop"``: leave their rows out and report them.
+        duplicates: What happens to a decision that repeats an earlier one.
+        action_features: A table with one row per action, for learners that generalise over actions.
+        schema: Encode contexts as another log did (e.g. the training log), unseen categories included.
+        action_space: Use the actions of another log; unknown actions are a problem of their rows.
+        progress: Show a progress bar; by default when a large table is read in a terminal.
+    """
+    for value, allowed in ((invalid, get_args(Invalid)), (duplicates, get_args(Duplicates))):
+        if value not in allowed:
+            raise ConfigError(expected=f"one of {', '.join(allowed)}", found=repr(value))
+    if columns is None:
+        if isinstance(source, str | Path) and is_canonical(source):
+            return read_canonical(Path(source))
+        raise _no_map(source)
+    chosen = columns if isinstance(columns, Columns) else Columns.from_toml(columns)
+    if session_gap is not None:
+        chosen = replace(chosen, session_gap=session_gap, session=None)
+    table = open_table(source)
+    encoding = learn_encoding(
+        table, chosen, schema=schema, action_space=action_space, action_features=action_features
+    )
+    order = order_rows(table, chosen)
+    with _progress(len(order.target), progress) as advance:
+        filled = fill(table, chosen, encoding, order, advance)
+    duplicate = _duplicates(table, chosen, order, filled, duplicates)
+    layout = lay_out(order, filled, duplicate)
+    ledger = _ledger(table, chosen, order, filled, duplicate, layout, invalid)
+    return _build(chosen, encoding, order, filled, layout, ledger)
+
+
+def _duplicates(
+    table: TableSource, columns: Columns, order: RowOrder, filled: Filled, duplicates: Duplicates
+) -> BoolArray:
+    if duplicates == "keep" or (columns.user is None and not columns.identity):
+        return np.zeros(len(order.target), dtype=bool)
+    if columns.identity:
+        unique = pl.struct(list(columns.identity)).is_first_distinct()
+        repeat = np.zeros(len(order.target), dtype=bool)
+        repeat[order.target] = ~table.frame.select(unique).collect().to_series().to_numpy()
+    else:
+        repeat = duplicated(order, filled.actions)
+    if duplicates == "error" and repeat.any():
+        raise DataError(
+            expected="every decision once",
+            found=f"{int(repeat.sum())} that repeat an earlier one",
+            where=table.locate(int(order.source_row[np.flatnonzero(repeat)].min())),
+            remedy="remove them, read with duplicates='drop' or 'keep', or name an order column",
+        )
+    return repeat
+
+
+def _ledger(
+    table: TableSource, columns: Columns, order: RowOrder, filled: Filled,
+    duplicate: BoolArray, layout: Layout, invalid: Invalid,
+) -> Ledger:  # fmt: skip
+    drops: list[Drop] = []
+    errors: list[tuple[Problem, int]] = []
+    counts = np.bincount(filled.reason[~duplicate], minlength=len(filled.problems) + 1)
+    problems = list(filled.problems.values())
+    if len(layout.stray_rows):
+        stray = Problem(
+            reason="action missing", column=columns.action, remedy="log the action, or remove the row",
+            droppable=False, code=len(problems) + 1,
+            first_row=int(order.source_row[layout.stray_rows].min()),
+        )  # fmt: skip
+        problems.append(stray)
+        counts = np.append(counts, len(layout.stray_rows))
+    for problem in problems:
+        rows = int(counts[problem.code])
+        if rows and not problem.droppable and invalid == "error":
+            errors.append((problem, rows))
+        elif rows:
+            drops.append(
+                Drop(
+                    reason=problem.reason,
+                    rows=rows,
+                    column=problem.column,
+                    example=problem.first_row,
+                    remedy=problem.remedy,
+                )
+            )
+    if errors:
+        raise _invalid(table, errors)
+    for rows_at, reason, remedy in (
+        (
+            np.flatnonzero(duplicate),
+            "repeats an earlier decision",
+            "name an order or identity column if it is real",
+        ),
+        (layout.lonely_rows, "last context of a user without decisions", "nothing to do"),
+    ):
+        if len(rows_at):
+            first = int(order.source_row[rows_at].min())
+            drops.append(Drop(reason=reason, rows=len(rows_at), example=first, remedy=remedy))
+    if len(layout.decisions) == 0:
+        raise DataError(
+            expected="at least one usable decision", found="none", where=table.label,
+            remedy="; ".join(f"{drop.rows} rows: {drop.reason}" for drop in drops),
+        )  # fmt: skip
+    return Ledger(
+        rows_in=len(order.target),
+        rows_used=len(layout.decisions),
+        drops=tuple(drops),
+        final_rows=layout.final_rows,
+        notes=order.notes,
+    )
+
+
+def _invalid(table: TableSource, errors: list[tuple[Problem, int]]) -> DataError:
+    """One error for all problems, the first in full and the others in a word."""
+    (first, rows), *others = errors
+    more = "".join(
+        f"; also {n:,} rows: {p.reason} (column '{p.column}', first row {p.first_row})" for p, n in others
+    )
+    value = f", e.g. {first.example}" if first.example else ""
+    return DataError(
+        expected="usable values in every row",
+        found=f"{rows:,} rows: {first.reason}{value}{more}",
+        where=f"column '{first.column}', {table.locate(first.first_row)}",
+        remedy=f"{first.remedy}. With invalid='drop' such rows are left out and reported",
+    )
+
+
+def _build(
+    columns: Columns, encoding: Encoding, order: RowOrder, filled: Filled, layout: Layout, ledger: Ledger
+) -> LoggedData:
+    rows = layout.decisions
+    everything = len(rows) == len(order.target)  # the common case: take the arrays as they are
+
+    def take(values: Any) -> Any:
+        return values if values is None or everything else values[rows]
+
+    final_contexts = filled.contexts[layout.final_from]
+    masks = filled.candidates
+    return LoggedData(
+        contexts=take(filled.contexts),
+        actions=take(filled.actions),
+        rewards=take(filled.rewards),
+        offsets=layout.offsets,
+        session_offsets=layout.session_offsets,
+        users=order.user_labels[layout.user_of_trajectory],
+        times=take(order.times),
+        time_unit="us" if order.has_calendar else "step",
+        terminated=layout.terminated,
+        final_contexts=final_contexts,
+        final_observed=layout.final_observed,
+        schema=encoding.schema,
+        action_space=encoding.action_space,
+        ledger=ledger,
+        propensities=take(filled.propensities),
+        propensity_mode="absent" if filled.propensities is None else "logged",
+        behaviour=take(filled.behaviour),
+        candidates=take(masks),
+        final_candidates=None if masks is None else _final_masks(masks[layout.final_from]),
+        metrics={name: take(values) for name, values in filled.metrics.items()},
+    )
+
+
+def _final_masks(masks: BoolArray) -> BoolArray:
+    """An unknown last candidate set allows everything: it is only ever bootstrapped from."""
+    empty: BoolArray = ~np.any(masks, axis=1, keepdims=True)
+    return masks | empty
+
+
+def _no_map(source: Any) -> ConfigError:
+    try:
+        table = open_table(source)
+    except DataError as error:
+        raise error from None
+    from shpi.data.guess import guess_columns
+
+    return ConfigError(
+        expected="a column map, since this is not a file written by shpi",
+        found="none",
+        where=table.label,
+        remedy="start from this guess, saved as map.toml:\n\n" + guess_columns(table.columns),
+    )
+
+
+@contextmanager
+def _progress(total: int, wanted: bool | None) -> Iterator[Callable[[int], None] | None]:
+    """A bar for tables that take more than a moment; silent when the output is not a terminal."""
+    if wanted is False or (wanted is None and (total < 2_000_000 or not sys.stderr.isatty())):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading the log", total=total)
+        yield lambda rows: bar.advance(task, rows)
