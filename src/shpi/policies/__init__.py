@@ -1,1 +1,46 @@
-"""The room `shpi.policies`."""
+"""Policies: maps from contexts to distributions over actions, which act with a propensity and can be saved.
+
+    plain       UniformPolicy, ConstantPolicy, TabularPolicy, Mixture
+    heads       Greedy, EpsilonGreedy, Softmax, BehaviourRegularised        over a scorer f(x, a)
+    support     SupportLimited, with PseudoCounts or PolicyDensity as its support
+    scorers     LinearScorer, MlpScorer, FunctionScorer
+    files       save_policy, load_policy, read_policy_file
+
+All are immutable, and all obey a mask of allowed actions.
+"""
+
+from shpi.policies.base import PolicyMethods, act
+from shpi.policies.files import PolicyFile, load_policy, read_policy_file, save_policy
+from shpi.policies.heads import BehaviourRegularised, EpsilonGreedy, Greedy, Softmax
+from shpi.policies.plain import ConstantPolicy, Mixture, TabularPolicy, UniformPolicy
+from shpi.policies.sampling import mask_probs, sample_actions
+from shpi.policies.scorers import FunctionScorer, LinearScorer, MlpScorer, Scorer
+from shpi.policies.support import PolicyDensity, PseudoCounts, SupportLimited
+from shpi.protocols import Policy
+
+__all__ = [
+    "BehaviourRegularised",
+    "ConstantPolicy",
+    "EpsilonGreedy",
+    "FunctionScorer",
+    "Greedy",
+    "LinearScorer",
+    "Mixture",
+    "MlpScorer",
+    "Policy",
+    "PolicyDensity",
+    "PolicyFile",
+    "PolicyMethods",
+    "PseudoCounts",
+    "Scorer",
+    "Softmax",
+    "SupportLimited",
+    "TabularPolicy",
+    "UniformPolicy",
+    "act",
+    "load_policy",
+    "mask_probs",
+    "read_policy_file",
+    "sample_actions",
+    "save_policy",
+]

@@ -1,0 +1,192 @@
+"""Heads that turn scores f(x, a) into probabilities: greedy, epsilon-greedy, softmax, behaviour-regularised.
+
+A mask is obeyed by scoring what is not allowed with minus infinity. Ties of the greatest score go to the
+lowest action number, everywhere, so that a policy is a function and not an accident of the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.errors import ActionError, ConfigError
+from shpi.features.parts import saveable
+from shpi.policies.base import PolicyMethods
+from shpi.policies.sampling import check_candidates
+from shpi.policies.scorers import Scorer, checked_scores
+from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
+
+
+def masked_scores(scorer: Scorer, contexts: FloatArray, candidates: BoolArray | None) -> Float64Array:
+    """Scores [n, A] with -inf where an action is not allowed."""
+    scores = checked_scores(scorer, contexts)
+    mask = check_candidates(candidates, *scores.shape)
+    return scores if mask is None else np.where(mask, scores, -np.inf)
+
+
+def greedy_actions(scores: Float64Array) -> Int64Array:
+    """argmax_a of each row [n]; the lowest index among the maxima."""
+    return np.asarray(scores.argmax(axis=1), dtype=np.int64)
+
+
+def one_hot(actions: Int64Array, n_actions: int) -> Float64Array:
+    """Probability 1 on each action, [n, A]."""
+    probs = np.zeros((len(actions), n_actions))
+    probs[np.arange(len(actions)), actions] = 1.0
+    return probs
+
+
+def softmax(logits: Float64Array) -> Float64Array:
+    """exp(z) / sum exp(z) by row, safe for large numbers; -inf becomes exactly 0.
+
+    A row of nothing but -inf is an error: there is no action to take.
+    """
+    top = logits.max(axis=1, keepdims=True, initial=-np.inf)
+    if not np.isfinite(top).all():
+        raise ActionError(
+            expected="at least one action of positive probability in every row",
+            found="none",
+            where=f"row {int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])}",
+        )
+    weights: Float64Array = np.exp(logits - top)
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
+
+
+@saveable("policies/greedy")
+@dataclass(frozen=True, eq=False)
+class Greedy(PolicyMethods):
+    """pi(x) = argmax over the allowed actions of f(x, a); the lowest index among equals."""
+
+    scorer: Scorer
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return self.scorer.n_actions
+
+    @property
+    def width(self) -> int | None:
+        """The width d of a context."""
+        return self.scorer.width
+
+    def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
+        """All mass on the best allowed action, [n, A]."""
+        return one_hot(greedy_actions(masked_scores(self.scorer, contexts, candidates)), self.n_actions)
+
+
+@saveable("policies/epsilon-greedy")
+@dataclass(frozen=True, eq=False)
+class EpsilonGreedy(PolicyMethods):
+    """pi(a|x) = epsilon / |C(x)| + (1 - epsilon) 1[a = argmax f(x, .)] over the allowed set C(x)."""
+
+    scorer: Scorer
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon <= 1:
+            raise ConfigError(expected="epsilon in [0, 1]", found=str(self.epsilon))
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return self.scorer.n_actions
+
+    @property
+    def width(self) -> int | None:
+        """The width d of a context."""
+        return self.scorer.width
+
+    def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
+        """Uniform noise around the greedy action, [n, A]."""
+        scores = masked_scores(self.scorer, contexts, candidates)
+        allowed = np.isfinite(scores)
+        probs: Float64Array = self.epsilon * allowed / allowed.sum(axis=1, keepdims=True)
+        probs[np.arange(len(probs)), greedy_actions(scores)] += 1.0 - self.epsilon
+        return probs
+
+
+@saveable("policies/softmax")
+@dataclass(frozen=True, eq=False)
+class Softmax(PolicyMethods):
+    """pi(a|x) ∝ exp(f(x, a) / temperature) over the allowed actions."""
+
+    scorer: Scorer
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        _positive("temperature", self.temperature)
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return self.scorer.n_actions
+
+    @property
+    def width(self) -> int | None:
+        """The width d of a context."""
+        return self.scorer.width
+
+    def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
+        """The softmax of the scores, [n, A]."""
+        return softmax(_tempered(masked_scores(self.scorer, contexts, candidates), self.temperature))
+
+
+@saveable("policies/behaviour-regularised")
+@dataclass(frozen=True, eq=False)
+class BehaviourRegularised(PolicyMethods):
+    """pi(a|x) ∝ mu(a|x) exp(f(x, a) / beta): the best policy for E[f] - beta KL(pi || mu).
+
+    Small beta is greedy within the support of mu, large beta is mu itself. Where mu never goes, nor does pi.
+    """
+
+    scorer: Scorer
+    mu: Policy
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        _positive("beta", self.beta)
+        same_actions(self.scorer, self.mu)
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return self.scorer.n_actions
+
+    @property
+    def width(self) -> int | None:
+        """The width d of a context."""
+        return self.scorer.width
+
+    def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
+        """The tilted behaviour policy, [n, A]."""
+        scores = masked_scores(self.scorer, contexts, candidates)
+        behaviour = self.mu.action_probs(contexts, candidates)
+        # Actions outside the support are taken out before the division, or a huge score there would
+        # push the supported ones below the smallest exponent.
+        supported = np.where(behaviour > 0, scores, -np.inf)
+        with np.errstate(divide="ignore"):
+            return softmax(_tempered(supported, self.beta) + np.log(behaviour))
+
+
+def _tempered(scores: Float64Array, temperature: float) -> Float64Array:
+    """(f - max f) / temperature: shifted before the division, which therefore cannot overflow to +inf."""
+    top = scores.max(axis=1, keepdims=True, initial=-np.inf)
+    with np.errstate(over="ignore"):  # minus infinity is the right answer for a hopeless action
+        shifted: Float64Array = (scores - np.where(np.isfinite(top), top, 0.0)) / temperature
+    return shifted
+
+
+def _positive(name: str, value: float) -> None:
+    if not (np.isfinite(value) and value > 0):
+        raise ConfigError(expected=f"a positive {name}", found=str(value))
+
+
+def same_actions(scorer: Scorer, mu: Policy) -> None:
+    """Complain when a scorer and a policy do not know the same number of actions."""
+    if scorer.n_actions != mu.n_actions:
+        raise ConfigError(
+            expected=f"a policy mu over the scorer's {scorer.n_actions} actions",
+            found=f"one over {mu.n_actions}",
+        )
