@@ -61,9 +61,11 @@ def read_canonical(path: Path) -> LoggedData:
         raise DataError(expected="a log written by shpi", found="another file", where=str(path))
     if header["version"] > VERSION:
         raise DataError(
-            expected=f"a file of version {VERSION} or older", found=f"version {header['version']}",
-            where=str(path), remedy="upgrade shpi",
-        )  # fmt: skip
+            expected=f"a file of version {VERSION} or older",
+            found=f"version {header['version']}",
+            where=str(path),
+            remedy="upgrade shpi",
+        )
     try:
         table = pl.read_parquet(path)
     except pl.exceptions.PolarsError as error:

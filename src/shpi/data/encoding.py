@@ -221,8 +221,9 @@ def _action_features(source: Any, action: str, cast: Any) -> tuple[dict[Any, lis
     if not np.isfinite(matrix).all():
         row, column = (int(index[0]) for index in np.nonzero(~np.isfinite(matrix)))
         raise ActionError(
-            expected="finite action features", found="a missing or infinite value",
+            expected="finite action features",
+            found="a missing or infinite value",
             where=f"column '{body.columns[column]}', row {row} of the action table",
-        )  # fmt: skip
+        )
     ids = frame[key].cast(cast).to_list()
     return dict(zip(ids, matrix.tolist(), strict=True)), tuple(body.columns)

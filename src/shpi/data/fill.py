@@ -54,7 +54,7 @@ def fill(
     columns: Columns,
     encoding: Encoding,
     order: RowOrder,
-    advance: Callable[[int], None] | None = None,
+    advance: Callable[[float], None] | None = None,
 ) -> Filled:
     """Scatter every block of the table to its sorted place."""
     metrics = expand("metrics", columns.metrics, table.columns, set())
@@ -128,9 +128,12 @@ def _place(
             values = block[name].fill_null(np.nan).to_numpy()
             label = columns.reward if name == "reward" else name.removeprefix("metric:")
             report.rows(
-                ~np.isfinite(values) & has_action, f"{name.partition(':')[0]} missing or not finite",
-                str(label), "fill it, or read with invalid='drop'", values,
-            )  # fmt: skip
+                ~np.isfinite(values) & has_action,
+                f"{name.partition(':')[0]} missing or not finite",
+                str(label),
+                "fill it, or read with invalid='drop'",
+                values,
+            )
             target[at] = values
     for flag, holder in (("terminated", out.terminated), ("truncated", out.truncated)):
         if holder is not None:
@@ -191,10 +194,12 @@ def _place_contexts(
             values = matrix[:, mine]
             missing, infinite = np.isnan(values).any(axis=1), np.isinf(values).any(axis=1)
             report.rows(
-                missing, "context missing", feature.name,
+                missing,
+                "context missing",
+                feature.name,
                 f"choose a policy: missing = {{'{feature.name}' = 'mean'}} (or zero, indicator, drop)",
                 droppable=feature.missing == "drop",
-            )  # fmt: skip
+            )
             report.rows(
                 infinite, "context infinite", feature.name, "clip it, or read with invalid='drop'", values
             )
@@ -219,9 +224,14 @@ def _codes(labels: pl.Series, ids: tuple[int | str, ...]) -> NDArray[np.int32]:
 
 
 def _place_candidates(
-    block: pl.DataFrame, at: Int64Array, codes: NDArray[np.int32], columns: Columns,
-    encoding: Encoding, out: Filled, report: _Reporter,
-) -> None:  # fmt: skip
+    block: pl.DataFrame,
+    at: Int64Array,
+    codes: NDArray[np.int32],
+    columns: Columns,
+    encoding: Encoding,
+    out: Filled,
+    report: _Reporter,
+) -> None:
     count = len(encoding.action_space)
     mask = np.zeros((block.height, count), dtype=bool)
     if encoding.candidate_columns:
@@ -236,9 +246,11 @@ def _place_candidates(
     )
     inside = mask[rows, np.maximum(codes, 0)]
     report.rows(
-        (codes >= 0) & ~inside & mask.any(axis=1), "action outside its candidates", columns.action,
+        (codes >= 0) & ~inside & mask.any(axis=1),
+        "action outside its candidates",
+        columns.action,
         "log the candidates that the policy really chose from",
-    )  # fmt: skip
+    )
     assert out.candidates is not None
     out.candidates[at] = mask
 
@@ -259,9 +271,14 @@ def _listed_codes(lists: pl.Series, encoding: Encoding) -> tuple[NDArray[np.int3
 
 
 def _place_propensities(
-    block: pl.DataFrame, at: Int64Array, codes: NDArray[np.int32], columns: Columns,
-    encoding: Encoding, out: Filled, report: _Reporter,
-) -> None:  # fmt: skip
+    block: pl.DataFrame,
+    at: Int64Array,
+    codes: NDArray[np.int32],
+    columns: Columns,
+    encoding: Encoding,
+    out: Filled,
+    report: _Reporter,
+) -> None:
     has_action = codes >= 0
     rows = np.arange(block.height)
     taken: Float64Array | None = None
@@ -269,25 +286,33 @@ def _place_propensities(
         matrix = _behaviour_matrix(block, columns, encoding)
         off = (matrix < 0).any(axis=1) | ~(np.abs(matrix.sum(axis=1) - 1) <= SUM_TOLERANCE)
         report.rows(
-            off & has_action, "behaviour distribution negative or not summing to 1", str(columns.behaviour),
-            "log mu(.|x) over all candidates", matrix.sum(axis=1),
-        )  # fmt: skip
+            off & has_action,
+            "behaviour distribution negative or not summing to 1",
+            str(columns.behaviour),
+            "log mu(.|x) over all candidates",
+            matrix.sum(axis=1),
+        )
         out.behaviour[at] = matrix
         taken = matrix[rows, np.maximum(codes, 0)]
     if columns.propensity is not None:
         values = block["propensity"].fill_null(np.nan).to_numpy()
         if taken is not None:
             report.rows(
-                has_action & (np.abs(values - taken) > SUM_TOLERANCE), "propensity differs from behaviour distribution",
-                columns.propensity, "log mu(a|x) of the action taken in both", values,
-            )  # fmt: skip
+                has_action & (np.abs(values - taken) > SUM_TOLERANCE),
+                "propensity differs from behaviour distribution",
+                columns.propensity,
+                "log mu(a|x) of the action taken in both",
+                values,
+            )
     else:
         values = np.asarray(taken)
     report.rows(
-        ~((values > 0) & (values <= 1)) & has_action, "propensity not in (0, 1]",
+        ~((values > 0) & (values <= 1)) & has_action,
+        "propensity not in (0, 1]",
         columns.propensity or str(columns.behaviour),
-        "log the probability with which the action was chosen, or leave propensity out of the map", values,
-    )  # fmt: skip
+        "log the probability with which the action was chosen, or leave propensity out of the map",
+        values,
+    )
     assert out.propensities is not None
     out.propensities[at] = values
 

@@ -7,12 +7,9 @@ are dropped and reported, unless ``duplicates`` says otherwise. Rows in = rows u
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -29,10 +26,8 @@ from shpi.data.order import RowOrder, order_rows
 from shpi.data.schema import ContextSchema
 from shpi.data.sources import TableSource, open_table
 from shpi.errors import ConfigError, DataError
+from shpi.progress import progress_bar
 from shpi.protocols import BoolArray
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Invalid = Literal["error", "drop"]
 Duplicates = Literal["drop", "keep", "error"]
@@ -78,13 +73,27 @@ def read_log(
     encoding = learn_encoding(
         table, chosen, schema=schema, action_space=action_space, action_features=action_features
     )
-    order = order_rows(table, chosen)
-    with _progress(len(order.target), progress) as advance:
-        filled = fill(table, chosen, encoding, order, advance)
-    duplicate = _duplicates(table, chosen, order, filled, duplicates)
+    return read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
+
+
+def read_table(
+    table: TableSource,
+    columns: Columns,
+    encoding: Encoding,
+    *,
+    invalid: Invalid,
+    duplicates: Duplicates,
+    progress: bool | None = False,
+) -> LoggedData:
+    """Read an opened table with a known encoding."""
+    order = order_rows(table, columns)
+    small = len(order.target) < 2_000_000  # read in a moment: a bar would only flicker
+    with progress_bar("reading the log", len(order.target), False if small else progress) as advance:
+        filled = fill(table, columns, encoding, order, advance)
+    duplicate = _duplicates(table, columns, order, filled, duplicates)
     layout = lay_out(order, filled, duplicate)
-    ledger = _ledger(table, chosen, order, filled, duplicate, layout, invalid)
-    return _build(chosen, encoding, order, filled, layout, ledger)
+    ledger = _ledger(table, columns, order, filled, duplicate, layout, invalid)
+    return _build(columns, encoding, order, filled, layout, ledger)
 
 
 def _duplicates(
@@ -109,19 +118,27 @@ def _duplicates(
 
 
 def _ledger(
-    table: TableSource, columns: Columns, order: RowOrder, filled: Filled,
-    duplicate: BoolArray, layout: Layout, invalid: Invalid,
-) -> Ledger:  # fmt: skip
+    table: TableSource,
+    columns: Columns,
+    order: RowOrder,
+    filled: Filled,
+    duplicate: BoolArray,
+    layout: Layout,
+    invalid: Invalid,
+) -> Ledger:
     drops: list[Drop] = []
     errors: list[tuple[Problem, int]] = []
     counts = np.bincount(filled.reason[~duplicate], minlength=len(filled.problems) + 1)
     problems = list(filled.problems.values())
     if len(layout.stray_rows):
         stray = Problem(
-            reason="action missing", column=columns.action, remedy="log the action, or remove the row",
-            droppable=False, code=len(problems) + 1,
+            reason="action missing",
+            column=columns.action,
+            remedy="log the action, or remove the row",
+            droppable=False,
+            code=len(problems) + 1,
             first_row=int(order.source_row[layout.stray_rows].min()),
-        )  # fmt: skip
+        )
         problems.append(stray)
         counts = np.append(counts, len(layout.stray_rows))
     for problem in problems:
@@ -153,9 +170,11 @@ def _ledger(
             drops.append(Drop(reason=reason, rows=len(rows_at), example=first, remedy=remedy))
     if len(layout.decisions) == 0:
         raise DataError(
-            expected="at least one usable decision", found="none", where=table.label,
+            expected="at least one usable decision",
+            found="none",
+            where=table.label,
             remedy="; ".join(f"{drop.rows} rows: {drop.reason}" for drop in drops),
-        )  # fmt: skip
+        )
     return Ledger(
         rows_in=len(order.target),
         rows_used=len(layout.decisions),
@@ -234,17 +253,3 @@ def _no_map(source: Any) -> ConfigError:
         where=table.label,
         remedy="start from this guess, saved as map.toml:\n\n" + guess_columns(table.columns),
     )
-
-
-@contextmanager
-def _progress(total: int, wanted: bool | None) -> Iterator[Callable[[int], None] | None]:
-    """A bar for tables that take more than a moment; silent when the output is not a terminal."""
-    if wanted is False or (wanted is None and (total < 2_000_000 or not sys.stderr.isatty())):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading the log", total=total)
-        yield lambda rows: bar.advance(task, rows)

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from shpi.errors import ColumnError, ConfigError, DataError
-from shpi.protocols import BoolArray, Float32Array, Int64Array
+from shpi.protocols import Float32Array, Int64Array
 
 Kind = Literal["numeric", "boolean", "categorical"]
 Level = Literal["session", "user", "action"]
@@ -140,11 +140,6 @@ class ContextSchema:
                 remedy="fill the value, or learn with a missing-value policy for this column",
             )
         return contexts
-
-    def complete_rows(self, contexts: Float32Array) -> BoolArray:
-        """Which rows [n] are finite in every dimension."""
-        finite: BoolArray = np.isfinite(contexts).all(axis=1)
-        return finite
 
     def to_json(self) -> list[dict[str, Any]]:
         """A JSON-ready description."""

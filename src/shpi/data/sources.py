@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from shpi.errors import ColumnError, DataError
+from shpi.protocols import Int64Array
 
 BLOCK = 262_144  # rows of one block: large enough for vector speed, small beside the log
 
@@ -26,6 +27,7 @@ class TableSource:
     label: str
     files: tuple[Path, ...] = ()
     in_memory: pl.DataFrame | None = None
+    row_numbers: Int64Array | None = None  # of a part of a table: the numbers of its rows in the whole
 
     @property
     def columns(self) -> list[str]:
@@ -42,6 +44,8 @@ class TableSource:
 
     def locate(self, row: int) -> str:
         """Say where a row is: its number from 0, and the file when there are several."""
+        if self.row_numbers is not None:
+            row = int(self.row_numbers[row])
         if len(self.files) > 1:
             before = 0
             for file in self.files:
@@ -103,9 +107,11 @@ def _from_files(files: list[Path], label: str) -> TableSource:
     empty = [file for file in files if file.stat().st_size == 0]
     if empty:
         raise DataError(
-            expected="a file with rows", found="an empty file (0 bytes)", where=str(empty[0]),
+            expected="a file with rows",
+            found="an empty file (0 bytes)",
+            where=str(empty[0]),
             remedy="write the file again, or leave it out of the glob",
-        )  # fmt: skip
+        )
     csvs = [file for file in files if _is_csv(file)]
     if csvs and len(csvs) < len(files):
         raise DataError(expected="files of one format", found="CSV and Parquet together", where=label)
@@ -172,9 +178,11 @@ def _read_csv(file: Path) -> pl.DataFrame:
         text = raw.decode("utf-8-sig")
     except (OSError, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise DataError(
-            expected="a complete UTF-8 CSV file", found=f"one that cannot be read ({_short(error)})",
-            where=str(file), remedy="the file is truncated or in another encoding: write or copy it again",
-        ) from None  # fmt: skip
+            expected="a complete UTF-8 CSV file",
+            found=f"one that cannot be read ({_short(error)})",
+            where=str(file),
+            remedy="the file is truncated or in another encoding: write or copy it again",
+        ) from None
     _check_csv_lines(text, separator, file)
     try:
         return pl.read_csv(

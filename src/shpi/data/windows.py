@@ -96,4 +96,4 @@ class Windows:
 
     def full(self) -> BoolArray:
         """Which windows [W] have the whole length."""
-        return (self.stops - self.starts) == self.length
+        return np.equal(self.stops - self.starts, self.length)
