@@ -1,4 +1,4 @@
-"""One RecoGym user at a time, with the original's random numbers in the original's order: for comparison only.
+"""One RecoGym user at a time, with the random numbers of the original in their order: for comparison only.
 
 The original is one numpy ``RandomState`` that everything draws from. A log of it is reproduced bit for bit by
 drawing in the same order, the oddities included:
