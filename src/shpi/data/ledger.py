@@ -103,7 +103,7 @@ class Ledger:
                         reason=drop.reason,
                         rows=old.rows + drop.rows,
                         column=drop.column,
-                        example=old.example if old.example is not None else drop.example,
+                        example=min((e for e in (old.example, drop.example) if e is not None), default=None),
                         remedy=old.remedy,
                     )
                 )

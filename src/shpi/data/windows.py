@@ -96,4 +96,5 @@ class Windows:
 
     def full(self) -> BoolArray:
         """Which windows [W] have the whole length."""
-        return np.equal(self.stops - self.starts, self.length)
+        whole: BoolArray = self.stops - self.starts == self.length
+        return whole
