@@ -67,6 +67,11 @@ class LoggedData:
 
     def __post_init__(self) -> None:
         n, d, total, actions = len(self.actions), self.schema.width, len(self.offsets) - 1, self.n_actions
+        if self.offsets[0] != 0 or self.offsets[-1] != n or (np.diff(self.offsets) <= 0).any():
+            raise DataError(
+                expected=f"offsets that rise from 0 to {n}, at least one decision per trajectory",
+                found=f"{self.offsets[:3]} … {self.offsets[-3:]}",
+            )
         shapes: list[tuple[str, NDArray[Any] | None, tuple[int, ...]]] = [
             ("contexts", self.contexts, (n, d)),
             ("rewards", self.rewards, (n,)),
@@ -85,11 +90,6 @@ class LoggedData:
         for name, array, shape in shapes:
             if array is not None and array.shape != shape:
                 raise DataError(expected=f"{name} of shape {shape}", found=f"shape {array.shape}")
-        if self.offsets[0] != 0 or self.offsets[-1] != n or (np.diff(self.offsets) <= 0).any():
-            raise DataError(
-                expected=f"offsets that rise from 0 to {n}, at least one decision per trajectory",
-                found=f"{self.offsets[:3]} … {self.offsets[-3:]}",
-            )
         if (
             not np.isin(self.offsets, self.session_offsets).all()
             or (np.diff(self.session_offsets) <= 0).any()
