@@ -1,0 +1,192 @@
+"""Estimate mu(a|x), the probability with which the logging policy chose its action, from the log itself.
+
+Two models compete: the *marginal* (action frequencies, restricted to the candidates) and a *softmax*
+regression on the contexts. Both are cross-fitted by user: the probabilities of a user's decisions come from
+the other users only, so that no decision explains itself. The softmax is calibrated on those held-out
+predictions, by a temperature and by mixing with the marginal,
+
+    mu(a|x) = (1 - e) [ (1 - m) softmax(w.x / T) + m marginal ] + e / |candidates|,
+
+and is preferred only if it beats the marginal by more than one standard error (clustered by user). The
+last term, e = c A / (n + c A) with c = 1/2, is what half a pseudo-count per action would give: no action
+that the log has ever chosen gets probability 0. An action that the log never chose gets exactly 0, because
+nothing in the log supports it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from shpi.data.calibration import Calibration, spread_rows
+from shpi.data.crossfit import CrossFit, Predictor, all_probabilities, predictions
+from shpi.errors import ConfigError, DataError
+from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
+NEAR_CERTAIN = 0.05  # a mean log-loss below this means less than about 1 % of exploration
+DETERMINISTIC = (
+    "the logging policy looks deterministic: almost every action could be foreseen, so the log says little "
+    "about the alternatives"
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FittedPropensity:
+    """The chosen model, how well it predicts held-out users, and its calibration. A `Policy`, too."""
+
+    chosen: Literal["marginal", "softmax"]
+    log_loss: float  # held-out, of the chosen model
+    marginal_log_loss: float
+    uniform_log_loss: float
+    calibration: Calibration
+    warnings: tuple[str, ...]
+    whole: Predictor  # fitted on all rows, for other logs
+    by_fold: tuple[Predictor, ...]  # each fitted without its fold
+    fold_of_row: Int64Array  # [n]
+    action_ids: tuple[int | str, ...]
+    digest: str
+    behaviour_cells: int
+
+    @property
+    def temperature(self) -> float:
+        """T of the module's equation."""
+        return self.whole.temperature
+
+    @property
+    def mix(self) -> float:
+        """The weight m of the marginal inside the softmax model."""
+        return self.whole.mix
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return len(self.whole.seen)
+
+    def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
+        """mu(a|x) of the model that was fitted on all rows, [n, A]."""
+        return np.array(self.whole.probabilities(contexts, candidates))
+
+    def apply(self, logs: LoggedData) -> LoggedData:
+        """The log with these propensities: cross-fitted for the log of `fit`, else from all its rows."""
+        if logs.action_space.ids != self.action_ids or logs.schema.width != len(self.whole.centre):
+            raise DataError(
+                expected="a log with the actions and context columns of the one the model was fitted on",
+                found=f"{logs.n_actions} actions and {logs.schema.width} context dimensions",
+                remedy="read the log with schema= and action_space= of the first one",
+            )
+        same = _digest(logs) == self.digest
+        predictors = self.by_fold if same else (self.whole,)
+        folds = self.fold_of_row if same else np.zeros(len(logs), dtype=np.int64)
+        keep = len(logs) * logs.n_actions <= self.behaviour_cells
+        behaviour = np.empty((len(logs), logs.n_actions)) if keep else None
+        taken = np.empty(len(logs))
+        for rows, p in predictions(logs, predictors, folds):
+            taken[rows] = p[np.arange(len(rows)), logs.actions[rows]]
+            if behaviour is not None:
+                behaviour[rows] = p
+        if not (taken > 0).all():
+            row = int(np.flatnonzero(~(taken > 0))[0])
+            raise DataError(
+                expected="actions that the log of the fit has chosen at least once",
+                found=f"action {logs.action_space.ids[logs.actions[row]]!r}",
+                where=f"row {row}",
+                remedy="estimate the propensities from this log, or from both together",
+            )
+        ledger = replace(logs.ledger, notes=(*logs.ledger.notes, self.summary()))
+        return replace(
+            logs, propensities=taken, propensity_mode="estimated", behaviour=behaviour, ledger=ledger
+        )
+
+    def summary(self) -> str:
+        """One sentence for the ledger and the audit."""
+        return (
+            f"propensities estimated by the {self.chosen} model, cross-fitted by user: held-out log-loss "
+            f"{self.log_loss:.4f} (marginal {self.marginal_log_loss:.4f}, uniform "
+            f"{self.uniform_log_loss:.4f}), calibration error {self.calibration.error:.2g}"
+            + "".join(f"; {warning}" for warning in self.warnings)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PropensityModel:
+    """How to estimate mu(a|x); see the module's text."""
+
+    folds: int = 5
+    priors: tuple[float, ...] = (300.0, 10.0, 1.0)  # strength of the normal prior, strongest first
+    max_rows: int = 50_000  # random training rows of the regression; frequencies use all rows
+    max_actions: int = 300  # beyond this the marginal stands alone
+    pseudo_count: float = 0.5
+    behaviour_cells: int = 50_000_000  # keep mu(.|x) in full up to this many (row, action) pairs
+
+    def __post_init__(self) -> None:
+        if self.folds < 2:
+            raise ConfigError(expected="at least two folds", found=str(self.folds))
+        if not self.priors or min(self.priors) <= 0 or self.pseudo_count <= 0:
+            raise ConfigError(expected="positive priors and pseudo_count", found=repr(self))
+
+    def fit(self, logs: LoggedData, *, seed: int = 0) -> FittedPropensity:
+        """Estimate, cross-fit, calibrate and choose."""
+        crossfit = CrossFit(model=self, logs=logs, rng=np.random.default_rng(np.random.SeedSequence(seed)))
+        folds = crossfit.folds()
+        everyone = np.ones(len(logs), dtype=bool)
+        by_fold = [crossfit.marginal(folds != fold) for fold in range(folds.max() + 1)]
+        whole = crossfit.marginal(everyone)
+        marginal_losses = _losses(logs, by_fold, folds)
+        chosen: Literal["marginal", "softmax"] = "marginal"
+        reason = crossfit.why_no_regression(folds)
+        if not reason:
+            full, regressions = crossfit.regressions(by_fold, whole, folds)
+            temperature, mix, better = crossfit.calibrate(regressions, folds)
+            if better:
+                chosen = "softmax"
+                by_fold = [replace(one, temperature=temperature, mix=mix) for one in regressions]
+                whole = replace(full, temperature=temperature, mix=mix)
+        losses = marginal_losses if chosen == "marginal" else _losses(logs, by_fold, folds)
+        certain = crossfit.choice.any() and losses[crossfit.choice].mean() < NEAR_CERTAIN
+        allowed = logs.n_actions if logs.candidates is None else logs.candidates.sum(axis=1)
+        return FittedPropensity(
+            chosen=chosen,
+            log_loss=float(losses.mean()),
+            marginal_log_loss=float(marginal_losses.mean()),
+            uniform_log_loss=float(np.log(allowed).mean()),
+            calibration=_calibration(logs, by_fold, folds),
+            warnings=tuple(text for text in (reason, DETERMINISTIC if certain else "") if text),
+            whole=whole,
+            by_fold=tuple(by_fold),
+            fold_of_row=folds,
+            action_ids=logs.action_space.ids,
+            digest=_digest(logs),
+            behaviour_cells=self.behaviour_cells,
+        )
+
+
+def _losses(logs: LoggedData, by_fold: list[Predictor], folds: Int64Array) -> Float64Array:
+    """The held-out log-loss of each decision [n]."""
+    losses = np.empty(len(logs))
+    for rows, p in predictions(logs, by_fold, folds):
+        losses[rows] = -np.log(p[np.arange(len(rows)), logs.actions[rows]])
+    return losses
+
+
+def _calibration(logs: LoggedData, by_fold: list[Predictor], folds: Int64Array) -> Calibration:
+    sample = spread_rows(len(logs), logs.n_actions)
+    table = np.empty((len(sample), logs.n_actions), dtype=np.float32)
+    for fold, predictor in enumerate(by_fold):
+        mine = folds[sample] == fold
+        table[mine] = all_probabilities(predictor, logs, sample[mine])
+    candidates = None if logs.candidates is None else logs.candidates[sample]
+    return Calibration.of(table, logs.actions[sample], candidates)
+
+
+def _digest(logs: LoggedData) -> str:
+    """Identifies the decisions that a model was fitted on, whatever their rewards."""
+    digest = hashlib.sha256()
+    for array in (logs.contexts, logs.actions, logs.offsets):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -1,0 +1,63 @@
+"""Multinomial logistic regression with candidate masks, in float32, for millions of (row, action) pairs.
+
+    mu(a | x) = exp(w_a . x) / sum over candidates b of exp(w_b . x)
+
+The objective is the mean log-loss plus (prior / 2n) |w|^2: a normal prior on the coefficients of
+standardised contexts. The intercepts are almost free, so that the marginal frequencies are matched.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize
+
+from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
+
+INTERCEPT_PRIOR = 1e-3  # enough to keep the intercept of an unseen action finite
+NEVER = np.float32(-1e30)  # the logit of an action that is not a candidate
+
+
+def log_softmax(logits: Float32Array, candidates: BoolArray | None) -> Float32Array:
+    """The logarithm of mu [n, A], very negative outside the candidates. Overwrites ``logits``."""
+    if candidates is not None:
+        np.copyto(logits, NEVER, where=~candidates)
+    logits -= logits.max(axis=1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return logits
+
+
+def fit_softmax(
+    contexts: Float32Array,
+    actions: IntArray,
+    candidates: BoolArray | None,
+    *,
+    n_actions: int,
+    prior: float,
+    start: Float64Array | None = None,
+    max_iterations: int = 200,
+) -> Float64Array:
+    """Weights [1 + d, A], the intercepts first. ``contexts`` [n, 1 + d] are standardised, 1 in front."""
+    n, width = contexts.shape
+    rows = np.arange(n)
+    penalty = np.full((width, 1), prior / n)
+    penalty[0] = INTERCEPT_PRIOR / n
+
+    def objective(flat: Float64Array) -> tuple[float, Float64Array]:
+        weights = flat.reshape(width, n_actions)
+        log_mu = log_softmax(contexts @ weights.astype(np.float32), candidates)
+        loss = -float(log_mu[rows, actions].mean(dtype=np.float64))
+        residual = np.exp(log_mu)  # [n, A] mu - one hot
+        residual[rows, actions] -= 1
+        gradient = (contexts.T @ residual).astype(np.float64) / n + penalty * weights
+        return loss + 0.5 * float((penalty * weights**2).sum()), gradient.ravel()
+
+    first = np.zeros((width, n_actions)) if start is None else start
+    result = minimize(
+        objective,
+        first.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": max_iterations, "gtol": 1e-5, "ftol": 1e-7},  # float32 has no more digits
+    )
+    weights: Float64Array = result.x.reshape(width, n_actions)
+    return weights
