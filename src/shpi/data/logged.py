@@ -90,8 +90,11 @@ class LoggedData:
         for name, array, shape in shapes:
             if array is not None and array.shape != shape:
                 raise DataError(expected=f"{name} of shape {shape}", found=f"shape {array.shape}")
+        place = np.searchsorted(self.session_offsets, self.offsets)
+        inside = place < len(self.session_offsets)
         if (
-            not np.isin(self.offsets, self.session_offsets).all()
+            not inside.all()
+            or (self.session_offsets[place] != self.offsets).any()
             or (np.diff(self.session_offsets) <= 0).any()
         ):
             raise DataError(
