@@ -16,7 +16,6 @@ The action vectors have mean 0, or else the uniform policy would drift away, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -94,7 +93,7 @@ class Synthetic:
     horizon: int = 150
     action_scale: float = 0.6
     seed_world: int = 0
-    reward_offset: Sequence[float] | None = None
+    reward_offset: tuple[float, float] | None = None
     offset_every: int = 10
     _run: list[_Running] = field(init=False, repr=False, default_factory=list)  # empty before a reset
 
@@ -111,8 +110,8 @@ class Synthetic:
             whole_number(name, getattr(self, name), least=least)
         real_number("action_scale", self.action_scale, above=0.0)
         if self.reward_offset is not None:
-            pair = self.reward_offset
-            if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+            pair: Any = self.reward_offset
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise ConfigError(
                     expected="reward_offset to be (mean, standard deviation), or None", found=repr(pair)
                 )
