@@ -9,15 +9,15 @@ prob_leave_organic and prob_leave_bandit:
     bandit        q_bo         1 - q_bo - l_b         l_b
 
 ``reset`` lets an organic phase pass, so that every user has seen something. One ``step`` is one
-recommendation, a click or not, one tick, and the whole organic phase that follows, if one does. A click always
-makes the user organic, also where the tick drew "stop": to click is to visit the shop. (Interests drift with a
-tick that draws organic, and not with the click itself.) Contexts [n, P] count the views of a user so far. A
-session ends where the bandit phase is left.
+recommendation, a click or not, one tick, and the whole organic phase that follows, if one does. A click
+always makes the user organic, also where the tick drew "stop": to click is to visit the shop. (Interests
+drift with a tick that draws organic, and not with the click itself.) Contexts [n, P] count the views of a
+user so far. A session ends where the bandit phase is left.
 
 The default is the paper's setting: nobody leaves, T = 200 recommendations, P = 100, K = 5. With
-``leaving=True`` users leave as in the original. A share l_o / (q_ob + l_o) of them never sees a recommendation
-(`RecoGym.share_never_served`). They cannot be in a log of recommendations, so the users of a batch are those who
-see at least one: their first organic phase ends in recommendations.
+``leaving=True`` users leave as in the original. A share l_o / (q_ob + l_o) of them never sees a
+recommendation (`RecoGym.share_never_served`). They cannot be in a log of recommendations, so the users of a
+batch are those who see at least one: their first organic phase ends in recommendations.
 
 ``as_original=True`` brings back what the original does against its own description, and nothing else does:
 
@@ -214,14 +214,15 @@ class RecoGym:
         """Positions in ``batch.rows`` of the users that are organic, and that stop, after the click."""
         rows = batch.rows
         chance = batch.here.uniform(TICK, batch.time)
-        organic = np.flatnonzero(chance < self._chain[BANDIT, ORGANIC])
-        stopped = np.flatnonzero(chance >= 1.0 - self._chain[BANDIT, STOP])
-        counts = np.array([len(organic), len(rows) - len(organic) - len(stopped), len(stopped)])
-        batch.transitions[BANDIT] += counts
-        batch.users.tick(rows if self.change_omega_for_bandits else rows[organic], batch.time)
-        leaving = np.setdiff1d(stopped, clicked, assume_unique=True)
-        batch.rescued += len(stopped) - len(leaving)
-        return np.union1d(organic, clicked), leaving
+        organic = chance < self._chain[BANDIT, ORGANIC]
+        stopped = chance >= 1.0 - self._chain[BANDIT, STOP]
+        drawn_organic, drawn_stop = np.flatnonzero(organic), int(np.count_nonzero(stopped))
+        drawn = (len(drawn_organic), len(rows) - len(drawn_organic) - drawn_stop, drawn_stop)
+        batch.transitions[BANDIT] += drawn
+        batch.users.tick(rows if self.change_omega_for_bandits else rows[drawn_organic], batch.time)
+        batch.rescued += int(np.count_nonzero(stopped[clicked]))
+        organic[clicked], stopped[clicked] = True, False
+        return np.flatnonzero(organic), np.flatnonzero(stopped)
 
     def _browse(self, batch: _Batch, rows: Int64Array, *, phase: int, served: bool = False) -> Int64Array:
         """An organic phase of the users ``rows``; returns those who leave at its end.

@@ -19,7 +19,8 @@ from shpi.protocols import Float32Array, Float64Array, Int64Array
 
 OMEGA, VIEW, DRIFT, TICK_DRIFT = 10, 11, 12, 13  # labels of the random numbers
 
-_BLOCK = 512  # views drawn at a time, so that their weights stay in the cache
+_BLOCK = 1 << 16  # weights of products computed at a time, so that they stay in the cache
+_LEAST = 8  # columns at least: with a single one, einsum may add in another order than that of k
 _SAFE_LOGIT = 600.0  # exp of anything smaller neither overflows nor vanishes
 
 
@@ -176,14 +177,15 @@ class ProductSampler:
         self._table = np.zeros((self._groups * self._side, latent + 1))
         self._table[:, latent] = -np.inf
         self._table[: self._total, :latent], self._table[: self._total, latent] = gamma, mu
-        self._buffer = np.empty(len(self._table) * _BLOCK)
+        self._at_once = max(_BLOCK // len(self._table), _LEAST)
+        self._buffer = np.empty(len(self._table) * self._at_once)
         self._largest, self._offset = float(np.abs(gamma).max()), float(np.abs(mu).max())
 
     def draw(self, omega: Float64Array, chance: Float64Array) -> Int64Array:
         """One product [m] for each interest [m, K] and uniform number [m]."""
         out = np.empty(len(chance), dtype=np.int64)
-        for low in range(0, len(chance), _BLOCK):
-            part = slice(low, low + _BLOCK)
+        for low in range(0, len(chance), self._at_once):
+            part = slice(low, low + self._at_once)
             out[part] = self._draw_block(omega[part], chance[part])
         return out
 
@@ -193,8 +195,7 @@ class ProductSampler:
         The result is a buffer that the next call overwrites.
         """
         rows, latent = omega.shape
-        # With two columns or more, einsum adds along the rows of the table in the order of k.
-        width = max(rows, 8)
+        width = max(rows, _LEAST)
         columns = np.ones((latent + 1, width))
         columns[:latent, :rows], columns[:latent, rows:] = omega.T, 0.0
         logits = self._buffer[: len(self._table) * width].reshape(-1, width)
