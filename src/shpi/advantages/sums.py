@@ -1,0 +1,106 @@
+r"""Weighted discounted sums over windows, for all rows at once.
+
+    sum_t = z_t + sum_{m=1}^{L_t - 1} gamma^m c(w_{t+1}^{t+m}) z_{t+m},      w_a^b = rho_a rho_{a+1} … rho_b
+
+where L_t is the length of row t's window and c clips, or does nothing. There are two ways to compute it:
+
+*recursion*, n steps of arithmetic in all: without clipping, and when all windows of a stretch of rows end
+at the same row, sum_t = z_t + gamma rho_{t+1} sum_{t+1}. All rows at one distance from their end are done
+together, so that there is no loop over trajectories.
+
+*forward*, one step of arithmetic per row and per step of its window: needed for a fixed k, and for clipped
+products, since a clipped product is not the product of clipped ratios. Rows are taken in blocks that fit
+the cache. A row leaves when its window has ended, or when its product is 0 (a deterministic policy would not
+have taken the logged action): from there on all its weights are q1, and the rest is q1 times a plain sum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shpi.protocols import Float64Array, Int64Array
+
+_BLOCK = 16_384
+_LARGEST = 1e280  # products are cut here, far above any clip, so that they never become infinite
+
+Clip = tuple[float, float] | None
+
+
+def weighted_sums(
+    terms: Float64Array, ratios: Float64Array | None, stops: Int64Array, gamma: float, clip: Clip
+) -> tuple[Float64Array, Float64Array]:
+    """The sums [n] and the whole products w_{t+1}^{stop-1} [n], not clipped (1 for windows of one row).
+
+    Args:
+        terms: z [n].
+        ratios: rho [n]; None for weights of 1.
+        stops: the row after each window [n]; an empty window has sum 0.
+        gamma: the discount.
+        clip: (q1, q2), or None.
+    """
+    rows = np.arange(len(terms))
+    shared = bool(((stops[:-1] <= rows[1:]) | (stops[:-1] == stops[1:])).all())
+    if shared and (clip is None or ratios is None):
+        return _by_recursion(terms, ratios, stops, gamma)
+    plain = _by_recursion(terms, None, stops, gamma)[0] if shared else None
+    return _forward(terms, ratios, stops, gamma, clip, plain)
+
+
+def _by_recursion(
+    terms: Float64Array, ratios: Float64Array | None, stops: Int64Array, gamma: float
+) -> tuple[Float64Array, Float64Array]:
+    lengths = stops - np.arange(len(terms))
+    sums, products = np.where(lengths > 0, terms, 0.0), np.ones(len(terms))
+    order = np.argsort(lengths, kind="stable")
+    bounds = np.append(0, np.cumsum(np.bincount(lengths)))
+    for length in range(2, len(bounds) - 1):
+        now = order[bounds[length] : bounds[length + 1]]
+        then = now + 1
+        if ratios is None:
+            sums[now] += gamma * sums[then]
+        else:
+            with np.errstate(over="ignore"):  # the caller refuses what is not finite
+                sums[now] += gamma * ratios[then] * sums[then]
+            products[now] = np.minimum(ratios[then] * products[then], _LARGEST)
+    return sums, products
+
+
+def _forward(
+    terms: Float64Array,
+    ratios: Float64Array | None,
+    stops: Int64Array,
+    gamma: float,
+    clip: Clip,
+    plain: Float64Array | None,
+) -> tuple[Float64Array, Float64Array]:
+    """``plain`` are the sums with weights 1, known when windows share their ends."""
+    sums, products = np.empty(len(terms)), np.ones(len(terms))
+    for first in range(0, len(terms), _BLOCK):
+        place = np.arange(first, min(first + _BLOCK, len(terms)))
+        left = stops[place] - place  # [b] the length of each window
+        total, product = np.where(left > 0, terms[place], 0.0), np.ones(len(place))
+        going = left > 1
+        discount, m = 1.0, 0
+        while True:
+            if not going.all():
+                done = ~going
+                sums[place[done]], products[place[done]] = total[done], product[done]
+                place, left, total, product = place[going], left[going], total[going], product[going]
+            if not len(place):
+                break
+            m, discount = m + 1, discount * gamma
+            ahead = place + m
+            going = left > m + 1
+            if ratios is None:
+                total += discount * terms[ahead]
+                continue
+            product *= ratios[ahead]
+            np.minimum(product, _LARGEST, out=product)
+            weight = product if clip is None else np.clip(product, *clip)
+            step = terms[ahead]
+            if plain is not None and clip is not None:
+                dead = product == 0
+                step = np.where(dead, plain[ahead], step)
+                going &= ~dead
+            total += discount * weight * step
+    return sums, products

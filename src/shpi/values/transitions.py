@@ -1,0 +1,49 @@
+"""Which decisions of a log have a known future: the one place where the three endings are told apart.
+
+A transition (x_t, a_t, r_t, x_{t+1}) is *usable* when what follows the decision is known:
+    inside a trajectory       x_{t+1} is the next row (a session end is no exception)
+    terminated                there is no next context, and its value is 0
+    truncated, final seen     x_{t+1} is the final context
+    truncated, final unseen   not usable: the log stops before the consequence is seen
+and when its reward was seen (``LoggedData.reward_observed``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import DataError
+from shpi.protocols import BoolArray, Float64Array
+
+
+def next_known(logs: LoggedData) -> BoolArray:
+    """For each decision [n], whether what follows it is known."""
+    known = np.ones(len(logs), dtype=bool)
+    known[logs.offsets[1:] - 1] = logs.final_observed | logs.terminated
+    return known
+
+
+def usable_transitions(logs: LoggedData) -> BoolArray:
+    """For each decision [n], whether its reward and what follows it are known."""
+    known = next_known(logs)
+    return known if logs.reward_observed is None else known & logs.reward_observed
+
+
+def goes_on(logs: LoggedData) -> BoolArray:
+    """For each decision [n], False where the user is gone for good after it."""
+    alive = np.ones(len(logs), dtype=bool)
+    alive[logs.offsets[1:] - 1] = ~logs.terminated
+    return alive
+
+
+def rewards_of(logs: LoggedData) -> Float64Array:
+    """The rewards [n], or a clear error when the log has none."""
+    if logs.rewards is None:
+        raise DataError(
+            expected="a log with rewards",
+            found="none",
+            remedy="name the reward column, or recover rewards from a value that you have: "
+            "shpi.values.backshift",
+        )
+    return logs.rewards
