@@ -8,7 +8,6 @@ gives the logged propensities.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from shpi.envs.base import check_reset, whole_number
 from shpi.envs.streams import Streams
 from shpi.errors import ConfigError
 from shpi.policies.sampling import sample_actions
+from shpi.progress import progress_bar
 from shpi.protocols import (
     BoolArray,
     Float32Array,
@@ -58,7 +58,7 @@ def rollout(
     *,
     first: int = 0,
     horizon: int | None = None,
-    progress: bool = False,
+    progress: bool | None = False,
     batch: int | None = None,
     keep_behaviour: bool = False,
 ) -> LoggedData:
@@ -71,14 +71,14 @@ def rollout(
         seed: the one seed of the world's and the policy's chance.
         first: the number of the first user; user i is the same in every batch.
         horizon: the number of decisions after which a user is truncated; the simulator's if None.
-        progress: show a progress bar.
+        progress: show a progress bar; None shows it in a terminal only.
         batch: advance at most so many users together, which bounds the memory of the simulator.
         keep_behaviour: also keep the whole distribution mu(.|x), [n, A].
     """
     check_reset(n, seed, first)
     steps = _horizon(simulator, policy, horizon)
     parts = _parts(n, first, batch)
-    with _bar(f"simulate {simulator.name}", steps * len(parts), shown=progress) as advance:
+    with progress_bar(f"simulate {simulator.name}", steps * len(parts), progress) as advance:
         logs = [
             _log_part(simulator, policy, size, seed, start, steps, keep_behaviour, advance)
             for start, size in parts
@@ -177,7 +177,7 @@ def _log_part(
     first: int,
     steps: int,
     keep_behaviour: bool,
-    advance: Callable[[], None],
+    advance: Callable[[float], None],
 ) -> _Part:
     lengths, terminated = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool)
     final = np.empty((n, len(simulator.context_names)), dtype=np.float32)
@@ -197,7 +197,7 @@ def _log_part(
                 final_allowed = np.ones_like(allowed) if final_allowed is None else final_allowed
                 final_allowed[last] = allowed[last]
         terminated |= step.ended
-        advance()
+        advance(1)
     part = _Part(lengths, terminated, final, final_allowed)
     part.columns.update(_in_user_order(rows_of_step, columns_of_step, lengths))
     return part
@@ -304,17 +304,3 @@ def _parts(n: int, first: int, batch: int | None) -> list[tuple[int, int]]:
     """(first user, number of users) of each batch."""
     size = n if batch is None else whole_number("batch", batch, least=1)
     return [(first + low, min(size, n - low)) for low in range(0, n, size)]
-
-
-@contextmanager
-def _bar(title: str, total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
-    if not shown:
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda: bar.advance(task)
-        bar.update(task, completed=total)

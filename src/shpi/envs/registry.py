@@ -1,0 +1,77 @@
+"""Simulators by name, imported when they are asked for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from shpi.errors import ConfigError
+from shpi.protocols import Simulator
+
+
+class World(NamedTuple):
+    """Where a simulator is found, and the parameters that its name stands for."""
+
+    module: str
+    attribute: str
+    about: str
+    presets: dict[str, Any]
+
+
+_WORLDS = {
+    "synthetic": World(
+        "shpi.envs.synthetic", "Synthetic", "the paper's synthetic task, d = 2, 10 actions, T = 150", {}
+    ),
+    "synthetic-large": World(
+        "shpi.envs.synthetic",
+        "Synthetic",
+        "the synthetic task at d = 100 with 300 actions",
+        {"d": 100, "n_actions": 300},
+    ),
+    "storefront": World(
+        "shpi.envs.storefront", "Storefront", "the shop of the paper's introduction, with exact values", {}
+    ),
+    "hiv": World(
+        "shpi.envs.hiv", "HIV", "treatment of HIV patients, 6 dimensions, 4 treatments, T = 200", {}
+    ),
+    "recogym": World(
+        "shpi.envs.recogym", "RecoGym", "browsing and recommendations, 100 products, T = 200", {}
+    ),
+    "recogym-v0": World(
+        "shpi.envs.recogym",
+        "RecoGym",
+        "the older dynamics of RecoGym, with clusters of products",
+        {"version": 0, "reward": "click"},
+    ),
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `make` knows."""
+    return tuple(_WORLDS)
+
+
+def about(name: str) -> str:
+    """One line about a simulator."""
+    return _find(name).about
+
+
+def make(name: str, **params: Any) -> Simulator:
+    """The simulator of that name. ``params`` are those of its class, e.g. ``make("synthetic", tau=5)``."""
+    world = _find(name)
+    create: Callable[..., Simulator] = getattr(import_module(world.module), world.attribute)
+    known = list(inspect.signature(create).parameters)
+    unknown = sorted(set(params) - set(known))
+    if unknown:
+        raise ConfigError(
+            expected=f"parameters of '{name}' among {', '.join(known)}", found=", ".join(unknown)
+        )
+    return create(**{**world.presets, **params})
+
+
+def _find(name: str) -> World:
+    if name not in _WORLDS:
+        raise ConfigError(expected=f"the name of a simulator, one of {', '.join(_WORLDS)}", found=repr(name))
+    return _WORLDS[name]
