@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shpi.envs.recogym_users import ProductSampler
+from shpi.envs.recogym_ltr import LongTermReward
+from shpi.envs.recogym_users import ClusterUsers, LatentUsers, ProductSampler
 from shpi.envs.recogym_world import ClusterWorld, LatentWorld, chain, click_curve, flipped_products
+from shpi.envs.streams import Streams
 from shpi.errors import ConfigError
 
 
@@ -134,3 +136,21 @@ def test_extreme_interests_neither_overflow_nor_vanish() -> None:
 def test_nonsense_worlds(make, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_users_click_with_exactly_their_probability() -> None:
+    """A number just below the probability clicks, one just above does not: every product, many interests."""
+    world = LatentWorld.draw(3, n_products=20, number_of_flips=4, normalize_beta=True)
+    streams = Streams(0, np.arange(300))
+    ltr = LongTermReward(world.beta, 300, weights="signed", floor=False)
+    users = LatentUsers(world, streams, ltr, sigma_initial=2.0, sigma=0.1, drift_always=False)
+    clusters = ClusterUsers(ClusterWorld.draw(3, n_products=20, num_clusters=4), streams)
+    latent_probs = world.click_probs(users.omega)
+    cluster_probs = ClusterWorld.draw(3, n_products=20, num_clusters=4).click_probs().T[clusters.product]
+    rows = np.arange(299, -1, -1)  # in another order than the batch
+    for action in range(20):
+        actions = np.full(300, action)
+        for batch, probs in ((users, latent_probs), (clusters, cluster_probs)):
+            chance = probs[rows, action]
+            np.testing.assert_array_equal(batch.clicks(rows, actions, chance * (1 - 1e-9)), np.arange(300))
+            assert len(batch.clicks(rows, actions, chance * (1 + 1e-9))) == 0
