@@ -298,7 +298,7 @@ def test_nonsense_settings(options: dict, message: str) -> None:
 
 def test_a_given_world_brings_its_own_size() -> None:
     sim = RecoGym(world=LatentWorld.draw(0, n_products=7, latent=3))
-    assert (sim.n_actions, sim.n_products) == (7, 7)
+    assert (sim.n_actions, sim.n_products, sim.latent) == (7, 7, 3)
     assert sim.reset(4, 0).shape == (4, 7)
     assert np.isfinite(sim.step(np.full(4, 6)).rewards).all()
 

@@ -30,7 +30,7 @@ class Lives(NamedTuple):
 def live(sim: RecoGym, seed: int = 1) -> Lives:
     rng = np.random.default_rng(seed)
     sim.reset(USERS, seed)
-    clicks, clicks_on, phases = np.zeros(USERS), np.zeros(sim.n_actions), USERS
+    clicks, clicks_on = np.zeros(USERS), np.zeros(sim.n_actions)
     while True:
         actions = rng.integers(sim.n_actions, size=USERS)
         step = sim.step(actions)

@@ -109,6 +109,8 @@ class RecoGym:
         self._check()
         self.world = self._make_world() if self.world is None else self.world
         self.n_products = self.world.n_products
+        if isinstance(self.world, LatentWorld):
+            self.latent = self.world.latent
         self._chain = self._make_chain()
         self._batch: _Batch | None = None
 
