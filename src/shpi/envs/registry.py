@@ -60,15 +60,26 @@ def about(name: str) -> str:
 
 def make(name: str, **params: Any) -> Simulator:
     """The simulator of that name. ``params`` are those of its class, e.g. ``make("synthetic", tau=5)``."""
-    world = _find(name)
-    create: Callable[..., Simulator] = getattr(import_module(world.module), world.attribute)
-    known = list(inspect.signature(create).parameters)
+    known = parameters(name)
     unknown = sorted(set(params) - set(known))
     if unknown:
         raise ConfigError(
             expected=f"parameters of '{name}' among {', '.join(known)}", found=", ".join(unknown)
         )
-    return create(**{**world.presets, **params})
+    return _class(name)(**{**_find(name).presets, **params})
+
+
+def parameters(name: str) -> dict[str, Any]:
+    """The parameters of a simulator and their defaults."""
+    signature = inspect.signature(_class(name))
+    defaults = {key: parameter.default for key, parameter in signature.parameters.items()}
+    return defaults | _find(name).presets
+
+
+def _class(name: str) -> Callable[..., Simulator]:
+    world = _find(name)
+    found: Callable[..., Simulator] = getattr(import_module(world.module), world.attribute)
+    return found
 
 
 def _find(name: str) -> World:
