@@ -76,7 +76,7 @@ class Calibration:
 def spread_rows(n: int, width: int, cells: int = MAX_CELLS) -> NDArray[np.int64]:
     """All rows, or evenly spread ones, so that rows × width stays below ``cells``."""
     count = min(n, max(1, cells // width))
-    return (np.arange(count) * (n / count)).astype(np.int64)
+    return (np.arange(count) * (n / max(count, 1))).astype(np.int64)
 
 
 def _bin(probabilities: FloatArray, actions: IntArray, allowed: BoolArray) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from shpi.data.encoding import Encoding, learn_encoding
 from shpi.data.fill import Filled, Problem, fill
 from shpi.data.ledger import Drop, Ledger
 from shpi.data.logged import LoggedData
+from shpi.data.missing import note_filled
 from shpi.data.order import RowOrder, order_rows
 from shpi.data.schema import ContextSchema
 from shpi.data.sources import TableSource, open_table
@@ -73,7 +74,8 @@ def read_log(
     encoding = learn_encoding(
         table, chosen, schema=schema, action_space=action_space, action_features=action_features
     )
-    return read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
+    logs = read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
+    return note_filled(logs, table.frame)
 
 
 def read_table(

@@ -1,0 +1,119 @@
+"""Is this log fit for learning, what is wrong with it, and what can be done about it?
+
+`audit` computes the facts (`audit_facts`, `audit_propensity`, `audit_columns`, `audit_horizon`) and judges
+them (`audit_checks`, `audit_overlap`; `audit_findings` has the table of all thresholds). The `AuditReport`
+prints as text (`audit_text`) and turns into JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from shpi.data.audit_checks import find
+from shpi.data.audit_columns import ColumnFacts, column_facts
+from shpi.data.audit_facts import (
+    ActionFacts,
+    RewardFacts,
+    Structure,
+    Timing,
+    action_facts,
+    reward_facts,
+    structure,
+    timing,
+)
+from shpi.data.audit_findings import LEAK_WARNING, Finding
+from shpi.data.audit_horizon import Horizon, horizon_advice
+from shpi.data.audit_propensity import PropensityFacts, propensity_facts
+from shpi.data.decomposition import Decomposition, decompose
+from shpi.data.ledger import Ledger
+from shpi.data.logged import LoggedData
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Everything that was counted."""
+
+    ledger: Ledger
+    structure: Structure
+    time: Timing
+    actions: ActionFacts
+    reward: RewardFacts | None  # None: no reward, or none observed
+    propensity: PropensityFacts | None  # None: absent, or there was never a choice
+    columns: ColumnFacts
+    horizon: Horizon
+    decomposition: Decomposition
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready description."""
+        names = ("structure", "time", "actions", "columns", "horizon")
+        rows = self.ledger.to_json() | {
+            "rows_dropped": self.ledger.rows_dropped,
+            "balanced": self.ledger.balanced(),
+        }
+        return {
+            "rows": rows,
+            **{name: asdict(getattr(self, name)) for name in names},
+            "reward": None if self.reward is None else asdict(self.reward),
+            "propensity": None if self.propensity is None else asdict(self.propensity),
+            "decomposition": self.decomposition.to_json(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """Facts and findings. ``print(report)`` to read it; ``report.fit`` is the verdict."""
+
+    facts: Facts
+    findings: tuple[Finding, ...]  # the worst first
+    propensity_mode: str
+    source: str = ""
+
+    @property
+    def fit(self) -> bool:
+        """Whether the log can be learned from: no finding is an error."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def has(self, code: str) -> bool:
+        """Whether there is a finding with this code."""
+        return any(finding.code == code for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready description."""
+        return {
+            "fit": self.fit,
+            "source": self.source,
+            "propensity_mode": self.propensity_mode,
+            "findings": [finding.to_json() for finding in self.findings],
+            "facts": self.facts.to_json(),
+        }
+
+    def show(self, console: Console | None = None) -> None:
+        """Print the report to a rich console (standard output by default)."""
+        from shpi.data.audit_text import show
+
+        show(self, console)
+
+    def __str__(self) -> str:
+        from shpi.data.audit_text import as_text
+
+        return as_text(self)
+
+
+def audit(logs: LoggedData) -> AuditReport:
+    """Count, check and judge a log. Nothing is changed."""
+    facts = Facts(
+        ledger=logs.ledger,
+        structure=structure(logs),
+        time=timing(logs),
+        actions=action_facts(logs),
+        reward=reward_facts(logs),
+        propensity=propensity_facts(logs),
+        columns=column_facts(logs, suspicious=LEAK_WARNING),
+        horizon=horizon_advice(logs),
+        decomposition=decompose(logs),
+    )
+    return AuditReport(facts=facts, findings=find(logs, facts), propensity_mode=logs.propensity_mode)

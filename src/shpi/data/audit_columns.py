@@ -1,0 +1,142 @@
+"""Context columns that carry nothing, carry the same thing twice, or carry the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shpi.data.calibration import spread_rows
+from shpi.data.futures import window_sums
+from shpi.data.schema import MISSING, OTHER
+from shpi.protocols import BoolArray, Float64Array, Int64Array
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
+MIN_CLASS = 10  # rewards of each kind before a perfect separation says anything
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """A context dimension that knows a reward which comes after it."""
+
+    dimension: str
+    target: str  # "the reward", "the next reward" or "the sum of all later rewards"
+    correlation: float
+    separates: bool  # a threshold on the column splits a binary reward without an error
+    row: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnFacts:
+    """What stands out among the context columns."""
+
+    names: tuple[str, ...]  # features
+    constant: tuple[str, ...]  # features
+    same: tuple[tuple[str, str], ...]  # dimension, earlier dimension with the same values
+    leaks: tuple[Leak, ...]
+
+
+def column_facts(logs: LoggedData, suspicious: float) -> ColumnFacts:
+    """Look at every dimension; report correlations of at least ``suspicious`` with a reward."""
+    if logs.schema.width == 0:
+        return ColumnFacts(names=(), constant=(), same=(), leaks=())
+    flat = logs.contexts.min(axis=0) == logs.contexts.max(axis=0)  # [d]
+    constant, position = [], 0
+    for feature in logs.schema.features:
+        width = len(feature.dimensions)
+        if flat[position : position + width].all():  # one category that never occurs is nothing special
+            constant.append(feature.name)
+        position += width
+    varying = np.flatnonzero(~flat)
+    return ColumnFacts(
+        names=tuple(feature.name for feature in logs.schema.features),
+        constant=tuple(constant) if len(logs) > 1 else (),
+        same=_same(logs, varying),
+        leaks=tuple(_leaks(logs, varying, suspicious)),
+    )
+
+
+def _same(logs: LoggedData, varying: Int64Array) -> tuple[tuple[str, str], ...]:
+    """Pairs of equal dimensions; a sample of the rows finds the few pairs worth comparing in full."""
+    names = logs.schema.dimensions
+    # Columns that are missing together share these dimensions, which is nothing to complain about.
+    varying = np.array([j for j in varying if not names[j].endswith((f"={OTHER}", f"={MISSING}"))], dtype=int)
+    sample = logs.contexts[spread_rows(len(logs), logs.schema.width, 1_000_000)]
+    first_with: dict[bytes, int] = {}
+    pairs = []
+    for j in varying.tolist():
+        key = np.ascontiguousarray(sample[:, j]).tobytes()
+        earlier = first_with.setdefault(key, j)
+        if earlier != j and np.array_equal(logs.contexts[:, j], logs.contexts[:, earlier]):
+            pairs.append((names[j], names[earlier]))
+    return tuple(pairs)
+
+
+def _leaks(logs: LoggedData, varying: Int64Array, suspicious: float) -> list[Leak]:
+    if logs.rewards is None or len(logs) < MIN_CLASS:
+        return []
+    found: list[Leak] = []
+    known: set[int] = set()
+    for target, values, rows in _targets(logs):
+        rows = rows[spread_rows(len(rows), logs.schema.width)]
+        y = values[rows]
+        if len(rows) < MIN_CLASS or y.min() == y.max():
+            continue
+        x = logs.contexts[rows][:, varying].astype(np.float64)
+        correlations = _correlations(x, y)
+        separates = _separates(x, y)
+        example = int(rows[np.abs(y - np.median(y)).argmax()])
+        for i, j in enumerate(varying.tolist()):
+            if j not in known and (abs(correlations[i]) >= suspicious or separates[i]):
+                known.add(j)
+                found.append(
+                    Leak(
+                        dimension=logs.schema.dimensions[j],
+                        target=target,
+                        correlation=float(correlations[i]),
+                        separates=bool(separates[i]),
+                        row=example,
+                    )
+                )
+    return found
+
+
+def _targets(logs: LoggedData) -> list[tuple[str, Float64Array, Int64Array]]:
+    """What a context must not know: name, values [n], and the rows where they are defined."""
+    rewards = np.asarray(logs.rewards)
+    seen = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
+    following = np.roll(rewards, -1)
+    has_next = np.ones(len(logs), dtype=bool)
+    has_next[logs.offsets[1:] - 1] = False
+    has_next &= np.roll(seen, -1)
+    stops = np.repeat(logs.offsets[1:], np.diff(logs.offsets))
+    later = window_sums(rewards, stops) - rewards
+    return [
+        ("the reward", rewards, np.flatnonzero(seen)),
+        ("the next reward", following, np.flatnonzero(has_next)),
+        (
+            "the sum of all later rewards",
+            later,
+            np.flatnonzero(has_next) if seen.all() else np.array([], int),
+        ),
+    ]
+
+
+def _correlations(x: Float64Array, y: Float64Array) -> Float64Array:
+    """The correlation of each column of x [n, d] with y [n]."""
+    x = x - x.mean(axis=0)
+    y = y - y.mean()
+    scale = np.sqrt((x**2).sum(axis=0) * (y**2).sum())
+    return np.asarray((x.T @ y) / np.where(scale > 0, scale, np.inf))
+
+
+def _separates(x: Float64Array, y: Float64Array) -> BoolArray:
+    """Whether one threshold per column splits a reward of two values."""
+    high = y == y.max()
+    if not (high | (y == y.min())).all() or min(high.sum(), (~high).sum()) < MIN_CLASS:
+        return np.zeros(x.shape[1], dtype=bool)
+    up, down = x[high], x[~high]
+    return np.asarray((up.min(axis=0) > down.max(axis=0)) | (up.max(axis=0) < down.min(axis=0)))
