@@ -11,15 +11,32 @@ __version__ = "0.1.0"
 _HOME = {
     "ActionSpace": "shpi.data.actions",
     "Columns": "shpi.data.columns",
+    "DiscountedSum": "shpi.data.rewards",
     "LoggedData": "shpi.data.logged",
+    "ReturnWithin": "shpi.data.rewards",
+    "SessionsWithin": "shpi.data.rewards",
+    "SumWithin": "shpi.data.rewards",
+    "load_policy": "shpi.policies",
 }
 
-__all__ = ["ActionSpace", "Columns", "LoggedData", "__version__"]
+__all__ = [
+    "ActionSpace",
+    "Columns",
+    "DiscountedSum",
+    "LoggedData",
+    "ReturnWithin",
+    "SessionsWithin",
+    "SumWithin",
+    "__version__",
+    "load_policy",
+]
 
 if TYPE_CHECKING:
     from shpi.data.actions import ActionSpace
     from shpi.data.columns import Columns
     from shpi.data.logged import LoggedData
+    from shpi.data.rewards import DiscountedSum, ReturnWithin, SessionsWithin, SumWithin
+    from shpi.policies import load_policy
 
 
 def __getattr__(name: str) -> Any:
