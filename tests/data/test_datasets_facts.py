@@ -226,6 +226,17 @@ def test_open_bandit_counts(data_dir: Path, campaign: str, items: int, policy: s
 def test_open_bandit_women_cannot_be_evaluated_by_bts(data_dir: Path) -> None:
     logs = open_bandit(need(data_dir, "obd_small_women.csv.gz"), campaign="women", policy="bts")
     assert effective((1 / 46) / logs.propensities) == pytest.approx(2.08, abs=0.01)
+    report = logs.audit()
+    assert report.has("uniform_ess")
+    assert not report.fit
+
+
+def test_the_audit_finds_the_others_fit(random_log: LoggedData, trial: LoggedData, data_dir: Path) -> None:
+    uniform = open_bandit(data_dir, campaign="women", policy="random")
+    for logs in (random_log, trial, uniform):
+        report = logs.audit()
+        assert report.fit, report.findings
+        assert not report.has("uniform_ess")
 
 
 def test_open_bandit_positions_and_affinities(data_dir: Path) -> None:

@@ -198,6 +198,7 @@ def _read(
         user="user_id",
         time="time_ms",
         time_unit="ms",
+        order="video_id",  # some decisions share a millisecond: the same order in every copy of the file
         session="session",
         context=parts.columns.context,
         categorical=parts.columns.categorical,

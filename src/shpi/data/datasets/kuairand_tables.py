@@ -128,7 +128,7 @@ def action_features(videos: pl.DataFrame, action: str) -> pl.DataFrame | None:
 
 
 def with_history(log: pl.DataFrame, session_gap: str) -> pl.DataFrame:
-    """Sort by (user, time), cut sessions, and add what was known of the user before each decision.
+    """Sort by (user, time, video), cut sessions, and add what was known of the user before each decision.
 
     Counters count what happened strictly before the decision. They grow like log(1 + count).
     """
@@ -137,7 +137,7 @@ def with_history(log: pl.DataFrame, session_gap: str) -> pl.DataFrame:
     pause = pl.col("time_ms").diff().over("user_id")
     day = local // _DAY_MS
     log = (
-        log.sort("user_id", "time_ms", maintain_order=True)
+        log.sort("user_id", "time_ms", "video_id")
         .with_columns(
             one=pl.lit(1),
             play_seconds=pl.col("play_time_ms") / 1000,
