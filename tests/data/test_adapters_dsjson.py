@@ -187,6 +187,8 @@ def test_down_sampling_is_reported() -> None:
         ({"_labelIndex": 0}, r"_label_Action = _labelIndex \+ 1"),
         ({"_labelIndex": 7, "_label_Action": 8}, r"the label of one of the actions"),
         ({"_labelIndex": None, "_label_Action": None}, r"'_labelIndex' or '_label_Action', found neither"),
+        ({"_labelIndex": None, "_label_Action": "2"}, r"whole numbers as labels"),
+        ({"_label_probability": 0.0}, r"_label_probability in \(0, 1\], found 0\.0"),
         ({"_label_probability": 0.5}, r"_label_probability to be the entry of 'p'"),
         ({"p": [0.8, 0.15, 0.06]}, r"sum to 1, found a sum of 1\.01"),
         ({"a": [2, 1], "p": [0.8, 0.2]}, r"order the actions 1\.\.3"),

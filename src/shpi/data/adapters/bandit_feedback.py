@@ -55,7 +55,7 @@ def from_bandit_feedback(feedback: Mapping[str, Any], *, users: ArrayLike | None
         rewards=_column(feedback, "reward")[order],
         propensities=_column(feedback, "pscore")[order] if feedback.get("pscore") is not None else None,
         behaviour=None if behaviour is None else behaviour[order],
-        candidates=_column(feedback, "candidates")[order] if "candidates" in feedback else None,
+        candidates=_column(feedback, "candidates")[order] if feedback.get("candidates") is not None else None,
         offsets=offsets,
         users=labels[order][offsets[:-1]],
         times=order,  # the number of the round

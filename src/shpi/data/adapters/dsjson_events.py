@@ -68,6 +68,8 @@ def read_event(line: str, *, number: int, where: str, user: str | None) -> Event
     actions = [_action(action, where) for action in context["_multi"]]
     chosen = _chosen(row, len(actions), where)
     probability = _number(row, "_label_probability", where)
+    if not 0 < probability <= 1:
+        raise DataError(expected="_label_probability in (0, 1]", found=str(probability), where=where)
     who = None
     if user is not None:
         if user not in shared:
@@ -113,11 +115,13 @@ def _number(row: Mapping[str, Any], key: str, where: str) -> float:
 def _chosen(row: Mapping[str, Any], count: int, where: str) -> int:
     """The chosen action's position: ``_labelIndex`` counts from 0, ``_label_Action`` from 1."""
     index, action = row.get("_labelIndex"), row.get("_label_Action")
-    found = f"_labelIndex {index}, _label_Action {action}, {count} actions"
+    found = f"_labelIndex {index!r}, _label_Action {action!r}, {count} actions"
     if index is None and action is None:
         raise DataError(expected="'_labelIndex' or '_label_Action'", found="neither", where=where)
-    chosen = index if index is not None else action - 1  # type: ignore[operator]
-    if not isinstance(chosen, int) or not 0 <= chosen < count:
+    if not all(value is None or isinstance(value, int) for value in (index, action)):
+        raise DataError(expected="whole numbers as labels", found=found, where=where)
+    chosen = int(index) if index is not None else int(action or 0) - 1
+    if not 0 <= chosen < count:
         raise DataError(expected="the label of one of the actions", found=found, where=where)
     if action is not None and action != chosen + 1:
         raise DataError(expected="_label_Action = _labelIndex + 1", found=found, where=where)

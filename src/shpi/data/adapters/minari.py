@@ -32,7 +32,8 @@ INFOS = {"propensity": "propensities", "behaviour": "behaviour", "time": "times"
 def to_minari(logs: LoggedData, dataset_id: str, *, data_format: str = "arrow", **details: Any) -> Any:
     """Write a log as a local Minari dataset, and return it.
 
-    Minari writes one folder or group per trajectory: good for thousands of users, slow for millions.
+    Minari writes one folder or group per trajectory: good for hundreds of users, and for thousands with
+    ``data_format="hdf5"``.
 
     Args:
         logs: The log. It must have rewards.
