@@ -228,6 +228,7 @@ def test_sessions_have_two_decisions_and_users_are_gone_at_the_end() -> None:
     world = Storefront()
     logs = world.rollout(TabularPolicy(world.uniform()), 500, seed=3)
     assert (np.diff(logs.session_offsets) == 2).all()
+    assert logs.action_space.ids == ITEMS
     assert logs.terminated.all()
     assert (logs.final_contexts[:, 0] == world.n_states - 1).all()
     assert np.diff(logs.offsets).max() <= world.horizon

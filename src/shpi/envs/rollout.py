@@ -272,13 +272,14 @@ def _assemble(simulator: Simulator, parts: list[_Part], first: int) -> LoggedDat
 
 
 def action_space(simulator: Simulator) -> ActionSpace:
-    """The simulator's actions, with its ``action_features`` [A, m] where it has them."""
+    """The simulator's actions, with its ``action_ids`` and ``action_features`` [A, m] where it has them."""
+    ids: tuple[int | str, ...] = getattr(simulator, "action_ids", tuple(range(simulator.n_actions)))
     features: Float64Array | None = getattr(simulator, "action_features", None)
     if features is None:
-        return ActionSpace.numbered(simulator.n_actions)
+        return ActionSpace(ids=ids)
     plain = tuple(f"a{j}" for j in range(features.shape[1]))
     names: tuple[str, ...] = getattr(simulator, "action_feature_names", plain)
-    return ActionSpace(ids=tuple(range(simulator.n_actions)), features=features, feature_names=names)
+    return ActionSpace(ids=ids, features=features, feature_names=names)
 
 
 # ---------------------------------------------------------------------- small helpers

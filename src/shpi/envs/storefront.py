@@ -108,6 +108,11 @@ class Storefront:
         return len(ITEMS)
 
     @property
+    def action_ids(self) -> tuple[str, ...]:
+        """The names of the items."""
+        return ITEMS
+
+    @property
     def n_states(self) -> int:
         """The states of all slots, and "gone", which is the last."""
         return self.max_sessions * 2 * _PLACES + 1
