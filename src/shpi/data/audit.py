@@ -22,7 +22,7 @@ from shpi.data.audit_facts import (
     structure,
     timing,
 )
-from shpi.data.audit_findings import LEAK_WARNING, Finding
+from shpi.data.audit_findings import LEAK_WARNING, Finding, Severity
 from shpi.data.audit_horizon import Horizon, horizon_advice
 from shpi.data.audit_propensity import PropensityFacts, propensity_facts
 from shpi.data.decomposition import Decomposition, decompose
@@ -63,7 +63,7 @@ class Facts:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AuditReport:
     """Facts and findings. ``print(report)`` to read it; ``report.fit`` is the verdict."""
 
@@ -91,6 +91,10 @@ class AuditReport:
             "facts": self.facts.to_json(),
         }
 
+    def count(self, severity: Severity) -> int:
+        """How many findings have this severity."""
+        return sum(finding.severity == severity for finding in self.findings)
+
     def show(self, console: Console | None = None) -> None:
         """Print the report to a rich console (standard output by default)."""
         from shpi.data.audit_text import show
@@ -101,6 +105,10 @@ class AuditReport:
         from shpi.data.audit_text import as_text
 
         return as_text(self)
+
+    def __repr__(self) -> str:
+        counts = f"{self.count('error')} errors, {self.count('warning')} warnings"
+        return f"AuditReport({'fit' if self.fit else 'unfit'}, {counts}; print it)"
 
 
 def audit(logs: LoggedData) -> AuditReport:

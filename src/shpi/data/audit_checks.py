@@ -171,7 +171,8 @@ def check_time(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             severity="warning",
             code="duplicate_rows",
-            message=f"{time.duplicates:,} decisions repeat the (user, time, action) of another.",
+            message=f"{time.duplicates:,} of {len(logs):,} decisions repeat the (user, time, action) of "
+            "another.",
             remedy="read with duplicates='drop', or name an order or identity column if they are real",
             example_row=time.duplicate_example,
             example=describe_row(logs, time.duplicate_example),
@@ -180,7 +181,8 @@ def check_time(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             severity="info",
             code="time_ties",
-            message=f"{time.ties:,} decisions have the same time as the one before them, of the same user.",
+            message=f"{time.ties:,} of {len(logs):,} decisions have the time of the one before them, of "
+            "the same user.",
             remedy="name an order column, so that everyone who reads the log sees the same sequence",
             column="time",
             example_row=time.tie_example,

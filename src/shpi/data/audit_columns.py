@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shpi.data.calibration import spread_rows
-from shpi.data.futures import window_sums
 from shpi.data.schema import MISSING, OTHER
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 
@@ -112,8 +111,8 @@ def _targets(logs: LoggedData) -> list[tuple[str, Float64Array, Int64Array]]:
     has_next = np.ones(len(logs), dtype=bool)
     has_next[logs.offsets[1:] - 1] = False
     has_next &= np.roll(seen, -1)
-    stops = np.repeat(logs.offsets[1:], np.diff(logs.offsets))
-    later = window_sums(rewards, stops) - rewards
+    running = np.cumsum(rewards)
+    later = running[logs.offsets[1:] - 1][logs.trajectory_of_row] - running
     return [
         ("the reward", rewards, np.flatnonzero(seen)),
         ("the next reward", following, np.flatnonzero(has_next)),
@@ -128,6 +127,7 @@ def _targets(logs: LoggedData) -> list[tuple[str, Float64Array, Int64Array]]:
 def _correlations(x: Float64Array, y: Float64Array) -> Float64Array:
     """The correlation of each column of x [n, d] with y [n]."""
     x = x - x.mean(axis=0)
+    y = y / np.abs(y).max()  # squares of huge rewards must stay numbers
     y = y - y.mean()
     scale = np.sqrt((x**2).sum(axis=0) * (y**2).sum())
     return np.asarray((x.T @ y) / np.where(scale > 0, scale, np.inf))

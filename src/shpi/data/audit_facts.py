@@ -143,8 +143,9 @@ def _histogram(lengths: Int64Array) -> tuple[tuple[str, int], ...]:
     labels = []
     for low, high in zip(LENGTH_BINS, (*LENGTH_BINS[1:], None), strict=True):
         labels.append(f"{low}+" if high is None else str(low) if high == low + 1 else f"{low}-{high - 1}")
-    last = int(np.flatnonzero(counts)[-1])
-    return tuple(zip(labels[: last + 1], counts[: last + 1].tolist(), strict=True))
+    filled = np.flatnonzero(counts)
+    shown = slice(int(filled[0]), int(filled[-1]) + 1)
+    return tuple(zip(labels[shown], counts[shown].tolist(), strict=True))
 
 
 def timing(logs: LoggedData) -> Timing:
@@ -214,6 +215,7 @@ def reward_facts(logs: LoggedData) -> RewardFacts | None:
     if not len(rewards):
         return None
     low, high = float(rewards.min()), float(rewards.max())
+    scale = max(abs(low), abs(high)) or 1.0  # squares of huge rewards must stay numbers
     binary = low < high and bool(((rewards == low) | (rewards == high)).all())
     counts = np.bincount(logs.actions[seen], minlength=logs.n_actions)
     sums = np.bincount(logs.actions[seen], weights=rewards, minlength=logs.n_actions)
@@ -222,7 +224,7 @@ def reward_facts(logs: LoggedData) -> RewardFacts | None:
     ends = [] if len(known) < 2 else [int(known[means.argmax()]), int(known[means.argmin()])]
     return RewardFacts(
         spread=Spread.of(rewards),
-        deviation=float(rewards.std()),
+        deviation=float((rewards / scale).std() * scale),
         zeros=float((rewards == 0).mean()),
         values=(low, high) if binary else (),
         observed=len(rewards),

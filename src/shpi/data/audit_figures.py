@@ -27,7 +27,7 @@ def calibration_figure(calibration: Calibration) -> Iterator[str]:
     The middle is "as often as predicted"; a bar to the right (left) means chosen more (less) often, and
     the edges are a factor of 2. z is shown where the gap exceeds two standard errors.
     """
-    scale = f"{'half':<{HALF - 6}}as predicted{'double':>{HALF - 5}}"
+    scale = f"{'÷2':<{HALF}}│{'×2':>{HALF}}"
     yield f"{'predicted':>9}  {'chosen':>8}  {scale}  {'pairs':>11}"
     for one in calibration.bins:
         bar = _deviation(one.observed, one.predicted)

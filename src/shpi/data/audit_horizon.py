@@ -59,9 +59,10 @@ def horizon_advice(logs: LoggedData) -> Horizon:
     if most == 1:
         return _from_gaps(logs, quantiles)
     k = min(most, LONGEST)
-    sessions = f"half of the sessions have up to {half} and nine in ten up to {most} decisions"
+    lengths_in_words = f"up to {half} and nine in ten up to {most} decisions"
+    sessions = f"half of the sessions have {lengths_in_words}"
     if logs.n_sessions == logs.n_trajectories:
-        sessions = f"the log has no sessions (each trajectory counts as one), and {sessions}"
+        sessions = f"the log has no sessions; half of the trajectories have {lengths_in_words}"
     capped = (
         f"; k is kept at {LONGEST}, because the weights of k steps are multiplied" if most > LONGEST else ""
     )

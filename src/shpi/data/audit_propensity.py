@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 SMALL = 0.01
+TINY = 1e-150  # the square of 1/p must stay a number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
     if not choice.any():
         return None
     rows = np.flatnonzero(choice)
-    p, sizes = logs.propensities[rows], sizes[rows]
+    p, sizes = np.maximum(logs.propensities[rows], TINY), sizes[rows]
     inverse = 1.0 / p
     expected, origin = float(sizes.mean()), "candidates"
     if logs.behaviour is not None:
@@ -108,7 +109,7 @@ def effective_sample_size(weights: Float64Array) -> float:
 
 def _least_supported(logs: LoggedData, choice: BoolArray, shown: int = 3) -> tuple[Support, ...]:
     assert logs.propensities is not None
-    actions, inverse = logs.actions[choice], 1.0 / logs.propensities[choice]
+    actions, inverse = logs.actions[choice], 1.0 / np.maximum(logs.propensities[choice], TINY)
     counts = np.bincount(actions, minlength=logs.n_actions)
     sums = np.bincount(actions, weights=inverse, minlength=logs.n_actions)
     squares = np.bincount(actions, weights=inverse**2, minlength=logs.n_actions)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -22,18 +24,23 @@ WIDTH = 100  # of text that does not go to a terminal
 _SIGNS = {"error": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "cyan")}
 # What stands in for signs that the terminal's encoding does not have.
 _PLAIN = str.maketrans({"✓": "+", "✗": "x", "·": "-", "×": "x", "→": ">", "█": "#", "▌": "#", "–": "-",
-                        "│": "|", "…": ".", "─": "-", "µ": "u", "▐": "#"})  # fmt: skip
+                        "│": "|", "…": ".", "─": "-", "µ": "u", "▏": "|", "÷": "/"})  # fmt: skip
 Row = tuple[str, RenderableType]
 
 
 def show(report: AuditReport, console: Console | None = None) -> None:
     """Print the report; signs that the output cannot encode are replaced by plain ones."""
-    console = console or Console()
-    if console.encoding.lower().replace("-", "").startswith("utf"):
+    if console is None:
+        into_terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+        console = Console(width=None if into_terminal else WIDTH)
+    encodable = console.encoding.lower().replace("-", "").startswith("utf")
+    if console.is_terminal and encodable:
         console.print(_body(report))
-    else:
-        text = as_text(report, width=console.width).translate(_PLAIN)
-        console.out(text.encode(console.encoding, "replace").decode(console.encoding), highlight=False)
+        return
+    text = as_text(report, width=console.width)
+    if not encodable:
+        text = text.translate(_PLAIN).encode(console.encoding, "replace").decode(console.encoding)
+    console.out(text, highlight=False)
 
 
 def as_text(report: AuditReport, width: int = WIDTH) -> str:
@@ -62,16 +69,11 @@ def _body(report: AuditReport) -> Group:
 
 
 def _verdict(report: AuditReport) -> Text:
-    counts = {
-        severity: sum(finding.severity == severity for finding in report.findings)
-        for severity in ("error", "warning", "info")
-    }
-    words = [_count(counts["error"], "error"), _count(counts["warning"], "warning"), f"{counts['info']} info"]
-    name = f"{report.source}: " if report.source else ""
-    verdict = (
-        Text("✓ fit for learning", "bold green") if report.fit else Text("✗ unfit for learning", "bold red")
-    )
-    return Text.assemble((name, "bold"), verdict, f"  ({', '.join(words)})")
+    errors, warnings = _count(report.count("error"), "error"), _count(report.count("warning"), "warning")
+    words = f"{errors}, {warnings}, {report.count('info')} info"
+    verdict = ("✓ fit for learning", "bold green") if report.fit else ("✗ unfit for learning", "bold red")
+    source = f"\n{report.source}" if report.source else ""
+    return Text.assemble(verdict, f": {words}", (source, "dim"))
 
 
 def _section(title: str) -> Text:
@@ -139,7 +141,7 @@ def _decisions(report: AuditReport) -> Iterable[Row]:
     total = sum(count for _, count in s.session_lengths)
     if len(s.session_lengths) > 1:
         for label, count in s.session_lengths:
-            yield "", f"{label:>7}  {share_bar(count / total)} {count / total:6.1%}"
+            yield "", f"{label:>7}  {share_bar(count / total)} {_share(count / total)}"
     yield (
         "endings",
         (
@@ -154,6 +156,9 @@ def _decisions(report: AuditReport) -> Iterable[Row]:
 
 def _factors(report: AuditReport) -> Iterable[Row]:
     d = report.facts.decomposition
+    if d.users == d.decisions:
+        yield "long-term reward", "not defined, because no user is seen twice"
+        return
     period = "month" if d.period == "month" else "user"
     tail = f"{d.decisions_per_session:.4g} decisions/session × {d.sessions_per_period:.4g} sessions/{period}"
     if d.ltr is None or d.reward_per_decision is None:
@@ -162,7 +167,7 @@ def _factors(report: AuditReport) -> Iterable[Row]:
     unit = f"per user and month (30 days; the log has {report.facts.time.span})"
     if d.period != "month":
         unit = "per user over the log"
-    yield "long-term reward", f"{d.ltr:.4g} {unit}"
+    yield "long-term reward", f"{d.ltr:,.4g} {unit}"
     yield "", f"= {d.reward_per_decision:.4g} reward/decision × {tail}"
 
 
@@ -173,7 +178,7 @@ def _actions(report: AuditReport) -> Iterable[Row]:
     yield "candidates", f"{facts.candidates_mean:.4g} on average ({logged})"
     for index, one in enumerate(facts.most):
         label = "most often" if index == 0 else ""
-        yield label, f"{one.action!s:>12.12}  {share_bar(one.share)} {one.share:6.1%}  {one.count:,}"
+        yield label, f"{one.action!s:>12.12}  {share_bar(one.share)} {_share(one.share)}  {one.count:,}"
 
 
 def _reward(report: AuditReport) -> Iterable[Row]:
@@ -187,7 +192,8 @@ def _reward(report: AuditReport) -> Iterable[Row]:
         yield "values", f"{low:g} or {high:g}; {high:g} in {share:.2%} of {reward.observed:,} decisions"
     else:
         yield "distribution", f"{_spread(reward.spread)}; standard deviation {reward.deviation:.4g}"
-        yield "zeros", f"{reward.zeros:.1%}"
+        if reward.zeros:
+            yield "zeros", f"{reward.zeros:.1%}"
     if reward.censored:
         yield "censored", f"{reward.censored:,} rewards whose future was not observed"
     if reward.by_action:
@@ -208,17 +214,25 @@ def _propensities(report: AuditReport) -> Iterable[Row]:
         return
     yield "mode", f"{p.mode}; {p.decisions:,} decisions had a choice"
     low, high, half = p.spread.min, p.spread.max, p.spread.median
-    yield "range", f"{low:.3g} to {high:.3g}, median {half:.3g}; {p.below_small:.1%} are below 1%"
+    small = f"; {p.below_small:.1%} are below 1%" if p.below_small else ""
+    yield (
+        "range",
+        f"always {low:.3g}" if low == high else f"{low:.3g} to {high:.3g}, median {half:.3g}{small}",
+    )
     what = "candidates" if p.expected_from == "candidates" else "actions with a positive probability"
     z = "" if p.z is None else f", z = {p.z:.1f}"
     against = f"against {p.inverse_expected:,.4g} {what} (ratio {p.ratio:.3f}{z})"
     yield "mean of 1/p", f"{p.inverse_mean:,.4g} {against}"
     worth = f"{p.uniform_ess:,.1f} of {p.decisions:,} ({p.uniform_ess / p.decisions:.2%})"
     yield "uniform policy", f"effective sample size {worth}; largest weight {p.top_weight:.1%} of all"
-    least = ", ".join(f"{s.action}: {s.effective:,.1f} of {s.count:,}" for s in p.least_supported)
-    yield "least support", f"{least} (effective sample size of the decisions that chose it)"
+    least = [
+        f"{s.action}: {s.count:,} decisions"
+        + (f" worth {s.effective:,.1f}" if s.effective < 0.95 * s.count else "")
+        for s in p.least_supported
+    ]
+    yield "least evidence on", "; ".join(least)
     if p.calibration is not None:
-        yield "calibration", f"expected error {p.calibration.error:.2g}"
+        yield "calibration", f"expected error {p.calibration.error:.2g}; bars: chosen less or more often"
         for line in calibration_figure(p.calibration):
             yield "", Text(line, no_wrap=True, overflow="ellipsis")
 
@@ -243,6 +257,10 @@ def _spread(spread: Spread) -> str:
         f"mean {spread.mean:,.4g}, median {spread.median:,.6g}; {middle}, all between {spread.min:,.6g} and "
         f"{spread.max:,.6g}"
     )
+
+
+def _share(share: float) -> str:
+    return " <0.1%" if 0 < share < 0.0005 else f"{share:6.1%}"
 
 
 def _sentence(text: str) -> str:
