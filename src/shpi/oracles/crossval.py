@@ -1,0 +1,124 @@
+"""Choose the features and the two penalties of a ridge by cross-validation over users, from sums alone.
+
+The squared error on a held-out fold needs no pass over its rows, once the fold's sums are known:
+
+    sum_i omega_i (y_i - phi_i'beta_{a_i})^2
+        = sum_i omega_i y_i^2 - 2 sum_a beta_a'c_a + sum_a beta_a'G_a beta_a
+
+Users are folds, because the decisions of one user are alike. The penalties are counted in decisions, and the
+best ones do not depend on how many there are, so a sample of the users is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shpi.features.base import FeatureMap
+from shpi.oracles.base import Targets
+from shpi.oracles.hierarchy import Coupling, Spectrum
+from shpi.oracles.statistics import GramStatistics, cross_moments, gram_statistics, merge
+from shpi.protocols import Float64Array, Int64Array
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fold:
+    """The sums of one fold's rows."""
+
+    grams: GramStatistics
+    cross: Float64Array  # [A, p]
+    squares: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The candidate with the least held-out error, as a share of the targets' variance."""
+
+    candidate: int
+    penalty: float
+    shared_penalty: float
+    error: float
+
+
+def deal_users(logs: LoggedData, folds: int, max_rows: int, seed: int) -> Int64Array:
+    """The fold of every row [n], -1 for rows outside the sample of at most about ``max_rows``.
+
+    A single user is cut into blocks of time.
+    """
+    n, users = len(logs), logs.n_users
+    if users < 2:
+        return np.arange(n) * min(folds, n) // n
+    order = np.random.default_rng(seed).permutation(users)
+    rows = np.bincount(logs.user_codes[logs.trajectory_of_row], minlength=users)[order]
+    keep = max(int(np.searchsorted(np.cumsum(rows), max_rows)) + 1, min(folds, users))
+    fold_of_user = np.full(users, -1, dtype=np.int64)
+    fold_of_user[order[:keep]] = np.arange(min(keep, users)) % folds
+    return fold_of_user[logs.user_codes][logs.trajectory_of_row]
+
+
+def fold_sums(
+    features: FeatureMap, logs: LoggedData, targets: Targets, fold_of_row: Int64Array
+) -> list[Fold]:
+    """The sums of every fold; only the sample's rows are looked at."""
+    found = []
+    for fold in range(int(fold_of_row.max()) + 1):
+        rows = np.flatnonzero(fold_of_row == fold)
+        phi, actions, y = features.transform(logs.contexts[rows]), logs.actions[rows], targets.values[rows]
+        omega = None if targets.weights is None else targets.weights[rows]
+        grams = gram_statistics(phi.__getitem__, features.width, actions, logs.n_actions, omega)
+        values = y if omega is None else omega * y
+        cross = cross_moments(phi.__getitem__, features.width, actions, logs.n_actions, values)
+        found.append(Fold(grams=grams, cross=cross, squares=float(values @ y)))
+    return found
+
+
+def held_out_errors(
+    folds: Sequence[Fold], psi: Float64Array, penalties: Sequence[float], shared: Sequence[float]
+) -> Float64Array:
+    """Squared errors summed over all folds, [penalties, shared penalties]."""
+    errors = np.zeros((len(penalties), len(shared)))
+    total, cross = merge(fold.grams for fold in folds), sum(fold.cross for fold in folds)
+    for fold in folds:
+        spectrum = Spectrum.of(total - fold.grams)
+        for i, penalty in enumerate(penalties):
+            coupling = Coupling.of(spectrum, psi, penalty)
+            for j, shared_penalty in enumerate(shared):
+                beta = coupling.solver(shared_penalty).solve(np.asarray(cross - fold.cross))
+                fitted = np.matmul(fold.grams.grams, beta[:, :, None])[:, :, 0]
+                errors[i, j] += fold.squares - 2.0 * float((beta * fold.cross).sum())
+                errors[i, j] += float((beta * fitted).sum())
+    return errors
+
+
+def choose(
+    candidates: Sequence[FeatureMap],
+    psi: Float64Array,
+    logs: LoggedData,
+    targets: Targets,
+    fold_of_row: Int64Array,
+    penalties: Sequence[float],
+    shared: Sequence[float],
+) -> Choice:
+    """Try every feature map with every pair of penalties."""
+    best: Choice | None = None
+    for index, features in enumerate(candidates):
+        folds = fold_sums(features, logs, targets, fold_of_row)
+        errors = held_out_errors(folds, psi, penalties, shared)
+        errors /= max(sum(fold.squares for fold in folds), 1e-300)
+        i, j = np.unravel_index(int(errors.argmin()), errors.shape)
+        if best is None or errors[i, j] < best.error:
+            best = Choice(
+                candidate=index,
+                penalty=penalties[int(i)],
+                shared_penalty=shared[int(j)],
+                error=float(errors[i, j]),
+            )
+    if best is None:
+        raise ValueError("no candidates to choose from")
+    return best

@@ -1,0 +1,44 @@
+"""Torch, used with care: imported when needed, one thread, and networks that depend on their seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from shpi.errors import MissingExtraError
+
+
+def import_torch() -> Any:
+    """The module torch, or an error that says how to install it."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "neural") from None
+    return torch
+
+
+@contextmanager
+def one_thread() -> Iterator[Any]:
+    """Torch with one thread: for networks this small, two are never faster and may be far slower."""
+    torch = import_torch()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield torch
+    finally:
+        torch.set_num_threads(before)
+
+
+def network_layers(torch: Any, sizes: Sequence[int], random: Any, *, last_zero: bool = False) -> Any:
+    """Linear layers with relu between them, Glorot uniform, reproducible from ``random`` alone."""
+    parts: list[Any] = []
+    for index, (width_in, width_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        layer = torch.nn.Linear(width_in, width_out)
+        last = index == len(sizes) - 2
+        torch.nn.init.xavier_uniform_(layer.weight, generator=random)
+        torch.nn.init.zeros_(layer.bias)
+        if last and last_zero:  # an action without data then scores the mean of all
+            torch.nn.init.zeros_(layer.weight)
+        parts += [layer] if last else [layer, torch.nn.ReLU()]
+    return torch.nn.Sequential(*parts)

@@ -1,0 +1,287 @@
+"""The default oracle: ridge regression in closed form, with a shared part and a part of each action's own.
+
+    f(x, a) = phi(x)'(B psi_a + w_a)
+
+See `shpi.oracles.hierarchy` for the equations. The feature matrix, the Gram matrices and their factors are
+computed once; a new target costs one product Phi'y and one small solve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shpi.errors import ConfigError
+from shpi.features.base import FeatureMap, Recipe, fit_features
+from shpi.features.chain import Chain, ChainMap
+from shpi.features.fourier import RandomFourier
+from shpi.features.scale import Identity, IdentityMap, Standardise
+from shpi.oracles.base import (
+    Targets,
+    WeightKind,
+    action_table,
+    blocks,
+    combined_weights,
+    score_blocks,
+    standardise_targets,
+    unseen_actions,
+)
+from shpi.oracles.crossval import Choice, choose, deal_users
+from shpi.oracles.hierarchy import Coupling, Solver, Spectrum
+from shpi.oracles.statistics import GramStatistics, cross_moments, gram_statistics
+from shpi.policies.scorers import LinearScorer, Scorer
+from shpi.protocols import BoolArray, Float64Array, Int64Array
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
+FEW_DIMENSIONS = 5  # up to here random Fourier features are the default, beyond it linear ones
+MANY_ACTIONS = 100  # from here on, action features are used where they exist
+ROWS_PER_FEATURE = 10  # with fewer rows per action and feature than this, likewise
+FEATURE_ROWS = 50_000  # the default features are fitted on about so many rows, evenly spaced
+MAX_COUPLED = 4096  # the largest shared system, p (1 + m)
+MAX_STATISTICS = 1 << 32  # bytes of [A, p, p]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ridge:
+    """Hierarchical ridge regression of the advantages on (x, a).
+
+    Args:
+        features: a recipe, a fitted map, or several of them for ``tune`` to choose from. None: random
+            Fourier features (and, for ``tune``, other bandwidths and linear features) for contexts of up to
+            5 dimensions, linear ones beyond; all on standardised contexts. An intercept is added if the map
+            has none.
+        penalty: lambda, how strongly each action's own part is shrunk, counted in decisions; infinity for
+            none at all. None: chosen by ``tune`` (1 until then).
+        shared_penalty: lambda_0, of the shared part. None: chosen by ``tune`` (0.1 until then).
+        action_features: whether the shared part is bilinear in the context and the action features.
+            ``auto``: if the log has them and there are 100 actions or more, or the median action has fewer
+            than 10 rows per feature of the context.
+        weights: ``none`` for the plain sum of Algorithm 2, ``mtr`` for 1 / (K mu(a|x)), as VW weighs rows.
+        folds: number of folds of users in ``tune``.
+        tune_rows: about how many rows ``tune`` looks at.
+        cache_bytes: the feature matrix is kept in memory up to this size, and computed anew beyond it.
+    """
+
+    features: Recipe | FeatureMap | tuple[Recipe | FeatureMap, ...] | None = None
+    penalty: float | None = None
+    shared_penalty: float | None = None
+    action_features: bool | Literal["auto"] = "auto"
+    weights: WeightKind = "none"
+    penalties: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+    shared_penalties: tuple[float, ...] = (0.01, 1.0)
+    folds: int = 3
+    tune_rows: int = 50_000
+    cache_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if self.features == ():
+            raise ConfigError(expected="at least one feature map to choose from", found="none")
+        for name in ("penalty", "shared_penalty"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(expected=f"a positive {name}", found=str(value), where="Ridge")
+        if self.folds < 2:
+            raise ConfigError(expected="at least 2 folds", found=str(self.folds), where="Ridge")
+
+    @classmethod
+    def exact(cls, weights: WeightKind = "none") -> Ridge:
+        """The least-squares minimiser over linear f(x, a), with just enough penalty to be unique.
+
+        This is what the coin-betting updates of the paper's oracle approach with many passes, without its
+        dependence on the order and the scale of the rows.
+        """
+        linear = Chain((Standardise(), Identity()))
+        return cls(features=linear, penalty=1e-6, shared_penalty=1e-6, action_features=False, weights=weights)
+
+    def candidates(self, width: int, seed: int) -> tuple[Recipe | FeatureMap, ...]:
+        """The feature maps to choose from; the first is used until ``tune`` is called."""
+        if isinstance(self.features, tuple):
+            return self.features
+        if self.features is not None:
+            return (self.features,)
+        linear = Chain((Standardise(), Identity()))
+        if not 0 < width <= FEW_DIMENSIONS:
+            return (linear,)
+        fourier = (RandomFourier(bandwidth_factor=c, seed=seed) for c in (0.5, 0.25, 1.0))
+        return (*(Chain((Standardise(), recipe)) for recipe in fourier), linear)
+
+    def fit_candidate(self, index: int, logs: LoggedData, seed: int) -> FeatureMap:
+        """Fit one of the candidates; the default ones on about 50,000 rows, which is enough for them."""
+        recipe, contexts = self.candidates(logs.contexts.shape[1], seed)[index], logs.contexts
+        if self.features is None:
+            contexts = contexts[:: 1 + len(contexts) // FEATURE_ROWS]
+        return with_intercept(fit_features(recipe, contexts))
+
+    def prepare(self, logs: LoggedData, *, seed: int) -> PreparedRidge:
+        """Fit the features and keep the feature matrix, if it is not too large."""
+        features = self.fit_candidate(0, logs, seed)
+        return PreparedRidge(
+            config=self,
+            logs=logs,
+            features=features,
+            psi=self._psi(logs, features.width),
+            penalty=1.0 if self.penalty is None else self.penalty,
+            shared_penalty=0.1 if self.shared_penalty is None else self.shared_penalty,
+            seed=seed,
+        )
+
+    def _psi(self, logs: LoggedData, width: int) -> Float64Array:
+        """psi_a [A, m] for every action: (1), or (1, features of a)."""
+        ones, table = np.ones((logs.n_actions, 1)), action_table(logs)
+        if self.action_features is False or table is None:
+            if self.action_features is True:
+                raise ConfigError(
+                    expected="action features in the log",
+                    found="none",
+                    remedy="give logs.action_space features, or set action_features='auto'",
+                )
+            return ones
+        rows = np.median(np.bincount(logs.actions, minlength=logs.n_actions))
+        needed = logs.n_actions >= MANY_ACTIONS or rows < ROWS_PER_FEATURE * width
+        size = width * (1 + table.shape[1])
+        if self.action_features == "auto" and not (needed and size <= MAX_COUPLED):
+            return ones
+        if size > MAX_COUPLED:
+            raise ConfigError(
+                expected=f"at most {MAX_COUPLED} products of a context feature and an action feature",
+                found=f"{size} = {width} x {1 + table.shape[1]}",
+                remedy="use fewer context features or fewer action features",
+            )
+        return np.concatenate([ones, table], axis=1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PreparedRidge:
+    """A ridge that has seen the log. ``choice`` says what ``tune`` found."""
+
+    config: Ridge
+    logs: LoggedData
+    features: FeatureMap
+    psi: Float64Array  # [A, m]
+    penalty: float
+    shared_penalty: float
+    seed: int
+    choice: Choice | None = None
+    _memo: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        size = 8 * self.logs.n_actions * self.features.width**2
+        if size > MAX_STATISTICS:
+            raise ConfigError(
+                expected=f"at most {MAX_STATISTICS / 2**30:.0f} GiB of Gram matrices",
+                found=f"{size / 2**30:.1f} GiB for {self.logs.n_actions} actions and "
+                f"{self.features.width} features",
+                remedy="use fewer features, such as Chain((Standardise(), Identity()))",
+            )
+
+    @property
+    def unseen(self) -> Int64Array:
+        """The actions that the log never took; they get the shared part alone."""
+        return unseen_actions(self.logs)
+
+    def fit(
+        self, targets: ArrayLike, weights: ArrayLike | None = None, valid: BoolArray | None = None
+    ) -> LinearScorer:
+        """The closed form for these targets; the factors of the last call serve again if its rows do."""
+        scaled = self._scaled(targets, weights, valid)
+        values = scaled.values if scaled.weights is None else scaled.values * scaled.weights
+        cross = cross_moments(self._phi, self.features.width, self.logs.actions, self.logs.n_actions, values)
+        beta = scaled.scale * self._solver(scaled.weights).solve(cross)
+        beta[:, 0] += scaled.centre  # the intercept comes first in every map
+        return LinearScorer(weights=beta, features=self.features)
+
+    def tune(self, targets: ArrayLike, *, valid: BoolArray | None = None) -> PreparedRidge:
+        """Choose what the configuration leaves open by cross-validation over users on these targets."""
+        config, logs = self.config, self.logs
+        others = range(1, len(config.candidates(logs.contexts.shape[1], self.seed)))
+        open_choices = len(others) > 0 or config.penalty is None or config.shared_penalty is None
+        fold_of_row = deal_users(logs, config.folds, config.tune_rows, self.seed)
+        if not open_choices or fold_of_row.max() < 1:
+            return self
+        maps = [self.features, *(config.fit_candidate(i, logs, self.seed) for i in others)]
+        choice = choose(
+            maps,
+            self.psi,
+            logs,
+            self._scaled(targets, None, valid),
+            fold_of_row,
+            config.penalties if config.penalty is None else (config.penalty,),
+            config.shared_penalties if config.shared_penalty is None else (config.shared_penalty,),
+        )
+        chosen = maps[choice.candidate]
+        return replace(
+            self,
+            features=chosen,
+            penalty=choice.penalty,
+            shared_penalty=choice.shared_penalty,
+            choice=choice,
+            _memo=self._memo if chosen is self.features else {},
+        )
+
+    def scores_on_log(self, scorer: Scorer) -> Iterator[tuple[slice, Float64Array]]:
+        """f(x_i, .) by blocks; a scorer of this oracle uses the feature matrix that is already there."""
+        if isinstance(scorer, LinearScorer) and scorer.features is self.features:
+            columns = np.ascontiguousarray(scorer.weights.T)
+            for rows in blocks(len(self.logs), max(self.features.width, self.logs.n_actions)):
+                yield rows, self._phi(rows) @ columns
+        else:
+            yield from score_blocks(scorer, self.logs.contexts)
+
+    def statistics(self, weights: ArrayLike | None = None, valid: BoolArray | None = None) -> GramStatistics:
+        """The Gram matrices of this log: those of several shards add up to those of all."""
+        omega = combined_weights(self.logs, self.config.weights, weights)
+        if valid is not None:
+            omega = np.where(valid, 1.0 if omega is None else omega, 0.0)
+        return self._grams(omega)
+
+    def _scaled(self, targets: ArrayLike, weights: ArrayLike | None, valid: BoolArray | None) -> Targets:
+        omega = combined_weights(self.logs, self.config.weights, weights)
+        return standardise_targets(targets, len(self.logs), weights=omega, valid=valid)
+
+    def _grams(self, omega: Float64Array | None) -> GramStatistics:
+        return gram_statistics(self._phi, self.features.width, self.logs.actions, self.logs.n_actions, omega)
+
+    def _solver(self, omega: Float64Array | None) -> Solver:
+        """The factors for these row weights and penalties; those of the last call if nothing changed."""
+        memo, key = self._memo, (self.penalty, self.shared_penalty)
+        same = "spectrum" in memo and _same(memo["omega"], omega)
+        if not same:
+            memo["spectrum"], memo["omega"] = Spectrum.of(self._grams(omega)), omega
+        if not same or memo["key"] != key:
+            coupling = Coupling.of(memo["spectrum"], self.psi, self.penalty)
+            memo["solver"], memo["key"] = coupling.solver(self.shared_penalty), key
+        solver: Solver = memo["solver"]
+        return solver
+
+    def _phi(self, rows: slice) -> Float64Array:
+        """Rows of the feature matrix, [m, p]."""
+        n, width = len(self.logs), self.features.width
+        if 8 * n * width > self.config.cache_bytes:
+            return self.features.transform(self.logs.contexts[rows])
+        if "phi" not in self._memo:
+            phi = np.empty((n, width))
+            for part in blocks(n, width):
+                phi[part] = self.features.transform(self.logs.contexts[part])
+            self._memo["phi"] = phi
+        cached: Float64Array = self._memo["phi"]
+        return cached[rows]
+
+
+def with_intercept(features: FeatureMap) -> FeatureMap:
+    """The same map, with a constant 1 in front if it has none."""
+    last = features.steps[-1] if isinstance(features, ChainMap) else features
+    if getattr(last, "intercept", False):
+        return features
+    return ChainMap(steps=(features, IdentityMap(width_in=features.width)))
+
+
+def _same(left: Float64Array | None, right: Float64Array | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return np.array_equal(left, right)
