@@ -23,7 +23,8 @@ What to do: log the probability with which the action was chosen, or set propens
     def __init__(self, *, expected: str, found: str, where: str = "", remedy: str = "") -> None:
         self.expected, self.found, self.where, self.remedy = expected, found, where, remedy
         place = f" ({where})" if where else ""
-        advice = f" What to do: {remedy.rstrip('.')}." if remedy else ""
+        advice = f" What to do: {remedy.rstrip('.')}" if remedy else ""
+        advice += "" if not remedy or "\n" in remedy else "."  # nothing is added to text meant for copying
         super().__init__(f"expected {expected}, found {found}{place}.{advice}")
 
 

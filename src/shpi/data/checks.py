@@ -62,7 +62,7 @@ def _check_actions(logs: LoggedData) -> None:
             expected=f"actions in 0..{logs.n_actions - 1}", found=str(logs.actions[row]), where=f"row {row}"
         )
     if logs.candidates is not None:
-        empty = ~logs.candidates.any(axis=1)
+        empty = np.logical_not(logs.candidates.any(axis=1))
         forbidden = ~logs.candidates[np.arange(len(logs)), logs.actions]
         _first(empty, "at least one candidate per decision", "an empty candidate set")
         _first(forbidden & ~empty, "the chosen action among its candidates", "an action outside them")
