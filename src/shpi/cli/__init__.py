@@ -1,4 +1,4 @@
-"""The command line: one file per verb, each with ``add_parser(verbs)`` and ``run(arguments) -> exit code``."""
+"""The command line: one file per verb, each with ``add_parser(verbs)`` and ``run(options) -> exit code``."""
 
 from shpi.cli.main import main
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
 
 DESCRIPTION = """Read a log of decisions, check it, and say whether it can be learned from.
 
-LOG is a Parquet or CSV(.gz) file, a quoted glob, or a folder. A file that shpi wrote needs no column map.
+LOG is a Parquet or CSV(.gz) file, a quoted glob, or a folder. A file that shpi wrote needs no column map,
+and neither does the name of a public data set, whose files are looked for in the folder of --data.
 For any other, --columns names a TOML file that says which column means what; without one, a first guess
 from the column names is printed for you to correct.
 """
@@ -42,6 +43,8 @@ examples:
   shpi audit events.csv.gz --columns map.toml --estimate-propensities
   shpi audit log.parquet --json | jq '.findings[].code'
   shpi audit log.parquet --out audit.json
+  shpi audit kuairand-random --data ~/kuairand       # also kuairand-standard, heartsteps,
+                                                     # open-bandit-{all,men,women}-{random,bts}
 
 exit codes:
   0 fit for learning, 1 unfit, 2 the log could not be read or the command is wrong
@@ -66,6 +69,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("log", nargs="+", metavar="LOG", help="file, glob or folder; several are joined")
+    parser.add_argument("--data", metavar="DIR", help="the folder of a public data set (default: $SHPI_DATA)")
     parser.add_argument("--columns", metavar="TOML", help="which column means what")
     parser.add_argument("--session-gap", metavar="GAP", help="a longer pause starts a new session, e.g. 30m")
     parser.add_argument(
@@ -119,8 +123,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(options: argparse.Namespace) -> LoggedData:
+    from shpi.data.datasets import load, names
     from shpi.data.read import read_log
 
+    if len(options.log) == 1 and options.log[0] in names() and not Path(options.log[0]).exists():
+        return load(options.log[0], options.data)
     source = options.log[0] if len(options.log) == 1 else options.log
     logs = read_log(
         source,

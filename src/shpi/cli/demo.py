@@ -39,8 +39,9 @@ def run(options: argparse.Namespace) -> int:
     shop = Storefront()
     console.rule("1. A shop that recommends at random")
     console.print(
-        "Users visit up to five times a month and see two recommendations per visit. A bestseller sells at once; "
-        "functional items sell in the course of a visit; discovery items sell nothing now, but bring people back.\n"
+        "Users visit up to five times a month and see two recommendations per visit. A bestseller sells at "
+        "once; functional items sell in the course of a visit; discovery items sell nothing now, but bring "
+        "people back.\n"
     )
     logs = shop.rollout(UniformPolicy(shop.n_actions), options.users, seed=0)
     logs.to_parquet(options.out)
