@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from shpi.data.audit import AuditReport, audit
-from shpi.data.audit_figures import calibration_figure, share_bar
-from shpi.data.audit_findings import SEVERITIES, Finding
-from shpi.data.audit_propensity import effective_sample_size
+from shpi.data.audit.figures import calibration_figure, share_bar
+from shpi.data.audit.findings import SEVERITIES, Finding
+from shpi.data.audit.propensity import effective_sample_size
 from shpi.data.calibration import Calibration
 from shpi.data.columns import Columns
 from shpi.data.durations import MICROSECONDS
@@ -461,10 +461,10 @@ def test_a_terminal_without_unicode() -> None:
 
 
 def test_every_code_is_in_the_table() -> None:
-    from shpi.data import audit_checks, audit_findings, audit_overlap
+    from shpi.data.audit import checks, findings, overlap
 
-    table = audit_findings.__doc__ or ""
-    sources = [Path(module.__file__ or "").read_text() for module in (audit_checks, audit_overlap)]
+    table = findings.__doc__ or ""
+    sources = [Path(module.__file__ or "").read_text() for module in (checks, overlap)]
     codes = {line.split('"')[1] for text in sources for line in text.splitlines() if "code=" in line}
     assert len(codes) > 20
     assert {code for code in codes if f"| {code} |" not in table} == set()

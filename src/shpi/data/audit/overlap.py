@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shpi.data.audit_facts import describe_row
-from shpi.data.audit_findings import (
+from shpi.data.audit.facts import describe_row
+from shpi.data.audit.findings import (
     CALIBRATION_GAP,
     CALIBRATION_Z,
     ESS_ERROR,
@@ -23,7 +23,7 @@ from shpi.data.audit_findings import (
 
 if TYPE_CHECKING:
     from shpi.data.audit import Facts
-    from shpi.data.audit_propensity import PropensityFacts
+    from shpi.data.audit.propensity import PropensityFacts
     from shpi.data.logged import LoggedData
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from shpi.data.audit_facts import RARE, describe_row
-from shpi.data.audit_findings import DROPPED, FEW_DECISIONS, LEAK_ERROR, SEVERITIES, Finding
-from shpi.data.audit_overlap import check_propensities
+from shpi.data.audit.facts import RARE, describe_row
+from shpi.data.audit.findings import DROPPED, FEW_DECISIONS, LEAK_ERROR, SEVERITIES, Finding
+from shpi.data.audit.overlap import check_propensities
 
 if TYPE_CHECKING:
     from shpi.data.audit import Facts

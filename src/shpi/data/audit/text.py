@@ -13,12 +13,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from shpi.data.audit_figures import calibration_figure, share_bar
+from shpi.data.audit.figures import calibration_figure, share_bar
 
 if TYPE_CHECKING:
-    from shpi.data.audit import AuditReport
-    from shpi.data.audit_facts import Spread
-    from shpi.data.audit_findings import Finding
+    from shpi.data.audit.facts import Spread
+    from shpi.data.audit.findings import Finding
+    from shpi.data.audit.report import AuditReport
 
 WIDTH = 100  # of text that does not go to a terminal
 _SIGNS = {"error": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "cyan")}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shpi.data.audit_facts import Spread
+from shpi.data.audit.facts import Spread
 from shpi.data.calibration import Calibration, spread_rows
 from shpi.protocols import BoolArray, Float64Array
 

@@ -1,8 +1,8 @@
 """Is this log fit for learning, what is wrong with it, and what can be done about it?
 
-`audit` computes the facts (`audit_facts`, `audit_propensity`, `audit_columns`, `audit_horizon`) and judges
-them (`audit_checks`, `audit_overlap`; `audit_findings` has the table of all thresholds). The `AuditReport`
-prints as text (`audit_text`) and turns into JSON.
+`audit` computes the facts (`facts`, `propensity`, `columns`, `horizon`) and judges
+them (`checks`, `overlap`; `findings` has the table of all thresholds). The `AuditReport`
+prints as text (`text`) and turns into JSON.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from shpi.data.audit_checks import find
-from shpi.data.audit_columns import ColumnFacts, column_facts
-from shpi.data.audit_facts import (
+from shpi.data.audit.checks import find
+from shpi.data.audit.columns import ColumnFacts, column_facts
+from shpi.data.audit.facts import (
     ActionFacts,
     RewardFacts,
     Structure,
@@ -22,9 +22,9 @@ from shpi.data.audit_facts import (
     structure,
     timing,
 )
-from shpi.data.audit_findings import LEAK_WARNING, Finding, Severity
-from shpi.data.audit_horizon import Horizon, horizon_advice
-from shpi.data.audit_propensity import PropensityFacts, propensity_facts
+from shpi.data.audit.findings import LEAK_WARNING, Finding, Severity
+from shpi.data.audit.horizon import Horizon, horizon_advice
+from shpi.data.audit.propensity import PropensityFacts, propensity_facts
 from shpi.data.decomposition import Decomposition, decompose
 from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
@@ -97,12 +97,12 @@ class AuditReport:
 
     def show(self, console: Console | None = None) -> None:
         """Print the report to a rich console (standard output by default)."""
-        from shpi.data.audit_text import show
+        from shpi.data.audit.text import show
 
         show(self, console)
 
     def __str__(self) -> str:
-        from shpi.data.audit_text import as_text
+        from shpi.data.audit.text import as_text
 
         return as_text(self)
 
