@@ -70,6 +70,7 @@ def test_gbdt_scores_do_not_depend_on_the_blocks(monkeypatch):
     scorer = prepared.fit(y)
     whole = scorer.scores(logs.contexts)
     monkeypatch.setattr(base, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(base, "SCORE_BYTES", 1)
     np.testing.assert_array_equal(scorer.scores(logs.contexts), whole)
     assert sum(1 for _ in prepared.scores_on_log(scorer)) == 3
 

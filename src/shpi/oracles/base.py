@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WeightKind = Literal["none", "mtr"]
 
 BLOCK_BYTES = 1 << 25  # the largest temporary matrix of a pass over a log
+SCORE_BYTES = 1 << 20  # of a block of scores: small enough to be used while it is still in the cache
 
 
 @runtime_checkable
@@ -163,9 +164,9 @@ def combined_weights(
     return importance if own is None else importance * own
 
 
-def blocks(n: int, width: int) -> Iterator[slice]:
-    """Slices of 0..n-1 such that [m, width] floats stay below `BLOCK_BYTES`."""
-    rows = max(256, BLOCK_BYTES // (8 * max(width, 1)))
+def blocks(n: int, width: int, size: int | None = None) -> Iterator[slice]:
+    """Slices of 0..n-1 such that [m, width] floats stay below ``size`` bytes, by default `BLOCK_BYTES`."""
+    rows = max(256, (BLOCK_BYTES if size is None else size) // (8 * max(width, 1)))
     for start in range(0, n, rows):
         yield slice(start, min(start + rows, n))
 
@@ -174,7 +175,7 @@ def score_blocks(
     scorer: Scorer, contexts: FloatArray, width: int | None = None
 ) -> Iterator[tuple[slice, Float64Array]]:
     """The scores of many contexts by blocks; ``width`` is that of the largest temporary, if known."""
-    for rows in blocks(len(contexts), width or scorer.n_actions):
+    for rows in blocks(len(contexts), width or scorer.n_actions, SCORE_BYTES):
         yield rows, scorer.scores(contexts[rows])
 
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap, Recipe, fit_features
 from shpi.features.scale import Standardise
+from shpi.networks import import_torch, network_layers, one_thread
 from shpi.oracles.base import (
     Targets,
     WeightKind,
@@ -27,7 +28,6 @@ from shpi.oracles.base import (
     standardise_targets,
     unseen_actions,
 )
-from shpi.oracles.networks import import_torch, network_layers, one_thread
 from shpi.policies.scorers import MlpScorer, Scorer
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 

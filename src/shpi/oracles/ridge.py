@@ -21,6 +21,7 @@ from shpi.features.chain import Chain, ChainMap
 from shpi.features.fourier import RandomFourier
 from shpi.features.scale import Identity, IdentityMap, Standardise
 from shpi.oracles.base import (
+    SCORE_BYTES,
     Targets,
     WeightKind,
     action_table,
@@ -65,7 +66,10 @@ class Ridge:
         weights: ``none`` for the plain sum of Algorithm 2, ``mtr`` for 1 / (K mu(a|x)), as VW weighs rows.
         folds: number of folds of users in ``tune``.
         tune_rows: about how many rows ``tune`` looks at.
-        cache_bytes: the feature matrix is kept in memory up to this size, and computed anew beyond it.
+        penalties: what ``tune`` tries for ``penalty``.
+        shared_penalties: what ``tune`` tries for ``shared_penalty``.
+        cache_bytes: the feature matrix is kept in memory up to this size (2 GiB), and computed anew, block by
+            block in every pass, beyond it: bounded memory, at several times the cost of an iteration.
     """
 
     features: Recipe | FeatureMap | tuple[Recipe | FeatureMap, ...] | None = None
@@ -77,7 +81,7 @@ class Ridge:
     shared_penalties: tuple[float, ...] = (0.01, 1.0)
     folds: int = 3
     tune_rows: int = 50_000
-    cache_bytes: int = 1 << 30
+    cache_bytes: int = 1 << 31
 
     def __post_init__(self) -> None:
         if self.features == ():
@@ -228,7 +232,7 @@ class PreparedRidge:
         """f(x_i, .) by blocks; a scorer of this oracle uses the feature matrix that is already there."""
         if isinstance(scorer, LinearScorer) and scorer.features is self.features:
             columns = np.ascontiguousarray(scorer.weights.T)
-            for rows in blocks(len(self.logs), max(self.features.width, self.logs.n_actions)):
+            for rows in blocks(len(self.logs), self.logs.n_actions, SCORE_BYTES):
                 yield rows, self._phi(rows) @ columns
         else:
             yield from score_blocks(scorer, self.logs.contexts)

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from shpi.errors import ConfigError, DataError
 from shpi.features.base import FeatureMap, Recipe, fit_features
 from shpi.features.scale import Standardise
-from shpi.oracles.networks import import_torch, network_layers, one_thread
+from shpi.networks import import_torch, network_layers, one_thread
 from shpi.protocols import Float32Array, Float64Array, FloatArray, Policy
 from shpi.shift.base import (
     Limits,

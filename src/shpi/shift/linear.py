@@ -107,7 +107,7 @@ class LinearRatio:
     nu_ridge: float = 1e-5
     reference: Literal["log", "behaviour"] = "log"
     limits: Limits = field(default_factory=Limits)
-    cache_bytes: int = 1 << 30
+    cache_bytes: int = 1 << 31
 
     def __post_init__(self) -> None:
         check_gamma(self.gamma, "LinearRatio")

@@ -7,8 +7,8 @@ The paper (its equation for f(Lambda)) regresses A_k - Lambda log w(x), with w =
    oracles, in a finite world) shifts all scores of x alike, and neither the argmax nor a softmax changes.
    Lambda then does nothing, except through what the regression cannot fit.
 2. The sign. KL(d_mu || d_pi) = E_{d_mu}[log(d_mu / d_pi)] = -E_{d_mu}[log w], so the Lagrangian of the
-   printed constraint is A_k + Lambda log w on average. What makes -Lambda log w right is another reading: as a
-   reward for *reaching* x it is the gradient of -KL(d_pi || d_mu), and pulls d_pi towards d_mu.
+   printed constraint is A_k + Lambda log w on average. What makes -Lambda log w right is another reading: as
+   a reward for *reaching* x it is the gradient of -KL(d_pi || d_mu), and pulls d_pi towards d_mu.
 
 So by default the penalty is taken where the decision leads, which does depend on the action:
 
@@ -19,8 +19,8 @@ So by default the penalty is taken where the decision leads, which does depend o
 they go. w is floored, because log 0 is minus infinity: any policy would be sent to where it never goes.
 
 How strong? Measured on 12 random finite worlds (soft improvements of mu, 5 rounds), Lambda of 0.3 and 1
-standard deviations of the advantages cut KL(d_mu || d_pi) to 0.8 and 0.5 of its size. At 3 the penalty answers
-the last policy so strongly that the rounds swing from side to side, and the divergence grew in most worlds.
+standard deviations of the advantages cut KL(d_mu || d_pi) to 0.8 and 0.5 of its size. At 3 the penalty
+answers the last policy so strongly that the rounds swing from side to side, and the divergence grew in most.
 """
 
 from __future__ import annotations
