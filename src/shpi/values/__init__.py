@@ -1,1 +1,52 @@
-"""The termination bonus."""
+"""The termination bonus V^mu: how much a user is worth from a context on, under the logging policy.
+
+    LSTD              closed form over features, additive over shards; the default
+    FittedTD          a network by temporal differences (needs torch)
+    BellmanResidual   the paper's estimate, biased (needs torch)
+    Constant, Given   no bonus; a value that the user brings
+    Pessimistic       lowered where the log hardly covers a context
+    with_backshift    rewards recovered from a value
+
+A model is configuration; ``model.fit(logs, gamma=…, seed=…)`` gives V, a function of contexts [n, d].
+"""
+
+from shpi.values.backshift import backshift_rewards, with_backshift
+from shpi.values.base import FittedValue, StateValues, ValueModel
+from shpi.values.choose import Choice
+from shpi.values.files import load_value, save_value, value_from_arrays, value_to_arrays
+from shpi.values.levels import Select
+from shpi.values.lstd import LSTD, LinearValue, solve
+from shpi.values.moments import LstdSums
+from shpi.values.network import NetworkMap
+from shpi.values.neural import BellmanResidual, FittedTD
+from shpi.values.pessimistic import LowerEnsemble, LowerLinear, Pessimistic
+from shpi.values.simple import Constant, Given
+from shpi.values.transitions import next_known, usable_transitions
+
+__all__ = [
+    "LSTD",
+    "BellmanResidual",
+    "Choice",
+    "Constant",
+    "FittedTD",
+    "FittedValue",
+    "Given",
+    "LinearValue",
+    "LowerEnsemble",
+    "LowerLinear",
+    "LstdSums",
+    "NetworkMap",
+    "Pessimistic",
+    "Select",
+    "StateValues",
+    "ValueModel",
+    "backshift_rewards",
+    "load_value",
+    "next_known",
+    "save_value",
+    "solve",
+    "usable_transitions",
+    "value_from_arrays",
+    "value_to_arrays",
+    "with_backshift",
+]

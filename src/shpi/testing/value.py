@@ -1,0 +1,129 @@
+"""The conformance suite for value models: a plain function that raises ``AssertionError`` with a message.
+
+from shpi.testing.value import check_value
+
+def test_my_value() -> None:
+    check_value(MyValue(...))
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError, DataError, ShpiError
+from shpi.protocols import Float64Array
+from shpi.testing.tabular import random_mdp
+from shpi.values.base import FittedValue, StateValues, ValueModel
+from shpi.values.files import value_from_arrays, value_to_arrays
+
+_ROW = 1e-9  # one row alone against the same row in a batch, relative to the largest value
+
+
+def check_value(
+    model: ValueModel, logs: LoggedData | None = None, *, gamma: float = 0.9, saves: bool = True
+) -> None:
+    """Check that a value model keeps what everything else in shpi relies on.
+
+    Args:
+        model: any object with ``fit(logs, *, gamma, seed)``; it need not come from shpi.
+        logs: a log to fit; None takes a small ragged one with every kind of ending.
+        gamma: the discount.
+        saves: whether the fitted value can be saved; if not, saving must fail with a clear error.
+
+    Raises:
+        AssertionError: with a sentence that says what does not hold.
+    """
+    data = _small_log() if logs is None else logs
+    before = data.fingerprint()
+    value = model.fit(data, gamma=gamma, seed=3)
+    _require(data.fingerprint() == before, "fit changed the log")
+    found = _check_shapes(value, data)
+    again = model.fit(data, gamma=gamma, seed=3)(data.contexts)
+    _require(np.array_equal(found, again), "the same log and seed gave another value")
+    _check_rows(value, data, found)
+    _check_unknown_ends(model, data, gamma, found)
+    _check_errors(value, data)
+    _check_files(value, data, found, saves=saves)
+
+
+def _check_shapes(value: FittedValue, logs: LoggedData) -> Float64Array:
+    contexts = logs.contexts.copy()
+    found = value(contexts)
+    _require(np.array_equal(contexts, logs.contexts), "the value changed the contexts that it was given")
+    _require(
+        isinstance(found, np.ndarray) and found.shape == (len(logs),) and found.dtype == np.float64,
+        "values must be a float64 array [n]",
+    )
+    _require(bool(np.isfinite(found).all()), "values must be finite")
+    states = StateValues.of(value, logs)
+    _require(np.allclose(states.rows, found, rtol=0, atol=_tolerance(found)), "StateValues.of differs")
+    _require(value(contexts[:0]).shape == (0,), "no contexts must give no values")
+    return found
+
+
+def _check_rows(value: FittedValue, logs: LoggedData, found: Float64Array) -> None:
+    for row in (0, len(logs) // 2, len(logs) - 1):
+        error = abs(float(value(logs.contexts[row : row + 1])[0] - found[row]))
+        _require(error <= _tolerance(found), f"row {row} alone differs from the batch by {error:.2e}")
+    turned = value(np.ascontiguousarray(logs.contexts[::-1]))[::-1]
+    _require(np.allclose(turned, found, rtol=0, atol=_tolerance(found)), "the order of contexts matters")
+
+
+def _check_unknown_ends(model: ValueModel, logs: LoggedData, gamma: float, found: Float64Array) -> None:
+    """What stands in for a final context that was not observed must not matter."""
+    hidden = ~(logs.final_observed | logs.terminated)
+    if not hidden.any():
+        return
+    finals = logs.final_contexts.copy()
+    finals[hidden] = logs.contexts[0]
+    other = model.fit(replace(logs, final_contexts=finals), gamma=gamma, seed=3)(logs.contexts)
+    _require(
+        np.allclose(other, found, rtol=0, atol=_tolerance(found)),
+        "an unobserved final context was used as if it had been observed",
+    )
+
+
+def _check_errors(value: FittedValue, logs: LoggedData) -> None:
+    broken = logs.contexts[:2].copy()
+    broken[1, 0] = np.nan
+    for contexts, label in ((broken, "a NaN in a context"), (logs.contexts[0], "a context without rows")):
+        try:
+            value(contexts)
+        except ShpiError:
+            continue
+        raise AssertionError(f"{label} must raise one of shpi's errors")
+
+
+def _check_files(value: FittedValue, logs: LoggedData, found: Float64Array, *, saves: bool) -> None:
+    if not saves:
+        try:
+            value_to_arrays(value)
+        except ConfigError:
+            return
+        raise AssertionError("saving was expected to fail with a ConfigError")
+    arrays = value_to_arrays(value)
+    _require(all(a.dtype.kind != "O" for a in arrays.values()), "an array of objects would need pickle")
+    loaded = value_from_arrays(arrays)
+    _require(np.array_equal(loaded(logs.contexts), found), "the loaded value differs from the saved one")
+    try:
+        value_from_arrays({name: a for name, a in arrays.items() if name != "manifest"})
+    except DataError:
+        return
+    raise AssertionError("arrays without a manifest must raise a DataError")
+
+
+def _small_log() -> LoggedData:
+    mdp = random_mdp(6, 2, seed=0, gamma=0.9, n_terminal=1, noise=0.1)
+    return mdp.log(mdp.random_policy(1), 60, horizon=12, seed=2)
+
+
+def _tolerance(values: Float64Array) -> float:
+    return _ROW * (1.0 + float(np.abs(values).max(initial=0.0)))
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise AssertionError(message)

@@ -1,0 +1,123 @@
+r"""LSTD: the value in closed form, over a feature map, additive over shards.
+
+    V(x) = (1, phi(x))' theta,     theta = (gram - gamma cross + penalty)^-1 target
+
+It is the fixed point V = Pi T V, where T is the Bellman backup of the logging policy and Pi the (ridge)
+regression on the features; `shpi.values.moments` has the sums. Unlike the Bellman residual it is not biased
+by the noise of x'. Scaling the rewards scales V and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError, DataError
+from shpi.features import FeatureMap, Recipe
+from shpi.features.base import as_matrix
+from shpi.features.parts import frozen_array, saveable
+from shpi.protocols import Float64Array, FloatArray
+from shpi.values.base import BLOCK, checked_gamma
+from shpi.values.choose import RIDGES, Choice, choose, default_recipes
+from shpi.values.levels import on_level
+from shpi.values.moments import LstdSums
+
+
+@saveable("values/linear")
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearValue:
+    """V(x) = theta_0 + theta_1 phi_1(x) + …."""
+
+    features: FeatureMap
+    theta: Float64Array  # [p + 1]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "theta", frozen_array(self.theta, "theta", ndim=1))
+        if len(self.theta) != self.features.width + 1:
+            raise ConfigError(
+                expected=f"{self.features.width + 1} coefficients", found=str(len(self.theta)), where="theta"
+            )
+
+    @property
+    def width(self) -> int:
+        """The width d of a context."""
+        return self.features.width_in
+
+    def __call__(self, contexts: FloatArray) -> Float64Array:
+        """Values [n]."""
+        x = as_matrix(contexts, self.width)
+        parts = [self.features.transform(x[i : i + BLOCK]) @ self.theta[1:] for i in range(0, len(x), BLOCK)]
+        values: Float64Array = self.theta[0] + (np.concatenate(parts) if parts else np.zeros(0))
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTD:
+    """Least-squares temporal differences.
+
+    Args:
+        features: a recipe or a fitted map; None chooses among linear, quadratic and spline features, and up
+            to 6 dimensions random Fourier features of several bandwidths, by cross-validation.
+        ridge: the weight of the prior V = constant, counted in decisions; None chooses by cross-validation.
+            The intercept, which is added to the features, is never penalised.
+        level: "user" lets V depend on user-level dimensions only (the paper's c(x_u)); None uses all.
+        n_features: how many random Fourier features are tried.
+        folds: of the cross-validation, over users.
+        choice_rows: how many decisions the cross-validation looks at.
+    """
+
+    features: Recipe | FeatureMap | None = None
+    ridge: float | None = None
+    level: Literal["user"] | None = None
+    n_features: int = 200
+    folds: int = 3
+    choice_rows: int = 20_000
+
+    def __post_init__(self) -> None:
+        if self.ridge is not None and not (np.isfinite(self.ridge) and self.ridge >= 0):
+            raise ConfigError(expected="a ridge of at least 0, or None", found=str(self.ridge), where="LSTD")
+        if self.folds < 2 or self.choice_rows < 1:
+            raise ConfigError(
+                expected="folds >= 2 and choice_rows >= 1", found=f"{self.folds}, {self.choice_rows}"
+            )
+
+    def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> LinearValue:
+        """Choose, sum and solve on one log."""
+        choice = self.choose(logs, gamma=gamma, seed=seed)
+        return solve([LstdSums.of(logs, choice.features)], choice, gamma=gamma)
+
+    def choose(self, logs: LoggedData, *, gamma: float, seed: int) -> Choice:
+        """The features and the ridge: what must be agreed on before shards are summed."""
+        checked_gamma(gamma)
+        user = None if self.level is None else on_level(logs, self.level)
+        width = logs.contexts.shape[1] if user is None else user.width
+        first, second = (int(s.generate_state(1)[0]) for s in np.random.SeedSequence(seed).spawn(2))
+        recipes: Sequence[Recipe | FeatureMap] = (
+            default_recipes(width, self.n_features, first) if self.features is None else (self.features,)
+        )
+        return choose(
+            logs,
+            recipes if user is None else [user.then(recipe) for recipe in recipes],
+            RIDGES if self.ridge is None else (self.ridge,),
+            gamma=gamma,
+            folds=self.folds,
+            max_rows=self.choice_rows,
+            seed=second,
+        )
+
+
+def solve(shards: Sequence[LstdSums], choice: Choice, *, gamma: float) -> LinearValue:
+    """V from the sums of all shards."""
+    sums = reduce(LstdSums.__add__, shards)
+    if sums.n == 0:
+        raise DataError(
+            expected="at least one decision whose reward and next context are known",
+            found="none",
+            remedy="log the context after the last decision, or mark trajectories as terminated",
+        )
+    return LinearValue(features=choice.features, theta=sums.solve(checked_gamma(gamma), choice.ridge))

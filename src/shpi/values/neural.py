@@ -1,0 +1,189 @@
+r"""Values by stochastic gradient descent: the paper's Bellman residual, and temporal differences.
+
+    BellmanResidual   min_V sum (r + gamma V(x') - V(x))^2                    Eq. 3 of the paper
+    FittedTD          min_V sum (r + gamma V_old(x') - V(x))^2, V_old <- V every few steps
+
+The first is what the paper prints. It is biased: one sample of x' makes the objective
+E (T V - V)^2 + gamma^2 E Var(V(x')|x), so the minimiser is flatter than V^mu, and what is lost is the very
+signal that advantages need (docs/theory.md has the numbers). The second has no such term. Both start with the
+output at the level mean(r) / (1 - gamma), and work in units of the rewards' spread, so that neither the level
+nor the scale of the rewards has to be learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError, DataError, MissingExtraError
+from shpi.features import FeatureMap, Standardise
+from shpi.protocols import Int64Array
+from shpi.values.base import checked_gamma
+from shpi.values.choose import map_sample
+from shpi.values.lstd import LSTD, LinearValue
+from shpi.values.network import NetworkMap
+from shpi.values.transitions import goes_on, rewards_of, usable_transitions
+
+
+@dataclass(frozen=True, kw_only=True)
+class BellmanResidual:
+    """The paper's estimate: Bellman residual minimisation by SGD. Biased; see the top of this file."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    learning_rate: float = 1e-3
+    steps: int = 5_000
+    batch: int = 256
+
+    def __post_init__(self) -> None:
+        _check(self.hidden, self.learning_rate, self.steps, self.batch)
+
+    def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> LinearValue:
+        """Train, with the gradient through both V(x) and V(x')."""
+        return _train(self, logs, gamma=gamma, seed=seed, refresh=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedTD:
+    """Temporal differences with a target network.
+
+    Args:
+        hidden: the sizes of the hidden layers.
+        learning_rate: of Adam.
+        steps: gradient steps.
+        batch: transitions per step.
+        refresh: steps between two copies into the target network. Slow targets (200) were measured to be
+            far from converged after 5,000 steps at gamma 0.99; 1 is semi-gradient TD.
+        refit: solve for the last layer in closed form at the end (LSTD on the last hidden layer).
+    """
+
+    hidden: tuple[int, ...] = (128, 128)
+    learning_rate: float = 1e-3
+    steps: int = 5_000
+    batch: int = 256
+    refresh: int = 20
+    refit: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self.hidden, self.learning_rate, self.steps, self.batch)
+        if self.refresh < 1:
+            raise ConfigError(expected="refresh of at least 1", found=str(self.refresh))
+
+    def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> LinearValue:
+        """Train against the target network, then refit the last layer."""
+        value = _train(self, logs, gamma=gamma, seed=seed, refresh=self.refresh)
+        return LSTD(features=value.features).fit(logs, gamma=gamma, seed=seed) if self.refit else value
+
+
+def _train(
+    model: BellmanResidual | FittedTD, logs: LoggedData, *, gamma: float, seed: int, refresh: int
+) -> LinearValue:
+    """Gradient steps on random transitions; ``refresh`` = 0 is the Bellman residual."""
+    torch = _torch()
+    checked_gamma(gamma)
+    rows = np.flatnonzero(usable_transitions(logs))
+    if not len(rows):
+        raise DataError(expected="at least one decision whose next context is known", found="none")
+    draws = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+    inputs = Standardise().fit(map_sample(logs.contexts, draws))
+    rewards, alive = rewards_of(logs)[rows], goes_on(logs)[rows]
+    unit = (float(rewards.std()) or 1.0) / np.sqrt(
+        1 - gamma**2
+    )  # the spread of a return of independent rewards
+    level = float(rewards.mean()) / (1 - gamma * float(alive.mean())) / unit
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the matrices are small: more threads were never faster
+    try:
+        net, target = (_network(torch, (inputs.width, *model.hidden, 1), level, seed) for _ in range(2))
+        adam = torch.optim.Adam(net.parameters(), lr=model.learning_rate, fused=True)
+        sample = _sampler(torch, logs, inputs, rows, unit, model.batch, draws)
+        for step in range(model.steps):
+            x, reward, ahead, on = sample()
+            if refresh == 0:
+                bootstrap = net(ahead)[:, 0]
+            else:
+                if step % refresh == 0:
+                    target.load_state_dict(net.state_dict())
+                with torch.no_grad():
+                    bootstrap = target(ahead)[:, 0]
+            loss = torch.mean((reward + gamma * on * bootstrap - net(x)[:, 0]) ** 2)
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+        return _as_value(net, inputs, unit)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _sampler(
+    torch: Any,
+    logs: LoggedData,
+    inputs: FeatureMap,
+    rows: Int64Array,
+    unit: float,
+    batch: int,
+    draws: np.random.Generator,
+) -> Callable[[], tuple[Any, Any, Any, Any]]:
+    """Random transitions as tensors: x, r in units, x', and 0 where the user is gone after it."""
+    rewards, alive, following = rewards_of(logs) / unit, goes_on(logs), logs.next_contexts()
+
+    def tensor(values: Any) -> Any:
+        return torch.from_numpy(np.asarray(values, dtype=np.float32))
+
+    def sample() -> tuple[Any, Any, Any, Any]:
+        chosen = rows[draws.integers(len(rows), size=min(batch, len(rows)))]
+        x, ahead = inputs.transform(logs.contexts[chosen]), inputs.transform(following[chosen])
+        return tensor(x), tensor(rewards[chosen]), tensor(ahead), tensor(alive[chosen])
+
+    return sample
+
+
+def _network(torch: Any, sizes: tuple[int, ...], level: float, seed: int) -> Any:
+    """Linear layers with relu between them; He initialisation from its own generator."""
+    generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+    layers: list[Any] = []
+    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+        layer = torch.nn.Linear(fan_in, fan_out)
+        with torch.no_grad():
+            layer.weight.copy_(
+                torch.randn(fan_out, fan_in, generator=generator) * np.sqrt(2 / max(fan_in, 1))
+            )
+            layer.bias.zero_()
+        layers += [layer, torch.nn.ReLU()]
+    with torch.no_grad():
+        layers[-2].bias.fill_(level)
+        layers[-2].weight.mul_(0.1)  # start near the level, not at a random function
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def _as_value(net: Any, inputs: FeatureMap, unit: float) -> LinearValue:
+    """The trained network as a linear value of its last hidden layer, in the rewards' own unit."""
+    parts = [p.detach().numpy().astype(np.float64) for p in net.parameters()]
+    weights, biases = [w.T for w in parts[0::2]], parts[1::2]
+    if not all(np.isfinite(p).all() for p in parts):
+        raise DataError(
+            expected="a network that converges",
+            found="infinite or undefined weights",
+            remedy="lower the learning rate, or use LSTD",
+        )
+    features = NetworkMap(inputs=inputs, weights=tuple(weights[:-1]), biases=tuple(biases[:-1]))
+    return LinearValue(features=features, theta=unit * np.append(biases[-1], weights[-1][:, 0]))
+
+
+def _check(hidden: tuple[int, ...], learning_rate: float, steps: int, batch: int) -> None:
+    if not hidden or min(hidden) < 1 or steps < 1 or batch < 1 or not learning_rate > 0:
+        raise ConfigError(
+            expected="at least one hidden layer, and positive sizes, steps, batch and learning rate",
+            found=f"hidden={hidden}, steps={steps}, batch={batch}, learning_rate={learning_rate}",
+        )
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "neural") from None
+    return torch

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shpi.errors import DataError
+from shpi.testing.tabular import TabularMDP, random_mdp
+from shpi.values import LSTD, BellmanResidual, FittedTD
+
+SMALL = {"hidden": (32,), "steps": 1_500, "learning_rate": 3e-3}
+
+
+def slope(found, truth, weights):
+    centred, target = found - weights @ found, truth - weights @ truth
+    return float(weights @ (centred * target) / (weights @ target**2))
+
+
+def world(seed: int) -> tuple[TabularMDP, np.ndarray]:
+    mdp = random_mdp(10, 3, seed=seed, gamma=0.9)
+    return mdp, mdp.random_policy(seed + 1)
+
+
+def exact_residual_minimiser(mdp: TabularMDP, mu: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """argmin_V E (r + gamma V(x') - V(x))^2 with x ~ weights, a ~ mu, by its normal equations."""
+    joint = weights[:, None, None] * mu[:, :, None] * mdp.transition  # [S, A, S]
+    s, here = mdp.n_states, np.eye(mdp.n_states)
+    rows = (mdp.gamma * here[None, :, :] - here[:, None, :]).reshape(s * s, s)  # gamma V(x') - V(x)
+    mass = joint.sum(axis=1).ravel()
+    pull = np.einsum("sat,sa->st", joint, mdp.reward).ravel()
+    return np.linalg.lstsq(rows.T @ (mass[:, None] * rows), -rows.T @ pull, rcond=None)[0]
+
+
+def test_the_bellman_residual_is_biased_even_with_infinite_data_and_td_is_not():
+    slopes = []
+    for seed in range(5):
+        mdp, mu = world(seed)
+        d = mdp.occupancy(mu, horizon=50)
+        slopes.append(slope(exact_residual_minimiser(mdp, mu, d), mdp.value(mu), d))
+    assert max(slopes) < 0.75
+    assert min(slopes) > 0.1
+
+
+def test_the_bias_vanishes_where_nothing_is_random():
+    mdp = random_mdp(10, 3, seed=0, gamma=0.9, branching=1)
+    mu = np.eye(3)[np.zeros(10, dtype=int)]
+    uniform = np.full(10, 0.1)
+    np.testing.assert_allclose(exact_residual_minimiser(mdp, mu, uniform), mdp.value(mu), rtol=1e-6)
+
+
+def test_trained_networks_show_the_same():
+    mdp, mu = world(0)
+    logs = mdp.log(mu, 300, horizon=50, seed=0, ragged=False)
+    d = mdp.occupancy(mu, horizon=50)
+    contexts, truth = mdp.contexts(np.arange(10)), mdp.value(mu)
+    residual = BellmanResidual(**SMALL).fit(logs, gamma=0.9, seed=0)(contexts)
+    semi = FittedTD(**SMALL, refit=False).fit(logs, gamma=0.9, seed=0)(contexts)
+    refit = FittedTD(**SMALL).fit(logs, gamma=0.9, seed=0)(contexts)
+    lstd = LSTD().fit(logs, gamma=0.9, seed=0)(contexts)
+    expected = slope(exact_residual_minimiser(mdp, mu, d), truth, d)
+    assert slope(residual, truth, d) == pytest.approx(expected, abs=0.12)
+    assert slope(residual, truth, d) < 0.75
+    for value in (semi, refit, lstd):
+        assert slope(value, truth, d) == pytest.approx(1.0, abs=0.2)
+        assert np.sqrt(d @ (value - truth) ** 2) < 0.35 * np.sqrt(d @ (truth - d @ truth) ** 2)
+
+
+def test_the_level_and_the_scale_of_rewards_need_no_training():
+    mdp, mu = world(1)
+    logs = mdp.log(mu, 100, horizon=20, seed=0, ragged=False)
+    far = replace(logs, rewards=1e6 * (logs.rewards + 50.0))
+    options = {"hidden": (16,), "steps": 200, "refit": False}
+    near = FittedTD(**options).fit(logs, gamma=0.9, seed=0)(logs.contexts)
+    value = FittedTD(**options).fit(far, gamma=0.9, seed=0)(logs.contexts)
+    np.testing.assert_allclose(value / 1e6, near + 500.0, rtol=0.02)
+    same = replace(logs, rewards=np.full(len(logs), 2.0))
+    flat = FittedTD(**options).fit(same, gamma=0.9, seed=0)(logs.contexts)
+    np.testing.assert_allclose(flat, 20.0, rtol=0.05)
+
+
+def test_terminations_are_worth_nothing():
+    mdp = random_mdp(6, 2, seed=2, gamma=0.95, n_terminal=2)
+    mdp = replace(mdp, reward=np.where(mdp.terminal[:, None], 0.0, 1.0 + 0.0 * mdp.reward))
+    mu = mdp.random_policy(0)
+    logs = mdp.log(mu, 1_000, horizon=20, seed=0)
+    live = mdp.contexts(np.arange(4))
+    for model in (FittedTD(**SMALL), FittedTD(**SMALL, refit=False)):
+        found = model.fit(logs, gamma=0.95, seed=0)(live)
+        np.testing.assert_allclose(found, mdp.value(mu)[:4], rtol=0.15)
+
+
+def test_nothing_to_learn_from():
+    mdp, mu = world(0)
+    logs = mdp.log(mu, 1, horizon=1, seed=0, ragged=False)
+    with pytest.raises(DataError, match="next context"):
+        FittedTD(hidden=(4,), steps=1).fit(replace(logs, final_observed=np.array([False])), gamma=0.9, seed=0)
