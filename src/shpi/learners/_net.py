@@ -1,0 +1,68 @@
+"""Small torch networks: plain lists of layers, one thread, and the way from them to numpy.
+
+Networks of this size are fastest on one thread; two threads were never faster and once twelve times slower.
+Weights are drawn by numpy, so that a seed means the same whatever the version of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from shpi.errors import MissingExtraError
+from shpi.protocols import Float32Array
+
+Layers = list[Any]  # of tensors: W_0 [in, out], b_0 [out], W_1, b_1, …
+
+
+def import_torch() -> Any:
+    """The module torch, or an error that says how to install it."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "neural") from None
+    return torch
+
+
+@contextmanager
+def one_thread(torch: Any) -> Iterator[None]:
+    """Let torch use one thread inside, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def make_layers(torch: Any, sizes: Sequence[int], rng: np.random.Generator, *, last: float = 1.0) -> Layers:
+    """Layers of a multilayer perceptron: weights uniform in ±1/sqrt(in), times ``last`` in the last one."""
+    layers: Layers = []
+    for number, (size_in, size_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        bound = (last if number == len(sizes) - 2 else 1.0) / np.sqrt(size_in)
+        weights = rng.uniform(-bound, bound, size=(size_in, size_out)).astype(np.float32)
+        layers += [torch.from_numpy(weights), torch.zeros(size_out)]
+    return [layer.requires_grad_() for layer in layers]
+
+
+def forward(torch: Any, layers: Layers, x: Any) -> Any:
+    """The perceptron: relu between the layers, none at the end; inputs [n, in] to outputs [n, out]."""
+    for place in range(0, len(layers) - 2, 2):
+        x = torch.relu(torch.addmm(layers[place + 1], x, layers[place]))
+    return torch.addmm(layers[-1], x, layers[-2])
+
+
+def predict(torch: Any, layers: Layers, x: Float32Array) -> Float32Array:
+    """The perceptron on numpy arrays, without gradients."""
+    with torch.no_grad():
+        outputs: Float32Array = forward(torch, layers, torch.from_numpy(x)).numpy()
+    return outputs
+
+
+def export(layers: Layers) -> tuple[list[Float32Array], list[Float32Array]]:
+    """Copies of the weights and of the biases, in numpy."""
+    arrays = [layer.detach().numpy().copy() for layer in layers]
+    return arrays[0::2], arrays[1::2]
