@@ -84,7 +84,7 @@ def ridge_rows(n: int) -> list[Row]:
             f"{shape}; features, Grams, factors",
             goals[0],
         ),
-        Row(f"{label}: tune", tune, "CPU s", "12 pairs of penalties, 3 folds of users, 50,000 rows"),
+        Row(f"{label}: tune", tune, "CPU s", "14 pairs of penalties, 3 folds of users, 50,000 rows"),
         Row(f"{label}: every further fit", fit, "CPU s", "one product and one solve", goals[1]),
         Row(f"{label}: scores and argmax on the log", score, "CPU s", "n |A| scores by blocks", goals[2]),
     ]

@@ -77,7 +77,7 @@ class Ridge:
     shared_penalty: float | None = None
     action_features: bool | Literal["auto"] = "auto"
     weights: WeightKind = "none"
-    penalties: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+    penalties: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
     shared_penalties: tuple[float, ...] = (0.01, 1.0)
     folds: int = 3
     tune_rows: int = 50_000
@@ -112,7 +112,7 @@ class Ridge:
         linear = Chain((Standardise(), Identity()))
         if not 0 < width <= FEW_DIMENSIONS:
             return (linear,)
-        fourier = (RandomFourier(bandwidth_factor=c, seed=seed) for c in (0.5, 0.25, 1.0))
+        fourier = (RandomFourier(bandwidth_factor=c, seed=seed) for c in (0.5, 1.0, 2.0, 0.25))
         return (*(Chain((Standardise(), recipe)) for recipe in fourier), linear)
 
     def fit_candidate(self, index: int, logs: LoggedData, seed: int) -> FeatureMap:
