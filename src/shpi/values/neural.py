@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.errors import ConfigError, DataError, MissingExtraError
+from shpi.errors import ConfigError, DataError
 from shpi.features import FeatureMap, Standardise
+from shpi.networks import network_layers, one_thread
 from shpi.protocols import Int64Array
 from shpi.values.base import checked_gamma
 from shpi.values.choose import map_sample
@@ -82,7 +83,6 @@ def _train(
     model: BellmanResidual | FittedTD, logs: LoggedData, *, gamma: float, seed: int, refresh: int
 ) -> LinearValue:
     """Gradient steps on random transitions; ``refresh`` = 0 is the Bellman residual."""
-    torch = _torch()
     checked_gamma(gamma)
     rows = np.flatnonzero(usable_transitions(logs))
     if not len(rows):
@@ -94,10 +94,9 @@ def _train(
         1 - gamma**2
     )  # the spread of a return of independent rewards
     level = float(rewards.mean()) / (1 - gamma * float(alive.mean())) / unit
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the matrices are small: more threads were never faster
-    try:
-        net, target = (_network(torch, (inputs.width, *model.hidden, 1), level, seed) for _ in range(2))
+    with one_thread() as torch:
+        sizes = (inputs.width, *model.hidden, 1)
+        net, target = (_network(torch, sizes, level, seed) for _ in range(2))
         adam = torch.optim.Adam(net.parameters(), lr=model.learning_rate, fused=True)
         sample = _sampler(torch, logs, inputs, rows, unit, model.batch, draws)
         for step in range(model.steps):
@@ -113,9 +112,7 @@ def _train(
             adam.zero_grad()
             loss.backward()
             adam.step()
-        return _as_value(net, inputs, unit)
-    finally:
-        torch.set_num_threads(threads)
+    return _as_value(net, inputs, unit)
 
 
 def _sampler(
@@ -142,21 +139,11 @@ def _sampler(
 
 
 def _network(torch: Any, sizes: tuple[int, ...], level: float, seed: int) -> Any:
-    """Linear layers with relu between them; He initialisation from its own generator."""
-    generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
-    layers: list[Any] = []
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
-        layer = torch.nn.Linear(fan_in, fan_out)
-        with torch.no_grad():
-            layer.weight.copy_(
-                torch.randn(fan_out, fan_in, generator=generator) * np.sqrt(2 / max(fan_in, 1))
-            )
-            layer.bias.zero_()
-        layers += [layer, torch.nn.ReLU()]
-    with torch.no_grad():
-        layers[-2].bias.fill_(level)
-        layers[-2].weight.mul_(0.1)  # start near the level, not at a random function
-    return torch.nn.Sequential(*layers[:-1])
+    """A network that is the constant ``level`` before it is trained."""
+    random = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+    net = network_layers(torch, sizes, random, last_zero=True)
+    torch.nn.init.constant_(net[-1].bias, level)
+    return net
 
 
 def _as_value(net: Any, inputs: FeatureMap, unit: float) -> LinearValue:
@@ -179,11 +166,3 @@ def _check(hidden: tuple[int, ...], learning_rate: float, steps: int, batch: int
             expected="at least one hidden layer, and positive sizes, steps, batch and learning rate",
             found=f"hidden={hidden}, steps={steps}, batch={batch}, learning_rate={learning_rate}",
         )
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("torch", "neural") from None
-    return torch
