@@ -11,7 +11,7 @@ from importlib import import_module
 import shpi
 from shpi.errors import ShpiError
 
-VERBS = ("audit", "simulate", "demo")
+VERBS = ("audit", "simulate", "agents", "demo")
 
 DESCRIPTION = """Improve a recommender's long-term metric from the logs it already has.
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import time
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,15 +160,9 @@ def find_policy(name: str, simulator: Simulator, epsilon: float | None) -> Polic
 
 def _agent(simulator: Simulator, epsilon: float) -> Policy:
     """The trained online agent of a world, which decides uniformly at random with probability epsilon."""
-    create = getattr(import_module("shpi.learners"), "LoggingPolicy", None)
-    if create is None:
-        raise ConfigError(
-            expected=f"a trained agent for '{simulator.name}'",
-            found="none in this version",
-            remedy="choose another --policy",
-        )
-    policy: Policy = create(simulator, epsilon)
-    return policy
+    from shpi.envs.logging import LoggingPolicy
+
+    return LoggingPolicy(simulator, epsilon)
 
 
 def _named(name: str, simulator: Simulator) -> Policy:

@@ -1,41 +1,19 @@
-"""Small torch networks: plain lists of layers, one thread, and the way from them to numpy.
+"""Perceptrons as plain lists of tensors, and the way from them to numpy.
 
-Networks of this size are fastest on one thread; two threads were never faster and once twelve times slower.
-Weights are drawn by numpy, so that a seed means the same whatever the version of torch.
+Lists of tensors are what the optimiser, the moving average and a rescaled last layer work on. Weights
+are drawn by numpy, so that a seed means the same whatever the version of torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from shpi.errors import MissingExtraError
 from shpi.protocols import Float32Array
 
 Layers = list[Any]  # of tensors: W_0 [in, out], b_0 [out], W_1, b_1, …
-
-
-def import_torch() -> Any:
-    """The module torch, or an error that says how to install it."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("torch", "neural") from None
-    return torch
-
-
-@contextmanager
-def one_thread(torch: Any) -> Iterator[None]:
-    """Let torch use one thread inside, and as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def make_layers(torch: Any, sizes: Sequence[int], rng: np.random.Generator, *, last: float = 1.0) -> Layers:

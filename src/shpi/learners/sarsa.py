@@ -21,8 +21,7 @@ the agent learns from differences, c (r_t - r_{t-1}).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,8 +29,10 @@ import numpy as np
 
 from shpi.errors import ConfigError, DataError
 from shpi.features import Standardise, StandardiseMap
-from shpi.learners._net import Layers, export, forward, import_torch, make_layers, one_thread, predict
+from shpi.learners._net import Layers, export, forward, make_layers, predict
+from shpi.networks import one_thread
 from shpi.policies import Greedy, MlpScorer, sample_actions
+from shpi.progress import progress_bar
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, Simulator
 
 _SCALE_STEP = 0.3  # how fast the scale of the targets follows the latest rounds
@@ -115,16 +116,15 @@ class DeepSARSA:
 
     def fit(self, simulator: Simulator, *, on_round: Callable[[Round], None] | None = None) -> Greedy:
         """Train in ``simulator`` (which is reset) and return the greedy policy of the averaged network."""
-        torch = import_torch()
-        with one_thread(torch):
+        with one_thread() as torch:
             state = _start(self, simulator, torch)
             sizes = _round_sizes(self.episodes, self.batch_users)
-            with _bar(f"deep SARSA on {simulator.name}", len(sizes), self.progress) as advance:
+            with progress_bar(f"deep SARSA on {simulator.name}", len(sizes), self.progress) as advance:
                 for number, size in enumerate(sizes):
                     report = _one_round(self, simulator, state, number, len(sizes), size)
                     if on_round is not None:
                         on_round(report)
-                    advance()
+                    advance(1)
             return _policy(state)
 
 
@@ -364,17 +364,3 @@ def _epsilon(config: DeepSARSA, number: int, rounds: int) -> float:
 def _round_sizes(episodes: int, batch_users: int) -> list[int]:
     full, rest = divmod(episodes, batch_users)
     return [batch_users] * full + ([rest] if rest else [])
-
-
-@contextmanager
-def _bar(title: str, total: int, shown: bool | None) -> Iterator[Callable[[], None]]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not (console.is_terminal if shown is None else shown):
-        yield lambda: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda: bar.advance(task)
