@@ -21,7 +21,7 @@ Only videos of a pool of 7,583 are in the log: a return is a return to those, *p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -44,6 +44,13 @@ Proxy = Literal["long_view", "is_click"]
 
 N_ACTIONS = 112
 RETURN_DAYS = 7
+NOTES = (
+    "times are days, and a session is an active day; a return is a return to the videos of the pool",
+    "'reward' uses action effects of the randomised log, 'reward, association' those of this log, where the "
+    "recommender had already matched videos to users; they need not agree",
+    "long-term effects of actions are an assumption of this world: feedback -> session end and return, as "
+    "associated in the log (link = 1); the data show no effect of single actions on returns",
+)
 _DAY, _CHINA = 86_400_000_000, 8 * 3_600_000_000  # microseconds; the app's users live in UTC+8
 _LENGTHS = ("short", "medium", "long", "any")
 _NUMBERS = ("follow_user_num", "fans_user_num", "friend_user_num", "register_days")
@@ -135,7 +142,8 @@ def fit_kuairand(
         name="kuairand",
     )
     group = _lengths(logs.standard.action_space)
-    return model.fit(logs.standard, seed, action_log=logs.random, moves=Counters.fit(logs.standard, group))
+    world = model.fit(logs.standard, seed, action_log=logs.random, moves=Counters.fit(logs.standard, group))
+    return replace(world, notes=NOTES)
 
 
 # ---------------------------------------------------------------------- the logs

@@ -45,6 +45,12 @@ _WORLDS = {
         "the older dynamics of RecoGym, with clusters of products",
         {"version": 0, "reward": "click"},
     ),
+    "kuairand": World(
+        "shpi.envs.kuairand",
+        "kuairand_world",
+        "a short-video app fitted to KuaiRand's logs, 112 actions; needs its files (folder or SHPI_DATA)",
+        {},
+    ),
 }
 
 

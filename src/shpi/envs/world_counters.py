@@ -140,13 +140,13 @@ class Counters:
         x: Float32Array,
         actions: IntArray,
         rewards: Float64Array,
-        metrics: Float64Array,
+        after: Float32Array,
         kind: Int64Array,
         streams: Streams,
         step: int,
     ) -> tuple[Float32Array, Float64Array]:
-        """Count, then move on in time: to later today, or to the start of another day."""
-        moved, uniform = self.after(x, rewards, metrics), streams.uniform(MOVE, step)
+        """Feedback is counted in ``after``; time moves on, to later today or to the start of another day."""
+        moved, uniform = after.copy(), streams.uniform(MOVE, step)
         key, later = _tab(x) * HOURS + _hour(x), kind > 0
         donors = np.where(later, self.new_day.draw(key, uniform), self.same_day.draw(key, uniform))
         for j, name in enumerate(_COPIED):

@@ -48,7 +48,7 @@ class Moves(Protocol):
         ...
 
     def after(self, x: Float32Array, rewards: Float64Array, metrics: Float64Array) -> Float32Array:
-        """What session ends and returns depend on, [n, q]: the context and the feedback to the decision."""
+        """What ends and returns depend on, [n, q]: the context's d columns, then others."""
         ...
 
     def move(
@@ -56,7 +56,7 @@ class Moves(Protocol):
         x: Float32Array,
         actions: IntArray,
         rewards: Float64Array,
-        metrics: Float64Array,
+        after: Float32Array,
         kind: Int64Array,
         streams: Streams,
         step: int,
@@ -155,7 +155,7 @@ class Neighbours:
         x: Float32Array,
         actions: IntArray,
         rewards: Float64Array,
-        metrics: Float64Array,
+        after: Float32Array,
         kind: Int64Array,
         streams: Streams,
         step: int,

@@ -203,12 +203,13 @@ class FittedWorld:
         mean = models.reward_mean(x, actions, members, fixed)
         drawn = (streams.uniform(_REWARD, t) < mean).astype(np.float64) if models.reward.binary else mean
         rewards, metrics = self.moves.feedback(x, actions, drawn, streams, t)
-        codes = models.after_codes(self.moves.after(x, rewards, metrics), live=True)
+        after = self.moves.after(x, rewards, metrics)
+        codes = models.after_codes(after, live=True)
         end = streams.uniform(_END, t) < models.end_chance(codes, actions, members, fixed)
         hazards = models.hazards(codes, actions, members, fixed)  # [n, B]
         kind = _first_below(streams, t, hazards)  # 0: never
         gone = end & (kind == 0)
-        moved, gap = self.moves.move(x, actions, rewards, metrics, np.where(end, kind, 0), streams, t)
+        moved, gap = self.moves.move(x, actions, rewards, after, np.where(end, kind, 0), streams, t)
         return _Outcome(
             contexts=np.where(gone[:, None], x, moved),
             gap=np.where(gone, 0.0, gap),
