@@ -1,4 +1,4 @@
-"""Public conformance suites: what every policy and every oracle (and later every simulator) must hold.
+"""Public conformance suites: what every policy, oracle and value (and later every simulator) must hold.
 
 from shpi.testing import check_policy
 
@@ -7,9 +7,13 @@ def test_my_policy() -> None:
 
 def test_my_oracle() -> None:
     check_oracle(MyOracle(...))
+
+def test_my_value() -> None:
+    check_value(MyValue(...))
 """
 
 from shpi.testing.oracle import check_oracle
 from shpi.testing.policy import check_policy
+from shpi.testing.value import check_value
 
-__all__ = ["check_oracle", "check_policy"]
+__all__ = ["check_oracle", "check_policy", "check_value"]
