@@ -83,7 +83,7 @@ class Neighbours:
     n_actions: int = 1
     binary: bool = True
     k: int = 20
-    _found: dict[tuple[int, int], tuple[Nearby, Int64Array]] = field(
+    _found: dict[tuple[int, int, int], tuple[Nearby, Int64Array]] = field(
         init=False, repr=False, default_factory=dict
     )
 
@@ -217,29 +217,34 @@ class Neighbours:
         kind: Int64Array,
         uniform: Float64Array,
     ) -> Int64Array:
-        """One donor per user, of the same kind and action where there are enough of these."""
+        """One donor per user, of the same kind, reward (if binary) and action where there are enough."""
         points = self._points(x, rewards)
-        stratum = (kind + 1) * self.n_actions + actions
+        paid = (rewards > 0.5).astype(np.int64) if self.binary else np.zeros(len(x), dtype=np.int64)
+        stratum = ((kind + 1) * 2 + paid) * self.n_actions + actions
         donors = np.empty(len(x), dtype=np.int64)
         for value in np.unique(stratum):
             here = np.flatnonzero(stratum == value)
-            near, rows = self._stratum(int(value) // self.n_actions - 1, int(value) % self.n_actions)
+            rest, action = divmod(int(value), self.n_actions)
+            near, rows = self._stratum(rest // 2 - 1, rest % 2, action)
             donors[here] = rows[near.draw(points[here], uniform[here])]
         return donors
 
-    def _stratum(self, kind: int, action: int) -> tuple[Nearby, Int64Array]:
-        """The donors of one kind (-1: any) and action; of every action or kind where there are too few."""
-        rows = self._rows(kind, action)
-        if action >= 0 and len(rows) < self.k:
-            return self._stratum(kind, -1)
-        if (kind, action) not in self._found:
-            # Means of real-valued rewards have no donor's noise in them yet: compare contexts alone.
-            rewards = None if kind < 0 and not self.binary else self.rewards[rows]
-            self._found[kind, action] = Nearby(self._points(self.contexts[rows], rewards), self.k), rows
-        return self._found[kind, action]
+    def _stratum(self, kind: int, paid: int, action: int) -> tuple[Nearby, Int64Array]:
+        """The donors of one kind (-1: any), reward and action; of every action (-1) where these are few."""
+        key = (kind, paid, action)
+        if key not in self._found:
+            rows = self._rows(kind, paid, action)
+            if action >= 0 and len(rows) < self.k:
+                self._found[key] = self._stratum(kind, paid, -1)
+            else:
+                # Means of real-valued rewards have no donor's noise in them yet: compare contexts alone.
+                rewards = None if kind < 0 and not self.binary else self.rewards[rows]
+                self._found[key] = Nearby(self._points(self.contexts[rows], rewards), self.k), rows
+        return self._found[key]
 
-    def _rows(self, kind: int, action: int) -> Int64Array:
+    def _rows(self, kind: int, paid: int, action: int) -> Int64Array:
+        """All that fit; where none does, the reward and then the kind are given up."""
         fits = np.ones(len(self.kind), dtype=bool) if kind < 0 else self.kind == kind
-        if not fits.any():
-            fits[:] = True
-        return np.flatnonzero(fits if action < 0 else fits & (self.actions == action))
+        alike = fits & (self.rewards > 0.5 if paid else self.rewards <= 0.5) if self.binary else fits
+        pool = next((mask for mask in (alike, fits) if mask.any()), np.ones_like(fits))
+        return np.flatnonzero(pool if action < 0 else pool & (self.actions == action))
