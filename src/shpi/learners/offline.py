@@ -1,0 +1,231 @@
+r"""Offline SHPI, Algorithm 2 of the paper.
+
+    V <- the value of the logging policy mu                                           Eq. 1
+    pi_0 <- mu, or a random policy
+    for j = 1 .. J:
+        w    <- clipped products of pi_{j-1}(a|x) / mu(a|x)
+        A_k  <- k-step advantages with the bonus gamma^k V(x_{t+k})                   Eq. 4 and 5
+        f    <- argmin_f sum (f(x, a) - A_k)^2
+        pi_j <- argmax_a f(x, a)
+
+Two configurations: `OfflineSHPI.paper()` is the above line by line. The defaults start from mu, use the
+residual form and LSTD, choose only among actions that the log supports, and return the iterate with the
+largest gain on held-out users, or a clone of mu if no gain can be shown. V = `Constant(0.0)` is session-based
+RL, and with k = 1 a contextual bandit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages, ratios_of, taken_probs
+from shpi.advantages.kstep import ClipRule, Form
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError, DataError
+from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
+from shpi.learners.gain import Gain, held_out_gain
+from shpi.learners.improved import ImprovedPolicy, Iteration
+from shpi.oracles import Oracle, PreparedOracle, Ridge
+from shpi.policies import Greedy, LinearScorer, Policy, SupportLimited
+from shpi.policies.cloned import RelativeDensity
+from shpi.policies.scorers import Scorer
+from shpi.progress import progress_bar
+from shpi.protocols import BoolArray, Float64Array
+from shpi.values import LSTD, BellmanResidual, ValueModel, with_backshift
+
+Start = Literal["behaviour", "random"]
+BLOCK = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineSHPI:
+    """Learn a policy that is better than mu in the long term, from mu's log alone.
+
+    Args:
+        k: how many steps ahead, or "session": to the end of each decision's session.
+        gamma: the discount.
+        iterations: J, at most; it stops when fewer than ``tolerance`` of the decisions change.
+        weight_clip: q1 and q2.
+        form: of the advantages, "residual" or the paper's "raw".
+        clip: "prefix" (Eq. 5) or "product" (Algorithm 2).
+        value: the termination bonus.
+        oracle: the regression.
+        start: pi_0; "behaviour" is mu itself, "random" the paper's, or any policy.
+        support: an action is eligible where mu(a|x) is at least this share of the largest mu(.|x); None
+            lets all actions be eligible, as in the paper.
+        held_out: share of the users on whom the iterate is chosen; 0 returns the last one.
+        confidence: of the bound on the gain that an iterate needs to be preferred to mu.
+        backshift: recover the rewards from ``value``, which must then be given: r = V(x) - gamma V(x').
+        tolerance: see ``iterations``.
+        seed: of all chance.
+        progress: show a bar; by default in a terminal.
+    """
+
+    k: Horizon = "session"
+    gamma: float = 0.99
+    iterations: int = 10
+    weight_clip: tuple[float, float] | None = (0.5, 2.0)
+    form: Form = "residual"
+    clip: ClipRule = "prefix"
+    value: ValueModel = field(default_factory=LSTD)
+    oracle: Oracle = field(default_factory=Ridge)
+    start: Start | Policy = "behaviour"
+    support: float | None = 0.1
+    held_out: float = 0.2
+    confidence: float = 0.95
+    backshift: bool = False
+    tolerance: float = 0.001
+    seed: int = 0
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        checks: tuple[tuple[bool, str, Any], ...] = (
+            (self.iterations >= 1, "iterations of at least 1", self.iterations),
+            (0 <= self.held_out < 1, "held_out in [0, 1)", self.held_out),
+            (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),
+            (self.support is None or 0 <= self.support <= 1, "support in [0, 1] or None", self.support),
+            (not isinstance(self.start, str) or self.start in ("behaviour", "random"),
+             "start 'behaviour', 'random' or a policy", self.start),
+        )  # fmt: skip
+        for fine, expected, found in checks:
+            if not fine:
+                raise ConfigError(expected=expected, found=repr(found), where="OfflineSHPI")
+
+    @classmethod
+    def paper(cls, **changes: Any) -> OfflineSHPI:
+        """Algorithm 2 as printed, with the paper's settings; VW's regression as its exact minimiser."""
+        printed: dict[str, Any] = {
+            "k": 5,
+            "form": "raw",
+            "clip": "product",
+            "value": BellmanResidual(),
+            "oracle": Ridge.exact(weights="mtr"),
+            "start": "random",
+            "support": None,
+            "held_out": 0.0,
+            "tolerance": 0.0,
+        }
+        return cls(**(printed | changes))
+
+    def fit(self, logs: LoggedData) -> ImprovedPolicy:
+        """Run the algorithm on a log with propensities."""
+        if logs.propensities is None:
+            raise DataError(
+                expected="a log with propensities",
+                found="none",
+                remedy="log the probability of each action, or use logs.with_estimated_propensities()",
+            )
+        if logs.rewards is None and not self.backshift:
+            raise DataError(
+                expected="a log with rewards",
+                found="none",
+                remedy="derive them (logs.with_rewards), or bring a value and set backshift=True",
+            )
+        seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(self.seed).spawn(3)]
+        train, test = self._split(logs, seeds[0])
+        value = self.value.fit(train, gamma=self.gamma, seed=seeds[1])
+        bonus = StateValues.of(value, train)
+        test_bonus = None if test is None else StateValues.of(value, test)
+        if self.backshift:
+            train = with_backshift(train, bonus, gamma=self.gamma)
+            if test is not None and test_bonus is not None:
+                test = with_backshift(test, test_bonus, gamma=self.gamma)
+        prepared: PreparedOracle = self.oracle.prepare(train, seed=seeds[2])
+        mu = BehaviourCloning(seed=self.seed).fit(train)
+        eligible = self._eligible(train, mu)
+
+        history: list[Iteration] = []
+        probs = self._start(train, seeds[2])  # pi(a_t|x_t) [n] of the current policy
+        with progress_bar("policy iteration", self.iterations, self.progress) as advance:
+            for j in range(1, self.iterations + 1):
+                advantages = self._advantages(train, bonus, probs)
+                if j == 1:
+                    prepared = prepared.tune(advantages.values, valid=advantages.valid)
+                scorer = prepared.fit(advantages.values, valid=advantages.valid)
+                taken = _greedy_on_log(prepared, scorer, train, eligible)
+                changed = float((taken != probs).mean())
+                probs = taken
+                policy = self._policy(scorer, mu)
+                gain = None if test is None or test_bonus is None else self._gain(test, test_bonus, policy)
+                history.append(Iteration.of(j, advantages, changed, policy, gain))
+                advance(1)
+                if changed <= self.tolerance:
+                    break
+        return ImprovedPolicy.choose(history, behaviour=mu, value=value)
+
+    # ------------------------------------------------------------------ the steps
+
+    def _split(self, logs: LoggedData, seed: int) -> tuple[LoggedData, LoggedData | None]:
+        if self.held_out == 0 or logs.n_users < 10:
+            return logs, None
+        return logs.split_users(self.held_out, seed=seed)
+
+    def _start(self, logs: LoggedData, seed: int) -> Float64Array:
+        """pi_0(a_t|x_t) on the log [n]."""
+        assert logs.propensities is not None
+        if self.start == "behaviour":
+            return logs.propensities
+        if self.start == "random":
+            return taken_probs(logs, _random_policy(logs, seed))
+        assert not isinstance(self.start, str)
+        return taken_probs(logs, self.start)
+
+    def _advantages(
+        self, logs: LoggedData, bonus: StateValues, probs: Float64Array, *, clipped: bool = True
+    ) -> Advantages:
+        return k_step_advantages(
+            logs,
+            bonus,
+            k=self.k,
+            gamma=self.gamma,
+            ratios=ratios_of(logs, probs),
+            weight_clip=self.weight_clip if clipped else None,
+            form=self.form,
+            clip=self.clip,
+        )
+
+    def _eligible(self, logs: LoggedData, mu: Policy) -> BoolArray | None:
+        """Which actions the log supports at each decision, [n, A]; None: all that are candidates."""
+        if self.support is None:
+            return logs.candidates
+        density = RelativeDensity(mu)
+        parts = [
+            density.scores(logs.contexts[i : i + BLOCK]) >= self.support for i in range(0, len(logs), BLOCK)
+        ]
+        known: BoolArray = np.concatenate(parts)
+        if logs.candidates is None:
+            return known
+        both = known & logs.candidates
+        return np.where(both.any(axis=1, keepdims=True), both, logs.candidates)
+
+    def _policy(self, scorer: Scorer, mu: Policy) -> Policy:
+        if self.support is None:
+            return Greedy(scorer)
+        return SupportLimited(scorer, mu, RelativeDensity(mu), self.support, "mbs")
+
+    def _gain(self, test: LoggedData, bonus: StateValues, policy: Policy) -> Gain:
+        probs = taken_probs(test, policy)
+        return held_out_gain(
+            test, self._advantages(test, bonus, probs, clipped=False), probs, self.confidence
+        )
+
+
+def _greedy_on_log(
+    prepared: PreparedOracle, scorer: Scorer, logs: LoggedData, eligible: BoolArray | None
+) -> Float64Array:
+    """pi(a_t|x_t) of the greedy policy [n]: 1 where it takes the logged action. Uses the cached features."""
+    taken = np.empty(len(logs))
+    for rows, scores in prepared.scores_on_log(scorer):
+        allowed = scores if eligible is None else np.where(eligible[rows], scores, -np.inf)
+        taken[rows] = allowed.argmax(axis=1) == logs.actions[rows]
+    return taken
+
+
+def _random_policy(logs: LoggedData, seed: int) -> Policy:
+    """A random greedy policy, which differs from mu: the paper's pi_0."""
+    features = with_intercept(default_recipes(logs.schema.width, seed)[-1], logs)
+    weights = np.random.default_rng(seed).standard_normal((logs.n_actions, features.width))
+    return Greedy(LinearScorer(weights, features))

@@ -1,0 +1,204 @@
+"""Offline SHPI against exact answers: the storefront's policies, tabular improvement, and bad input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shpi.data.logged import LoggedData
+from shpi.envs.storefront import Storefront
+from shpi.errors import ConfigError, DataError
+from shpi.features import Identity
+from shpi.learners import BehaviourCloning, OfflineSHPI
+from shpi.oracles import Ridge
+from shpi.policies import UniformPolicy, load_policy
+from shpi.protocols import Policy
+from shpi.testing import check_policy
+from shpi.testing.tabular import random_mdp
+from shpi.values import LSTD, Constant, Given
+
+TABULAR = Ridge(features=Identity(), penalty=1e-3, shared_penalty=1e-3)  # one-hot contexts: a mean per (x, a)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Storefront:
+    return Storefront()
+
+
+@pytest.fixture(scope="module")
+def shop_log(shop: Storefront) -> LoggedData:
+    return shop.rollout(UniformPolicy(shop.n_actions), 8000, seed=1)
+
+
+@pytest.fixture(scope="module")
+def learned(shop_log: LoggedData) -> dict[str, Policy]:
+    return {
+        "bandit": OfflineSHPI(k=1, value=Constant(0.0)).fit(shop_log),
+        "session": OfflineSHPI(k="session", value=Constant(0.0)).fit(shop_log),
+        "shpi": OfflineSHPI(k=3).fit(shop_log),
+    }
+
+
+def exact(shop: Storefront, policy: Policy) -> float:
+    return shop.exact_value(policy.action_probs(shop.contexts))
+
+
+def test_the_paper_s_story_is_learned_from_the_log(shop: Storefront, learned: dict[str, Policy]) -> None:
+    value = {name: exact(shop, policy) for name, policy in learned.items()}
+    assert value["bandit"] == pytest.approx(shop.exact_value(shop.bandit()), rel=0.01)
+    assert shop.exact_value(shop.uniform()) < value["bandit"] < value["session"] < value["shpi"]
+    assert value["shpi"] > shop.exact_value(shop.session_rl())
+    assert value["shpi"] > 0.93 * shop.exact_value(shop.shpi(3))
+
+
+def test_one_round_with_k_1_is_one_step_of_exact_policy_improvement() -> None:
+    mdp = random_mdp(6, 3, seed=4, gamma=0.8)
+    mu = np.full((6, 3), 1 / 3)
+    logs = mdp.log(mu, 4000, 25, seed=0)
+    config = OfflineSHPI(
+        k=1, gamma=0.8, iterations=1, value=LSTD(features=Identity()), oracle=TABULAR, held_out=0.0
+    )
+    policy = config.fit(logs)
+    q = mdp.q(mu)
+    best = q.argmax(axis=1)
+    chosen = policy.action_probs(np.eye(6)).argmax(axis=1)
+    regret = q[np.arange(6), best] - q[np.arange(6), chosen]
+    assert regret.max() < 0.02 * np.ptp(q)
+
+
+def test_iterations_approach_the_optimum_of_a_tabular_world() -> None:
+    mdp = random_mdp(6, 3, seed=5, gamma=0.8)
+    mu = np.full((6, 3), 1 / 3)
+    logs = mdp.log(mu, 4000, 25, seed=0)
+    config = OfflineSHPI(
+        k=6,
+        gamma=0.8,
+        value=LSTD(features=Identity()),
+        oracle=TABULAR,
+        weight_clip=(0.0, 100.0),
+        held_out=0.0,
+    )
+    table = config.fit(logs).action_probs(np.eye(6))
+    start, best = (float(mdp.initial @ mdp.value(policy)) for policy in (mu, mdp.optimal()[1]))
+    assert float(mdp.initial @ mdp.value(table)) > start + 0.9 * (best - start)
+
+
+def test_same_seed_same_policy_and_the_log_is_left_alone(shop: Storefront, shop_log: LoggedData) -> None:
+    part = shop_log.select(np.arange(1500))
+    before = part.fingerprint()
+    one, two = OfflineSHPI(k=3, seed=3).fit(part), OfflineSHPI(k=3, seed=3).fit(part)
+    np.testing.assert_array_equal(one.action_probs(shop.contexts), two.action_probs(shop.contexts))
+    assert part.fingerprint() == before
+    assert [i.changed for i in one.history] == [i.changed for i in two.history]
+
+
+def test_the_result_is_a_policy_that_saves(
+    shop: Storefront, shop_log: LoggedData, learned: dict[str, Policy], tmp_path: Path
+) -> None:
+    policy = learned["shpi"]
+    check_policy(policy.policy, shop_log.contexts[:50])  # type: ignore[attr-defined]
+    policy.save(tmp_path / "policy")  # type: ignore[attr-defined]
+    back = load_policy(tmp_path / "policy")
+    np.testing.assert_array_equal(back.action_probs(shop.contexts), policy.action_probs(shop.contexts))
+    assert "<- returned" in str(policy)
+
+
+def test_candidates_are_obeyed() -> None:
+    mdp = random_mdp(5, 4, seed=2, gamma=0.9)
+    logs = mdp.log(np.full((5, 4), 0.25), 300, 10, seed=0)
+    masks = np.ones((len(logs), 4), dtype=bool)
+    masks[np.arange(len(logs)), (logs.actions + 1) % 4] = False
+    logs = replace(logs, candidates=masks, final_candidates=np.ones((logs.n_trajectories, 4), dtype=bool))
+    probs = OfflineSHPI(k=3, gamma=0.9, oracle=TABULAR).fit(logs).action_probs(logs.contexts, masks)
+    assert (probs[~masks] == 0).all()
+
+
+def test_without_exploration_the_logging_policy_is_returned() -> None:
+    rng = np.random.default_rng(0)
+    contexts = rng.standard_normal((4000, 2))
+    actions = (contexts[:, 0] > 0).astype(int)
+    logs = LoggedData.from_arrays(
+        contexts=contexts, actions=actions, rewards=rng.standard_normal(4000), propensities=np.ones(4000),
+        offsets=np.arange(0, 4001, 20), n_actions=3,
+    )  # fmt: skip
+    policy = OfflineSHPI(k=3).fit(logs)
+    fresh = rng.standard_normal((2000, 2))
+    agree = policy.action_probs(fresh).argmax(axis=1) == (fresh[:, 0] > 0)
+    assert agree[np.abs(fresh[:, 0]) > 0.2].mean() > 0.97
+    assert (policy.action_probs(fresh)[:, 2] == 0).all()  # an action that was never logged
+
+
+def test_cloning_recovers_a_smooth_policy() -> None:
+    rng = np.random.default_rng(0)
+    contexts = rng.standard_normal((20_000, 2))
+    logits = np.stack([contexts[:, 0], contexts[:, 1], np.zeros(len(contexts))], axis=1)
+    mu = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    actions = (mu.cumsum(axis=1) < rng.random((len(mu), 1))).sum(axis=1)
+    logs = LoggedData.from_arrays(
+        contexts=contexts, actions=actions, offsets=np.arange(0, 20_001, 10), n_actions=3
+    )
+    clone = BehaviourCloning().fit(logs)
+    check_policy(clone, contexts[:40])
+    assert np.abs(clone.action_probs(contexts) - mu).mean() < 0.02
+
+
+def test_huge_and_constant_rewards(shop_log: LoggedData) -> None:
+    part = shop_log.select(np.arange(600))
+    assert part.rewards is not None
+    huge = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(part.rewards * 1e12))
+    plain = OfflineSHPI(k=2, iterations=2).fit(part)
+    np.testing.assert_array_equal(
+        huge.action_probs(part.contexts[:200]), plain.action_probs(part.contexts[:200])
+    )
+    equal = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(np.ones(len(part))))
+    assert np.isfinite(equal.action_probs(part.contexts[:5])).all()
+
+
+def test_identical_contexts_and_a_k_beyond_every_trajectory() -> None:
+    rng = np.random.default_rng(1)
+    actions = rng.integers(0, 2, 2000)
+    logs = LoggedData.from_arrays(
+        contexts=np.ones((2000, 2)), actions=actions, rewards=actions + 0.1 * rng.standard_normal(2000),
+        propensities=np.full(2000, 0.5), offsets=np.arange(0, 2001, 4), n_actions=2,
+    )  # fmt: skip
+    policy = OfflineSHPI(k=500, value=Constant(0.0)).fit(logs)
+    assert policy.action_probs(np.ones((1, 2)))[0, 1] == pytest.approx(1.0)
+
+
+def test_what_is_missing_is_named(shop_log: LoggedData) -> None:
+    part = shop_log.select(np.arange(50))
+    with pytest.raises(DataError, match=r"a log with propensities.*with_estimated_propensities"):
+        OfflineSHPI().fit(replace(part, propensities=None, propensity_mode="absent"))
+    with pytest.raises(DataError, match=r"a log with rewards.*backshift=True"):
+        OfflineSHPI().fit(replace(part, rewards=None))
+    with pytest.raises(DataError, match="nan"):
+        OfflineSHPI(value=Given(lambda x: np.full(len(x), np.nan))).fit(part)
+    backshifted = OfflineSHPI(value=Given(lambda x: x[:, 0].astype(float)), backshift=True, iterations=1)
+    assert backshifted.fit(replace(part, rewards=None)).history
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"iterations": 0}, "iterations of at least 1"),
+        ({"held_out": 1.0}, r"held_out in \[0, 1\)"),
+        ({"support": 2.0}, r"support in \[0, 1\]"),
+        ({"start": "mu"}, "start 'behaviour', 'random' or a policy"),
+        ({"confidence": 1.0}, "confidence"),
+    ],
+)
+def test_nonsense_settings(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OfflineSHPI(**change)  # type: ignore[arg-type]
+
+
+def test_the_paper_s_configuration_runs(shop_log: LoggedData) -> None:
+    from shpi.values import BellmanResidual
+
+    config = OfflineSHPI.paper(iterations=2, value=BellmanResidual(steps=50))
+    assert (config.k, config.form, config.start, config.support) == (5, "raw", "random", None)
+    policy = config.fit(shop_log.select(np.arange(300)))
+    assert policy.chosen == len(policy.history)
