@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from shpi.data.logged import LoggedData
     from shpi.envs.storefront import Storefront
+    from shpi.protocols import Policy
 
 NOT_YET = (
-    "learning a policy from the log (shpi fit)",
     "judging a policy from the log alone, with a verdict and an HTML report (shpi evaluate)",
+    "learning from the command line (shpi fit); in Python: shpi.learners.OfflineSHPI",
+    "defaults of OfflineSHPI for logs with little exploration: for now, look at its held-out gain",
     "rerunning the paper's tables and figures (shpi reproduce)",
 )
 
@@ -23,13 +26,13 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "demo", help="a short tour of what there is", description="A tour of what there is, in half a minute."
     )
-    parser.add_argument("--users", type=int, default=4000, help="simulated users (default: 4000)")
+    parser.add_argument("--users", type=int, default=8000, help="simulated users (default: 8000)")
     parser.add_argument("--out", type=Path, default=Path("demo-log.parquet"), help="where the log goes")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulate, audit, reveal."""
+    """Simulate, audit, learn, reveal."""
     from rich.console import Console
 
     from shpi.envs.storefront import Storefront
@@ -48,30 +51,52 @@ def run(options: argparse.Namespace) -> int:
     console.print(f"{len(logs):,} decisions of {logs.n_users:,} users, written to {options.out}.\n")
     console.rule("2. Is this log fit for learning?  (shpi audit)")
     logs.audit().show(console)
-    console.rule("3. What could be gained: exact values, by dynamic programming")
-    _reveal(shop, console)
+    console.rule("3. Three policies, learned from the log alone")
+    policies = _learn(logs, console)
+    console.rule("4. The simulator reveals the truth: exact values, by dynamic programming")
+    _reveal(shop, policies, console)
     console.rule("Not there yet")
     for line in NOT_YET:
         console.print(f"- {line}")
     return 0
 
 
-def _reveal(shop: Storefront, console: Console) -> None:
+def _learn(logs: LoggedData, console: Console) -> list[tuple[str, Policy, str]]:
+    from shpi.learners import OfflineSHPI
+    from shpi.values import Constant
+
+    plans = (
+        ("bandit", OfflineSHPI(k=1, value=Constant(0.0)), "the next sale"),
+        (
+            "session RL",
+            OfflineSHPI(k="session", value=Constant(0.0)),
+            "this visit",
+        ),
+        ("SHPI, k = 3", OfflineSHPI(k=3), "… and where it leads"),
+    )
+    learned: list[tuple[str, Policy, str]] = []
+    for name, plan, story in plans:
+        with console.status(f"learning: {name}"):
+            policy = plan.fit(logs)
+        learned.append((name, policy, story))
+    console.print("How SHPI got there (advantages are in conversions):\n")
+    console.print(str(learned[-1][1]), highlight=False)
+    console.print()
+    return learned
+
+
+def _reveal(shop: Storefront, policies: list[tuple[str, Policy, str]], console: Console) -> None:
     from rich.table import Table
 
-    rows = (
-        ("uniform (the logging policy)", shop.uniform(), "recommends at random"),
-        ("bandit", shop.bandit(), "maximises the next click"),
-        ("session RL", shop.session_rl(), "maximises the visit, forgets the next one"),
-        ("SHPI, k = 3", shop.shpi(3), "maximises the visit plus the value of the state it ends in"),
-        ("optimum", shop.optimal(), "knows the whole month"),
-    )
+    rows = [("uniform", shop.uniform(), "by chance")]
+    rows += [(name, policy.action_probs(shop.contexts), story) for name, policy, story in policies]
+    rows += [("optimum", shop.optimal(), "the whole month")]
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("policy", "conversions a month", "visits a month", ""):
+    for name in ("policy", "conversions/month", "visits/month", "looks at"):
         table.add_column(name, justify="right" if "month" in name else "left")
     best = shop.exact_value(shop.optimal())
-    for name, policy, story in rows:
-        value = shop.exact_value(policy)
-        bar = "█" * round(20 * value / best)
-        table.add_row(name, f"{value:.3f}", f"{shop.expected_sessions(policy):.2f}", f"{bar} {story}")
+    for name, chances, story in rows:
+        value = shop.exact_value(chances)
+        bar = "█" * round(16 * value / best)
+        table.add_row(name, f"{value:.3f}", f"{shop.expected_sessions(chances):.2f}", f"{bar} {story}")
     console.print(table)
