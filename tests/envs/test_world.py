@@ -116,15 +116,14 @@ def test_real_rewards_and_contexts(drift: FittedWorld) -> None:
     assert report.lengths == ()  # no session ends in this log
     by_name = {row.name: row for row in report.simulated}
     assert by_name["decisions per user, mean"].simulated == 25
-    # The same action for ever pushes the contexts the way it does in the original.
+    # The same action again and again pushes contexts as in the original, while the log knows them.
     pushes = real.action_features
     for action in (int(np.argmax(pushes[:, 0])), int(np.argmin(pushes[:, 0]))):
-        always = ConstantPolicy(np.eye(10)[action])
-        moves = [
-            (logs.final_contexts - logs.contexts[logs.offsets[:-1]]).mean(axis=0)
-            for logs in (real.rollout(always, 200, seed=3), drift.rollout(always, 200, seed=3))
-        ]
-        assert moves[1][0] == pytest.approx(moves[0][0], rel=0.15)
+        always, moves = ConstantPolicy(np.eye(10)[action]), []
+        for world in (real, drift):
+            logs = rollout(world, always, 200, seed=3, horizon=6)
+            moves.append((logs.final_contexts - logs.contexts[logs.offsets[:-1]])[:, 0].mean())
+        assert moves[1] == pytest.approx(moves[0], rel=0.05)
 
 
 # ---------------------------------------------------------------------- chance
@@ -325,6 +324,28 @@ def test_feedback_link_scales_what_rewards_do() -> None:
     assert sessions[0.0, 0] == sessions[0.0, 1]  # the same chance, and nothing that an action could change
 
 
+def test_an_assumed_effect_moves_the_log_odds_by_its_slope(shop: FittedWorld) -> None:
+    with pytest.raises(ConfigError, match="assumed_on among"):
+        shop.with_assumed(1.0)
+    column = shop.context_names.index("slot")
+    models, slope = shop.models, 0.7
+    raised = models.assuming(column, slope)
+    x = shop.starts[:1].repeat(5, axis=0)
+    x[:, column] = np.arange(1, 6)
+    after = shop.moves.after(x, np.zeros(5), np.zeros((5, 0)))
+    actions = np.zeros(5, int)
+    odds = [
+        np.log(h / (1 - h))[:, 0]
+        for h in (m.hazards(m.after_codes(after), actions) for m in (models, raised))
+    ]
+    mean = models.centres[column]
+    np.testing.assert_allclose(odds[1] - odds[0], slope * (np.arange(1, 6) - mean), rtol=1e-6)
+    few, many = (
+        shop.with_assumed(s, "slot").rollout(UniformPolicy(5), 300, 1).n_sessions for s in (-2.0, 2.0)
+    )
+    assert few != many
+
+
 # ---------------------------------------------------------------------- files
 
 
@@ -401,6 +422,7 @@ def test_too_few_users() -> None:
         ({"bins": 1}, "bins"),
         ({"ridge": 0.0}, "ridge"),
         ({"link": -1.0}, "link"),
+        ({"assumed": float("nan")}, "assumed"),
         ({"horizon": 0}, "horizon"),
         ({"action_effects": ("click",)}, "action_effects among"),
     ],

@@ -50,6 +50,9 @@ class WorldModel:
             decides; None: the log for timestamps, else the user.
         feedback: context columns that count the feedback of users, for ``link``.
         link: what every effect of feedback on session ends and returns is multiplied by; 1 as estimated.
+        assumed: an effect that is *not* estimated but put in: the log-odds of every hazard of return rise by
+            ``assumed`` × (the context column ``assumed_on``, as it is after the decision, minus its mean).
+        assumed_on: that column; needed if ``assumed`` is not 0.
         horizon: the number of decisions after which a rollout is truncated; None for the log's longest.
         window: how long users are simulated, in time; None for as long as they come.
         neighbours: from how many like decisions one is copied.
@@ -65,6 +68,8 @@ class WorldModel:
     observed: Observed | None = None
     feedback: tuple[str, ...] = ()
     link: float = 1.0
+    assumed: float = 0.0
+    assumed_on: str | None = None
     horizon: int | None = None
     window: Duration | None = None
     neighbours: int = 20
@@ -78,6 +83,7 @@ class WorldModel:
         if self.ridge is not None:
             real_number("ridge", self.ridge, above=0.0)
         real_number("link", self.link, least=0.0)
+        real_number("assumed", self.assumed)
         unknown = set(self.action_effects) - set(get_args(Outcome))
         if unknown:
             raise ConfigError(

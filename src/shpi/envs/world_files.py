@@ -25,7 +25,18 @@ from shpi.features.parts import Parts, put_together, take_apart
 
 FORMAT, VERSION = "shpi-world", 1
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
-_PLAIN = ("name", "horizon", "observed", "window", "link", "member", "reward", "notes")
+_PLAIN = (
+    "name",
+    "horizon",
+    "observed",
+    "window",
+    "link",
+    "assumed",
+    "assumed_on",
+    "member",
+    "reward",
+    "notes",
+)
 _ARRAYS = ("starts", "edges")
 _CHILDREN = ("models", "moves")
 

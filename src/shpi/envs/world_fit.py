@@ -65,6 +65,8 @@ def fit_world(
         observed=observed,
         window=None if config.window is None else float(in_time_unit(config.window, logs.time_unit)),
         link=config.link,
+        assumed=config.assumed,
+        assumed_on=config.assumed_on,
     )
 
 
@@ -217,6 +219,7 @@ class _Fitter:
             wide = np.concatenate([codes[rows], (which - 2)[:, None].astype(np.int16)], axis=1)
             sizes = np.append(bins.sizes, last_bin - 1)
             later = self._binary(sizes, wide, came, rows, on_return)
+        levels, centres = bins.levels(after, codes)
         dimensions = self.logs.schema.dimensions
         named = [dimensions.index(name) for name in self.config.feedback]
         return Models(
@@ -231,6 +234,8 @@ class _Fitter:
             later=later,
             first_state=first_state,
             last_bin=last_bin,
+            levels=levels,
+            centres=centres,
         )
 
     def crossed(self, sizes: Int64Array) -> Sequence[int]:

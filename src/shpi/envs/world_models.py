@@ -42,10 +42,17 @@ class Models:
     later: Tables | None = None  # None: there is only one bin
     first_state: Tables | None = None  # the first bin from the context at the start of the session
     last_bin: int = 1  # B
+    levels: Float64Array  # of the columns after a decision: the mean in each bin, one column after the other
+    centres: Float64Array  # [q] and the mean of each column
 
     def __post_init__(self) -> None:
-        for name in ("moving", "feedback"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=1, dtype=np.int64))
+        for name, dtype in (
+            ("moving", np.int64),
+            ("feedback", np.int64),
+            ("levels", np.float64),
+            ("centres", np.float64),
+        ):
+            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=1, dtype=dtype))
 
     @property
     def members(self) -> int:
@@ -61,6 +68,15 @@ class Models:
             for tables in (self.end, self.first, self.later)
         )
         return replace(self, end=end, first=first, later=later)
+
+    def assuming(self, column: int, slope: float) -> Models:
+        """The same with slope (column - its mean) added to the log-odds of every hazard of return."""
+        if slope == 0.0 or self.first is None:
+            return self
+        start = int(self.after_bins.sizes[:column].sum())
+        amounts = slope * (self.levels[start : start + self.after_bins.sizes[column]] - self.centres[column])
+        later = None if self.later is None else self.later.raised(column, amounts)
+        return replace(self, first=self.first.raised(column, amounts), later=later)
 
     # ------------------------------------------------------------------ codes
 

@@ -73,6 +73,8 @@ class FittedWorld:
     observed: Observed
     window: float | None = None
     link: float = 1.0
+    assumed: float = 0.0
+    assumed_on: str | None = None
     member: Member = None
     reward: Reward = "proxy"
     notes: tuple[str, ...] = ()  # what a reader of the report should know
@@ -92,6 +94,11 @@ class FittedWorld:
         if self.reward == "long_term" and self.models.first is None:
             raise ConfigError(expected="a log with returns for a long-term reward", found="none in it")
         real_number("link", self.link, least=0.0)
+        if real_number("assumed", self.assumed) != 0 and self.assumed_on not in self.context_names:
+            raise ConfigError(
+                expected=f"assumed_on among the context columns {self.context_names}",
+                found=repr(self.assumed_on),
+            )
 
     # ------------------------------------------------------------------ what it is
 
@@ -123,13 +130,20 @@ class FittedWorld:
         """The same world with another strength of what feedback does to session ends and returns."""
         return replace(self, link=link)
 
+    def with_assumed(self, assumed: float, on: str | None = None) -> FittedWorld:
+        """The same world with an assumed effect of a column on returns; see `WorldModel`."""
+        return replace(self, assumed=assumed, assumed_on=self.assumed_on if on is None else on)
+
     def with_reward(self, reward: Reward) -> FittedWorld:
         """The same world with the proxy reward, or with the long-term score after each decision."""
         return replace(self, reward=reward)
 
     @cached_property
     def _models(self) -> Models:
-        return self.models.linked(self.link)
+        linked = self.models.linked(self.link)
+        if self.assumed == 0 or self.assumed_on is None:
+            return linked
+        return linked.assuming(self.context_names.index(self.assumed_on), self.assumed)
 
     # ------------------------------------------------------------------ the simulator
 

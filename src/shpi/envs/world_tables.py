@@ -65,6 +65,15 @@ class Bins:
         """The number of bins of each column, [p]."""
         return np.diff(self.offsets) + 1
 
+    def levels(self, columns: FloatArray, codes: Codes) -> tuple[Float64Array, Float64Array]:
+        """The mean of each column in each of its bins, and the mean of each column: flat, and [p]."""
+        means = []
+        for j, size in enumerate(self.sizes):
+            count = np.maximum(np.bincount(codes[:, j], minlength=size), 1)
+            means.append(np.bincount(codes[:, j], weights=columns[:, j], minlength=size) / count)
+        flat = np.concatenate(means) if means else np.empty(0)
+        return flat, np.asarray(columns, dtype=np.float64).mean(axis=0)
+
     def code(self, columns: FloatArray, only: IntArray | None = None, out: Codes | None = None) -> Codes:
         """The bins [n, p] of the columns; ``only`` some of them, the others stay as they are in ``out``."""
         codes = np.zeros(columns.shape, dtype=np.int16) if out is None else out
@@ -154,6 +163,14 @@ class Tables:
         for term in self.terms:
             if term.column in touched:
                 numbers[:, term.start : term.start + term.size] *= factor
+        return replace(self, numbers=numbers)
+
+    def raised(self, column: int, amounts: Float64Array) -> Tables:
+        """The same tables with ``amounts``, one per bin, added to what a column adds to eta."""
+        numbers = self.numbers.copy()
+        for term in self.terms:
+            if term.column == column and not term.by_action:
+                numbers[:, term.start : term.start + term.size] += amounts
         return replace(self, numbers=numbers)
 
 
