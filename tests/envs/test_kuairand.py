@@ -210,6 +210,17 @@ def test_batches_do_not_matter(small_world: FittedWorld) -> None:
         assert_same_log(LoggedData.concat(parts), whole)
 
 
+def test_split_keeps_users_apart(made_up: KuaiRandLogs) -> None:
+    train, held_out = made_up.split_users(0.3, seed=0)
+    assert not {*train.standard.users, *train.random.users} & {
+        *held_out.standard.users,
+        *held_out.random.users,
+    }
+    assert train.random.n_users + held_out.random.n_users == 120
+    with pytest.raises(DataError, match="on both sides of the split"):
+        KuaiRandLogs(standard=made_up.standard, random=made_up.random.select([0])).split_users(0.3, seed=0)
+
+
 def test_save_and_load(small_world: FittedWorld, tmp_path: Path) -> None:
     loaded = FittedWorld.load(small_world.save(tmp_path / "world"))
     policy = UniformPolicy(small_world.n_actions)

@@ -85,12 +85,16 @@ class KuaiRandLogs:
     def split_users(self, held_out: float, *, seed: int) -> tuple[KuaiRandLogs, KuaiRandLogs]:
         """Two pairs of logs with no user in common, for an honest report."""
         train, test = self.standard.split_users(held_out, seed=seed)
-        random = self.random
-        apart = np.isin(random.users, test.users)
-        rest = random.select(np.flatnonzero(~apart))
+        apart = np.isin(self.random.users, test.users)
+        if apart.all() or not apart.any():
+            raise DataError(
+                expected="users of the randomised log on both sides of the split",
+                found=f"{int(apart.sum())} of {len(apart)} held out",
+                remedy="use more users, or another seed",
+            )
         return (
-            KuaiRandLogs(standard=train, random=rest),
-            KuaiRandLogs(standard=test, random=random.select(np.flatnonzero(apart)) if apart.any() else rest),
+            KuaiRandLogs(standard=train, random=self.random.select(np.flatnonzero(~apart))),
+            KuaiRandLogs(standard=test, random=self.random.select(np.flatnonzero(apart))),
         )
 
 

@@ -157,7 +157,8 @@ class _Fitter:
         if not acts:
             return without, None, without
         crossed = self.crossed(self.bins.sizes)
-        full = self._fit(self.bins.sizes, self.codes[rows], y, rows, binary, crossed)
+        needed = action_log is None  # else the log's own association is only there to be compared with
+        full = self._fit(self.bins.sizes, self.codes[rows], y, rows, binary, crossed, ensemble=needed)
         if action_log is None:
             return full, None, without
         return self._with_action_log(action_log, rows, y, binary, crossed), full, without

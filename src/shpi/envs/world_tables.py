@@ -317,7 +317,7 @@ class _Problem:
             gradient = self.transposed @ (weights * error) + shrunk
             return float(value + 0.5 * (shrunk @ numbers)), gradient * scale
 
-        options = {"maxiter": steps, "ftol": 1e-8, "gtol": 1e-6}
+        options = {"maxiter": steps, "ftol": 1e-6, "gtol": 1e-6}
         found = minimize(loss, start / scale, jac=True, method="L-BFGS-B", options=options)
         numbers: Float64Array = found.x * scale
         return numbers
