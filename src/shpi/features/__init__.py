@@ -11,6 +11,7 @@ from shpi.features.chain import Chain, ChainMap
 from shpi.features.fourier import RandomFourier, RandomFourierMap
 from shpi.features.onehot import OneHot, OneHotMap
 from shpi.features.scale import Identity, IdentityMap, Standardise, StandardiseMap
+from shpi.features.union import Union, UnionMap
 
 __all__ = [
     "Chain",
@@ -29,5 +30,7 @@ __all__ = [
     "Recipe",
     "Standardise",
     "StandardiseMap",
+    "Union",
+    "UnionMap",
     "fit_features",
 ]

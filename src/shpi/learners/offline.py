@@ -25,6 +25,7 @@ from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages,
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
+from shpi.features import Chain, Identity, RandomFourier, Standardise, Union
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
 from shpi.learners.gain import Gain, held_out_gain
 from shpi.learners.improved import ImprovedPolicy, Iteration
@@ -38,6 +39,8 @@ from shpi.values import LSTD, BellmanResidual, ValueModel, with_backshift
 
 Start = Literal["behaviour", "random"]
 BLOCK = 50_000
+NARROW, FEW_ACTIONS = 8, 100  # up to here the default features bend
+GAIN_CLIP = (0.0, 10.0)  # products are only truncated from above when a gain is estimated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,7 @@ class OfflineSHPI:
         form: of the advantages, "residual" or the paper's "raw".
         clip: "prefix" (Eq. 5) or "product" (Algorithm 2).
         value: the termination bonus.
-        oracle: the regression.
+        oracle: the regression; None takes a ridge over features that extrapolate, see `default_oracle`.
         start: pi_0; "behaviour" is mu itself, "random" the paper's, or any policy.
         support: an action is eligible where mu(a|x) is at least this share of the largest mu(.|x); None
             lets all actions be eligible, as in the paper.
@@ -71,7 +74,7 @@ class OfflineSHPI:
     form: Form = "residual"
     clip: ClipRule = "prefix"
     value: ValueModel = field(default_factory=LSTD)
-    oracle: Oracle = field(default_factory=Ridge)
+    oracle: Oracle | None = None
     start: Start | Policy = "behaviour"
     support: float | None = 0.1
     held_out: float = 0.2
@@ -133,7 +136,8 @@ class OfflineSHPI:
             train = with_backshift(train, bonus, gamma=self.gamma)
             if test is not None and test_bonus is not None:
                 test = with_backshift(test, test_bonus, gamma=self.gamma)
-        prepared: PreparedOracle = self.oracle.prepare(train, seed=seeds[2])
+        oracle = self.oracle or default_oracle(train, seeds[2])
+        prepared: PreparedOracle = oracle.prepare(train, seed=seeds[2])
         mu = BehaviourCloning(seed=self.seed).fit(train)
         eligible = self._eligible(train, mu)
 
@@ -182,7 +186,7 @@ class OfflineSHPI:
             k=self.k,
             gamma=self.gamma,
             ratios=ratios_of(logs, probs),
-            weight_clip=self.weight_clip if clipped else None,
+            weight_clip=self.weight_clip if clipped else GAIN_CLIP,
             form=self.form,
             clip=self.clip,
         )
@@ -211,6 +215,27 @@ class OfflineSHPI:
         return held_out_gain(
             test, self._advantages(test, bonus, probs, clipped=False), probs, self.confidence
         )
+
+
+def default_oracle(logs: LoggedData, seed: int) -> Oracle:
+    """A ridge over linear features, beside which stand smooth Fourier ones where contexts are narrow.
+
+    Narrow bandwidths, or Fourier features alone, predict held-out advantages better and still make worse
+    policies: a new policy leaves the states of the log, and there they say nothing.
+    """
+    if logs.schema.width > NARROW or logs.n_actions > FEW_ACTIONS:
+        return Ridge()
+    linear = Identity(intercept=False)
+    bent = [
+        Chain(
+            (
+                Standardise(),
+                Union((linear, RandomFourier(n_features=p, bandwidth_factor=c, intercept=False, seed=seed))),
+            )
+        )
+        for c, p in ((2.0, 100), (4.0, 60))
+    ]
+    return Ridge(features=(*bent, Chain((Standardise(), linear))))
 
 
 def _greedy_on_log(

@@ -40,7 +40,7 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-FEW_DIMENSIONS = 8  # up to here random Fourier features are the default, beyond it linear ones
+FEW_DIMENSIONS = 5  # up to here random Fourier features are the default, beyond it linear ones
 MANY_ACTIONS = 100  # from here on, action features are used where they exist
 ROWS_PER_FEATURE = 10  # with fewer rows per action and feature than this, likewise
 FEATURE_ROWS = 50_000  # the default features are fitted on about so many rows, evenly spaced
@@ -55,7 +55,7 @@ class Ridge:
     Args:
         features: a recipe, a fitted map, or several of them for ``tune`` to choose from. None: random
             Fourier features (and, for ``tune``, other bandwidths and linear features) for contexts of up to
-            8 dimensions, linear ones beyond; all on standardised contexts. An intercept is added if the map
+            5 dimensions, linear ones beyond; all on standardised contexts. An intercept is added if the map
             has none.
         penalty: lambda, how strongly each action's own part is shrunk, counted in decisions; infinity for
             none at all. None: chosen by ``tune`` (1 until then).

@@ -10,7 +10,7 @@ from shpi.data.audit.findings import DROPPED, FEW_DECISIONS, LEAK_ERROR, SEVERIT
 from shpi.data.audit.overlap import check_propensities
 
 if TYPE_CHECKING:
-    from shpi.data.audit import Facts
+    from shpi.data.audit.report import Facts
     from shpi.data.logged import LoggedData
 
 

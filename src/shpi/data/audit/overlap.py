@@ -22,8 +22,8 @@ from shpi.data.audit.findings import (
 )
 
 if TYPE_CHECKING:
-    from shpi.data.audit import Facts
     from shpi.data.audit.propensity import PropensityFacts
+    from shpi.data.audit.report import Facts
     from shpi.data.logged import LoggedData
 
 
