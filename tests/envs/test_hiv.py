@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.special import hyp1f1
+
+from shpi.envs import hiv_taylor
+from shpi.envs.hiv import HIV
+from shpi.envs.hiv_ode import BASELINE, DRUGS, HIDDEN, PATIENT_20, Patient, reward, rhs
+from shpi.envs.rollout import mean_return, rollout
+from shpi.errors import ActionError, ConfigError, EpisodeError
+from shpi.policies import UniformPolicy
+
+
+@pytest.fixture(scope="module")
+def golden(golden_dir: Path) -> dict[str, np.ndarray]:
+    """The original's trajectories, and under other names the converged ones and ours."""
+    with np.load(golden_dir / "hiv_golden.npz", allow_pickle=False) as file:
+        data = {name: file[name] for name in file.files}
+    with np.load(golden_dir / "hiv_tight_reference.npz", allow_pickle=False) as file:
+        data |= {name: file[name] for name in file.files if name not in ("names", "note")}
+    data["default"] = np.char.startswith(data["names"], "default/")
+    hidden = data["p_hidden"] * data["perturb_params"][:, None]
+    data["hidden"] = hidden
+    states, ours = data["states"][:, 0].T.copy(), [data["states"][:, 0]]
+    for t in range(data["actions"].shape[1]):
+        states = hiv_taylor.advance(states, Patient.from_hidden(hidden), data["actions"][:, t], 5.0)
+        ours.append(states.T.copy())
+    data["ours"] = np.stack(ours, axis=1)  # [55, 201, 6]
+    return data
+
+
+def relative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.abs(a - b) / np.abs(b)
+
+
+# ---------------------------------------------------------------------- the equation
+
+
+@pytest.mark.parametrize(("name", "hidden"), [("rhs_default", np.zeros(12)), ("rhs_ins20", PATIENT_20)])
+def test_right_hand_side_is_the_originals(golden: dict[str, Any], name: str, hidden: Any) -> None:
+    x, patient = golden["rhs_x"], Patient.from_hidden(hidden)
+    for action in range(4):
+        found = rhs(x, np.full(len(x), action), patient)
+        assert relative(found, golden[name][action]).max() < 1e-12
+
+
+def test_reward_is_the_originals(golden: dict[str, Any]) -> None:
+    x = golden["rhs_x"]
+    for action in range(4):
+        expected = golden["reward_default"][action]
+        assert relative(reward(x, np.full(len(x), action)), expected).max() < 1e-12
+
+
+def test_patient_20_is_entry_20(golden: dict[str, Any]) -> None:
+    assert tuple(f"p_{name}".replace("p_dE", "p_d_E") for name in HIDDEN) == tuple(golden["hidden_keys"])
+    assert np.array_equal(golden["preset_hidden_params"][20], PATIENT_20)
+
+
+def test_per_patient_parameters_equal_one_patient_at_a_time() -> None:
+    rng = np.random.default_rng(0)
+    hidden = rng.uniform(-0.3, 0.3, (5, 12))
+    states, actions = BASELINE * rng.uniform(0.5, 2.0, (5, 6)), rng.integers(0, 4, 5)
+    together = rhs(states, actions, Patient.from_hidden(hidden))
+    for i in range(5):
+        alone = rhs(states[[i]], actions[[i]], Patient.from_hidden(hidden[i]))
+        assert np.array_equal(together[[i]], alone)
+
+
+def test_baseline_is_nearly_an_equilibrium_without_treatment() -> None:
+    drift = rhs(BASELINE[None], np.array([0]), Patient())[0]
+    gross = np.array([1e4, 31.98, 0.7 * 11945, 0.7 * 46, 13 * 63919, 0.1 * 24])
+    assert (np.abs(drift) < 0.02 * gross).all()
+
+
+def test_reward_in_numbers() -> None:
+    states = np.array([[1.0, 1.0, 1.0, 1.0, 1000.0, 3.0]] * 4)
+    expected = 3000.0 - 100.0 - np.array([0.0, 9800.0, 180.0, 9980.0])
+    assert np.allclose(reward(states, np.arange(4)), expected, rtol=1e-15)
+
+
+# ---------------------------------------------------------------------- the integrator
+
+
+def test_every_trajectory_follows_the_converged_solution(golden: dict[str, Any]) -> None:
+    error = relative(golden["ours"], golden["states_tight"])
+    assert error.max() < 1e-6
+    assert np.median(error.max(axis=(1, 2))) < 3e-8
+
+
+def test_states_agree_with_the_original_within_its_own_error(golden: dict[str, Any]) -> None:
+    error = relative(golden["ours"], golden["states"]).max(axis=(1, 2))
+    assert error[golden["default"]].max() < 3e-4
+    assert error.max() < 2e-2
+
+
+def test_returns_agree_with_the_original(golden: dict[str, Any]) -> None:
+    earned = np.stack([reward(golden["ours"][:, t + 1], golden["actions"][:, t]) for t in range(200)], axis=1)
+    error = relative(earned.sum(axis=1), golden["returns"])
+    assert error[golden["default"]].max() < 2e-5
+    assert error.max() < 1e-4
+
+
+def test_single_steps_from_the_originals_states(golden: dict[str, Any]) -> None:
+    start = golden["states"][:, :-1].reshape(-1, 6)[::4]
+    patient = Patient.from_hidden(np.repeat(golden["hidden"], 200, axis=0)[::4])
+    ours = hiv_taylor.advance(start.T.copy(), patient, golden["actions"].reshape(-1)[::4], 5.0).T
+    assert relative(ours, golden["states"][:, 1:].reshape(-1, 6)[::4]).max() < 2e-4
+    assert relative(ours, golden["one_step_from_golden"].reshape(-1, 6)[::4]).max() < 1e-7
+
+
+def test_simulator_walks_the_golden_trajectories(golden: dict[str, Any]) -> None:
+    chosen = [0, 9, 17, 24]  # default patients start without spread, so the simulator can repeat them
+    world = HIV()
+    contexts = world.reset(4, seed=0)
+    assert np.abs(contexts - golden["obs_log10"][chosen, 0]).max() < 1e-14
+    for t in range(40):
+        step = world.step(golden["actions"][chosen, t])
+        assert relative(world.states(), golden["states_tight"][chosen, t + 1]).max() < 1e-6
+        assert relative(step.rewards, golden["rewards_tight"][chosen, t]).max() < 1e-6
+        assert np.abs(step.contexts - golden["obs_log10"][chosen, t + 1]).max() < 3e-4
+
+
+def test_strange_patients_follow_an_independent_solver() -> None:
+    rng = np.random.default_rng(1)
+    hidden = rng.uniform(-0.9, 1.5, (6, 12))
+    states = BASELINE * 10.0 ** rng.uniform(-3, 2, (6, 6))
+    actions = rng.integers(0, 4, 6)
+    ours = hiv_taylor.advance(states.T.copy(), Patient.from_hidden(hidden), actions, 3.0).T
+    for i in range(6):
+        one = Patient.from_hidden(hidden[i])
+        exact = solve_ivp(
+            lambda _, x, i=i, one=one: rhs(x[None], actions[[i]], one)[0],
+            (0.0, 3.0), states[i], method="Radau", rtol=1e-9, atol=1e-11 * states[i].min(),
+        )  # fmt: skip
+        assert relative(ours[i], exact.y[:, -1]).max() < 1e-6
+
+
+@pytest.mark.parametrize("days", [1e-3, 0.7, 5.0, 40.0])
+def test_two_halves_make_a_whole(days: float) -> None:
+    states = BASELINE[:, None] * np.array([[0.5, 1.0, 3.0]])
+    actions, patient = np.array([1, 2, 0]), Patient()
+    whole = hiv_taylor.advance(states, patient, actions, days)
+    half = hiv_taylor.advance(states, patient, actions, days / 2)
+    assert relative(hiv_taylor.advance(half, patient, actions, days / 2), whole).max() < 1e-7
+
+
+def test_a_smaller_tolerance_gives_a_smaller_error() -> None:
+    rng = np.random.default_rng(2)
+    states, actions = BASELINE[:, None] * rng.uniform(0.2, 5.0, (6, 200)), rng.integers(0, 4, 200)
+    exact, *others = (
+        hiv_taylor.advance(states, Patient(), actions, 5.0, tolerance=t) for t in (1e-13, 1e-9, 1e-6)
+    )
+    fine, coarse = (relative(other, exact).max() for other in others)
+    assert fine < 1e-8
+    assert fine < coarse < 1e-5
+
+
+def test_tail_of_an_exponential_series() -> None:
+    z = np.linspace(0.0, 16.0, 50)
+    tail = np.empty_like(z)
+    hiv_taylor._tail(z, tail, np.empty_like(z))
+    exact = -z / 13 * hyp1f1(1, 14, -z)
+    assert np.abs(tail - exact).max() < 2e-5
+    assert np.abs(tail - exact)[z < 5].max() < 1e-7
+
+
+def test_series_start_with_the_right_hand_side() -> None:
+    rng = np.random.default_rng(3)
+    states, actions = BASELINE[:, None] * rng.uniform(0.2, 5.0, (6, 8)), rng.integers(0, 4, 8)
+    flight = hiv_taylor._Flight(8, states, hiv_taylor._rates(Patient(), actions))
+    hiv_taylor._expand(flight)
+    gross = np.abs(flight.series[1, :6]) + np.abs(states)
+    assert (np.abs(flight.series[1, :6].T - rhs(states.T, actions, Patient())) < 1e-12 * gross.T).all()
+
+
+# ---------------------------------------------------------------------- determinism
+
+
+def walk(world: HIV, sizes: list[int], actions: np.ndarray, seed: int = 5) -> np.ndarray:
+    parts, first = [], 0
+    for n in sizes:
+        seen = [world.reset(n, seed, first=first)]
+        for decision in actions:
+            step = world.step(decision[first : first + n])
+            seen += [step.contexts, step.rewards[:, None]]
+        parts.append(np.concatenate(seen, axis=1))
+        first += n
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("patient", [None, np.random.default_rng(0).normal(0, 0.2, (7, 12))])
+def test_users_do_not_depend_on_the_batch(patient: Any) -> None:
+    world = HIV(start_spread=0.2, patient=patient)
+    actions = np.random.default_rng(1).integers(0, 4, (6, 1301))
+    whole = walk(world, [1301], actions)
+    assert np.array_equal(whole, walk(world, [1, 2, 3, 7, 9, 100, 1179], actions))
+    assert np.array_equal(whole[:150], walk(world, [15] * 10, actions))
+
+
+def test_same_seed_same_log() -> None:
+    world, policy = HIV(start_spread=0.05, horizon=4), UniformPolicy(4)
+    logs, again = (rollout(world, policy, 30, seed=3) for _ in range(2))
+    halves = rollout(world, policy, 30, seed=3, batch=11)
+    for other in (again, halves):
+        assert np.array_equal(logs.contexts, other.contexts)
+        assert np.array_equal(logs.rewards, other.rewards)
+    assert len(logs) == 120
+    assert not logs.terminated.any()
+    earned = mean_return(world, policy, 30, seed=3).returns
+    assert np.allclose(earned, logs.rewards.reshape(30, 4).sum(axis=1), rtol=1e-12)
+
+
+# ---------------------------------------------------------------------- starts and patients
+
+
+def test_without_spread_everyone_starts_at_the_baseline() -> None:
+    world = HIV()
+    assert np.array_equal(world.reset(5, seed=1), np.tile(np.log10(BASELINE), (5, 1)))
+    assert np.array_equal(world.states(), np.tile(BASELINE, (5, 1)))
+
+
+def test_start_spread_is_uniform_and_by_component() -> None:
+    world = HIV(start_spread=0.05)
+    world.reset(20_000, seed=2)
+    relative_start = world.states() / BASELINE - 1.0
+    assert np.abs(relative_start).max() <= 0.05
+    assert np.abs(relative_start.mean(axis=0)).max() < 4 * 0.05 / np.sqrt(3 * 20_000)
+    assert np.allclose(relative_start.std(axis=0), 0.05 / np.sqrt(3), rtol=0.02)
+    correlation = np.corrcoef(relative_start.T) - np.eye(6)
+    assert np.abs(correlation).max() < 4 / np.sqrt(20_000)
+    first = world.states()
+    world.reset(20_000, seed=3)
+    assert not np.array_equal(first, world.states())
+
+
+def test_users_take_their_patients_in_turn() -> None:
+    table = np.random.default_rng(4).normal(0, 0.2, (3, 12))
+    together = HIV(patient=table)
+    together.reset(5, seed=0, first=2)  # users 2..6 are patients 2, 0, 1, 2, 0
+    together.step(np.full(5, 3))
+    for place, row in enumerate([2, 0, 1, 2, 0]):
+        alone = HIV(patient=table[row])
+        alone.reset(1, seed=0)
+        alone.step(np.array([3]))
+        assert np.array_equal(together.states()[place], alone.states()[0])
+
+
+def test_setting_of_repbm() -> None:
+    world = HIV.repbm()
+    assert np.array_equal(world.hidden, [PATIENT_20])
+    assert world.start_spread == 0.05
+    assert HIV.repbm(start_spread=0.03).start_spread == 0.03
+
+
+def test_treatment_lowers_the_virus_and_costs() -> None:
+    world = HIV()
+    world.reset(4, seed=0)
+    for _ in range(10):
+        step = world.step(np.arange(4))
+    virus = world.states()[:, 4]
+    assert virus[3] < virus[1] < virus[0]
+    assert virus[3] < virus[2] < virus[0]
+    costs = 1e3 * world.states()[:, 5] - 0.1 * virus - step.rewards
+    assert np.allclose(costs, 2e4 * DRUGS[:, 0] ** 2 + 2e3 * DRUGS[:, 1] ** 2)
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"horizon": 0}, "horizon to be a whole number >= 1"),
+        ({"dt_days": 0.0}, "dt_days to be a finite number > 0"),
+        ({"dt_days": -5.0}, "dt_days"),
+        ({"dt_days": float("nan")}, "dt_days"),
+        ({"start_spread": -0.1}, "start_spread"),
+        ({"start_spread": 1.0}, "start_spread < 1"),
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"tolerance": 0.1}, "tolerance in 1e-13..1e-3"),
+        ({"patient": 3}, "patient 20, the only one"),
+        ({"patient": True}, "patient 20, the only one"),
+        ({"patient": [0.1] * 11}, "12 relative deviations"),
+        ({"patient": np.zeros((0, 12))}, "12 relative deviations"),
+        ({"patient": "sick"}, "12 relative deviations"),
+        ({"patient": [0.0] * 11 + [float("nan")]}, "found nan for Kd"),
+        ({"patient": np.array([[0.0] * 12, [0.0] * 2 + [-1.5] + [0.0] * 9])}, "found -1.5 for k1 .patient 1"),
+        ({"patient": [0.0] * 4 + [4.0] + [0.0] * 7}, "f . eps1 <= 1"),
+    ],
+)
+def test_nonsense_parameters(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        HIV(**params)
+
+
+def test_negative_rate() -> None:
+    with pytest.raises(ConfigError, match="k2 to be finite and > 0"):
+        Patient(k2=-1e-4)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.zeros(3, dtype=int), r"shape \(2,\)"),
+        (np.zeros((2, 1), dtype=int), r"shape \(2,\)"),
+        (np.array([0, 4]), "actions in 0..3"),
+        (np.array([-1, 0]), "actions in 0..3"),
+        (np.array([0.0, 1.0]), "integer actions"),
+    ],
+)
+def test_bad_actions(actions: np.ndarray, message: str) -> None:
+    world = HIV()
+    world.reset(2, seed=0)
+    with pytest.raises(ActionError, match=message):
+        world.step(actions)
+
+
+def test_nobody_at_all() -> None:
+    with pytest.raises(ConfigError, match="n to be a whole number >= 1"):
+        HIV().reset(0, seed=0)
+
+
+def test_step_before_reset() -> None:
+    with pytest.raises(EpisodeError, match="a reset before the first step"):
+        HIV().step(np.array([0]))
+    with pytest.raises(EpisodeError, match="a reset before the first step"):
+        HIV().states()
+
+
+def test_step_after_the_horizon() -> None:
+    world = HIV(horizon=2)
+    world.reset(1, seed=0)
+    for _ in range(2):
+        world.step(np.array([0]))
+    with pytest.raises(EpisodeError, match="at most 2 decisions"):
+        world.step(np.array([0]))
+
+
+def test_a_failure_names_the_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = HIV(patient=np.array([[0.0] * 12, [0.0] * 3 + [1e9] + [0.0] * 8]))  # k2 of user 41 is 1e5
+    monkeypatch.setattr(hiv_taylor, "_MAX_STEPS", 50)
+    world.reset(2, seed=0, first=40)
+    with pytest.raises(ConfigError, match="patient 41"):
+        world.step(np.array([0, 0]))
+
+
+def test_a_state_that_is_not_positive_names_the_patient() -> None:
+    states = np.tile(BASELINE[:, None], (1, 3))
+    states[4, 2] = np.nan
+    with pytest.raises(ConfigError, match=r"V = nan, E = nan .patient 2."):
+        hiv_taylor.advance(states, Patient(), np.zeros(3, dtype=np.int64), 5.0)
