@@ -1,8 +1,8 @@
 """Every code block of the README and of the documents runs, in order, in an empty folder.
 
 Python blocks share one namespace per document. In shell blocks the lines that start with ``shpi`` are run; a
-trailing comment ``# exit 1`` says which code is expected. Blocks marked ``toml`` that begin with ``# map.toml``
-are written to that file first.
+trailing comment ``# exit 1`` says which code is expected. A ``toml`` block that begins with ``# map.toml`` is
+written to that file first.
 """
 
 from __future__ import annotations
