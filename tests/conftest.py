@@ -29,3 +29,9 @@ def data_dir(shared_dir: Path) -> Path:
     if not (shared_dir / "data").is_dir():
         pytest.skip(f"needs public logs: no folder {shared_dir / 'data'} (set SHPI_SHARED)")
     return shared_dir / "data"
+
+
+@pytest.fixture(autouse=True)
+def _fixed_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are laid out for one width, whatever terminal the tests are started from."""
+    monkeypatch.setenv("COLUMNS", "100")
