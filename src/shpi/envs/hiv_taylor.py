@@ -354,9 +354,10 @@ def _tail(z: Float64Array, out: Float64Array, scratch: Float64Array) -> None:
 
 def _check(flight: _Flight, names: Int64Array) -> None:
     """Raise if a patient left the positive numbers, or makes no headway."""
-    if flight.state.min() > 0.0 and flight.steps.max() <= _MAX_STEPS:  # a NaN is not > 0 either
+    state = flight.state
+    if state.min() > 0.0 and state.max() < np.inf and flight.steps.max() <= _MAX_STEPS:  # NaN is not > 0
         return
-    wrong = ~(flight.state > 0.0)  # [6, w]
+    wrong = ~((state > 0.0) & (state < np.inf))  # [6, w]
     stuck = (flight.steps > _MAX_STEPS) & (flight.owner >= 0)
     column = int(np.flatnonzero(wrong.any(axis=0) | stuck)[0])
     values = ", ".join(
