@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
-import shutil
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -22,9 +20,9 @@ from shpi.envs import world_counters, world_moves  # noqa: F401
 from shpi.envs.world_simulator import FittedWorld
 from shpi.errors import ConfigError, DataError
 from shpi.features.parts import Parts, put_together, take_apart
+from shpi.policies.files import ARRAYS, MANIFEST, write_folder
 
 FORMAT, VERSION = "shpi-world", 1
-MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
 _PLAIN = (
     "name",
     "horizon",
@@ -66,7 +64,7 @@ def save_world(world: FittedWorld, path: str | Path, *, overwrite: bool = False)
         "parts": children,
         "sha256": _digest(arrays),
     }
-    _write(target, json.dumps(manifest, indent=1, allow_nan=False), arrays)
+    write_folder(target, json.dumps(manifest, indent=1, allow_nan=False) + "\n", arrays)
     return target
 
 
@@ -118,29 +116,6 @@ def _digest(arrays: Arrays) -> str:
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _write(target: Path, text: str, arrays: Arrays) -> None:
-    """Write beside the target under a temporary name, then rename; a failure leaves nothing behind."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    mark = secrets.token_hex(4)
-    new, old = (target.with_name(f".{target.name}.{word}-{mark}") for word in ("new", "old"))
-    new.mkdir()
-    try:
-        with (new / ARRAYS).open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        (new / MANIFEST).write_text(text + "\n", encoding="utf-8")
-        if target.exists():
-            target.replace(old)
-        new.replace(target)
-    except BaseException:
-        if old.exists() and not target.exists():
-            old.replace(target)
-        raise
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        if target.exists():
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

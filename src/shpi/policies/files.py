@@ -99,7 +99,7 @@ def save_policy(
         "notes": dict(notes or {}),
     }
     text = _to_json(manifest)
-    _write_folder(target, text, arrays)
+    write_folder(target, text, arrays)
     return target
 
 
@@ -187,7 +187,7 @@ def _to_json(manifest: Mapping[str, Any]) -> str:
         raise ConfigError(expected="JSON-ready notes and settings", found=str(error)) from None
 
 
-def _write_folder(target: Path, text: str, arrays: Arrays) -> None:
+def write_folder(target: Path, text: str, arrays: Arrays) -> None:
     """Write beside the target under a temporary name, then rename; a failure leaves nothing behind."""
     target.parent.mkdir(parents=True, exist_ok=True)
     mark = secrets.token_hex(4)
