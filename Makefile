@@ -22,6 +22,12 @@ $(BIN)/.dev: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@ $(BIN)/.core
 
+# The peers of the benchmarks pin old versions of what we use, so they live in an environment of their own.
+$(VENV)-peers/.done: constraints-peers.txt
+	$(PYTHON) -m venv $(VENV)-peers
+	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt d3rlpy
+	touch $@
+
 demo: $(BIN)/.core  ## simulate a log, audit it, learn from it, reveal the truth
 	$(BIN)/shpi demo
 
@@ -34,11 +40,11 @@ lint: $(BIN)/.dev  ## style, types, architecture
 test: lint  ## lint, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-bench: $(BIN)/.dev  ## speed and memory, as ratios against named peers
+bench: $(BIN)/.dev $(VENV)-peers/.done  ## speed and memory, as ratios against named peers
 	$(BIN)/python -m benchmarks
 
 reproduce:  ## the paper's tables and figures (not there yet)
 	@echo "Not there yet: the paper's tables and figures. CHANGELOG.md says what is." && false
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
