@@ -1,0 +1,223 @@
+"""What an evaluation says: estimates with their intervals, diagnostics, a verdict. Small and immutable.
+
+Every estimate is about the same number (`shpi.ope.evaluate` defines it), in the unit of the reward:
+
+    value     J(pi), what a user would bring under the policy
+    baseline  J(mu), what the same users did bring under the logging policy
+    lift      J(pi) - J(mu), paired by user
+
+An influence [users] has mean 0 and says how far each user moves the estimate: estimate - truth is about the
+mean of the influences. Hence the standard error is std(influence) / sqrt(users), and value + influence are
+pseudo-values whose mean over any group of users is that group's value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from shpi.errors import ConfigError
+from shpi.protocols import Float64Array
+
+Severity = Literal["fine", "note", "warning", "fatal"]
+Decision = Literal["ship", "hold", "need more data"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A two-sided interval and a one-sided bound, both at the same level. Users are the clusters."""
+
+    level: float  # e.g. 0.95: both statements are meant to hold in 95 % of all logs
+    lower: float  # two-sided
+    upper: float  # two-sided
+    lower_bound: float  # one-sided: the truth is at least this
+    method: str  # "t", "linearised", "jackknife", "bootstrap", "bernstein"
+
+    @property
+    def width(self) -> float:
+        """Upper minus lower."""
+        return self.upper - self.lower
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """The importance weights of an estimator, per user (a mean over the user's steps)."""
+
+    mean: float  # about 1 when the propensities are right and the support is good
+    max: float
+    ess: float  # effective users: (sum w)^2 / sum w^2
+    top_share: float  # the share of all weight that the top 1 % of the users carry
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Estimate:
+    """One estimator's answer. lift = value - baseline."""
+
+    name: str
+    value: float
+    baseline: float
+    lift: float
+    value_error: float  # standard errors, clustered by user
+    lift_error: float
+    value_interval: Interval
+    lift_interval: Interval
+    effective_users: float
+    influence_value: Float64Array  # [users] of mean 0, in the order of `logs.user_codes`
+    influence_lift: Float64Array  # [users]
+    weights: Weights | None = None  # None: a model-based estimator that uses none
+    notes: tuple[str, ...] = ()  # what was assumed or done on the way
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostic:
+    """One plain sentence about what can or cannot be trusted."""
+
+    name: str
+    severity: Severity
+    sentence: str
+    figure: float | None = None
+    threshold: float | None = None
+    estimator: str | None = None  # None: about the log or the policy, and so about all estimators
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """May I ship this?"""
+
+    decision: Decision
+    reasons: tuple[str, ...] = ()
+    users_needed: int | None = None  # for "need more data": about so many users in all
+    guards: tuple[Diagnostic, ...] = ()  # one per guard metric
+
+    @property
+    def ship(self) -> bool:
+        """Whether the decision is to ship."""
+        return self.decision == "ship"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factor:
+    """One factor of reward/recommendation × recommendations/session × sessions/period."""
+
+    name: str
+    baseline: float  # under the logging policy
+    value: float  # under the policy, by the main estimator's weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """The lift among some of the users, from the main estimator's pseudo-values."""
+
+    column: str
+    label: str
+    users: int
+    baseline: float
+    lift: float
+    error: float
+    interval: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionShift:
+    """How much more or less often an action would be chosen, over the logged contexts."""
+
+    action: str
+    logged: float  # share of the logged decisions
+    policy: float  # mean of pi(a|x) over the same decisions
+    reward: float | None  # mean reward of the decisions where it was chosen
+
+    @property
+    def change(self) -> float:
+        """Share gained (positive) or lost (negative)."""
+        return self.policy - self.logged
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """Everything that `shpi.evaluate` found out about one policy on one log."""
+
+    policy_name: str
+    metric: str  # in words, e.g. "reward per user over 150 decisions, gamma 1"
+    estimates: tuple[Estimate, ...]
+    main: str  # the name of the estimator that decides
+    diagnostics: tuple[Diagnostic, ...] = ()
+    verdict: Verdict | None = None
+    decomposition: tuple[Factor, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    actions_gained_lost: tuple[ActionShift, ...] = ()  # the largest changes first
+    short_term: Estimate | None = None  # the next reward alone, contexts as logged
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""  # of the log
+    users: int = 0
+    decisions: int = 0
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.estimates]
+        if self.main not in names or len(set(names)) < len(names):
+            raise ConfigError(
+                expected=f"a main estimator among distinct names {names}", found=repr(self.main)
+            )
+
+    def __getitem__(self, name: str) -> Estimate:
+        for one in self.estimates:
+            if one.name == name:
+                return one
+        raise ConfigError(
+            expected=f"one of the estimators {[one.name for one in self.estimates]}", found=repr(name)
+        )
+
+    @property
+    def decisive(self) -> Estimate:
+        """The estimate of the main estimator."""
+        return self[self.main]
+
+    def to_json(self, *, influences: bool = False) -> dict[str, Any]:
+        """A JSON-ready description; numbers per user only if ``influences`` is True."""
+        leave_out = () if influences else ("influence_value", "influence_lift")
+        described: dict[str, Any] = _jsonable(self, leave_out)
+        return described
+
+    def write_json(self, path: str | Path) -> Path:
+        """Write `to_json` to a file, which appears complete or not at all."""
+        place = Path(path)
+        draft = place.with_name(f".{place.name}.part")
+        draft.write_text(json.dumps(self.to_json(), indent=1, allow_nan=False), encoding="utf-8")
+        draft.replace(place)
+        return place
+
+    def write_html(self, path: str | Path) -> Path:
+        """Write the report as one self-contained HTML file; see `shpi.report.html`."""
+        from importlib import import_module  # the report stands above this room
+
+        write: Any = import_module("shpi.report.html").write_html
+        return Path(write(self, path))
+
+    def __str__(self) -> str:
+        from shpi.ope.text import render
+
+        return render(self)
+
+
+def _jsonable(value: Any, leave_out: tuple[str, ...]) -> Any:
+    """Plain lists, dicts, numbers and strings; what is not finite becomes None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            one.name: _jsonable(getattr(value, one.name), leave_out)
+            for one in fields(value)
+            if one.name not in leave_out
+        }
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(one, leave_out) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(one, leave_out) for one in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _jsonable(value.tolist(), leave_out)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,0 +1,67 @@
+"""An evaluation as a table for the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shpi.ope.results import Estimate, Evaluation
+
+_HEAD = ("estimator", "value", "lift", "lift, two-sided", "lift at least", "eff. users")
+_WIDTH = 100
+
+
+def render(evaluation: Evaluation) -> str:
+    """Verdict, estimates, diagnostics that are not fine; in this order."""
+    one = evaluation.decisive
+    lines = [
+        f"{evaluation.policy_name}: {evaluation.metric}",
+        f"{evaluation.users:,} users, {evaluation.decisions:,} decisions, "
+        f"log {evaluation.fingerprint or 'unnamed'}; the logging policy brought {one.baseline:.5g}",
+    ]
+    if evaluation.verdict is not None:
+        lines += ["", f"VERDICT: {evaluation.verdict.decision.upper()}"]
+        lines += _wrapped(evaluation.verdict.reasons, "  ")
+        if evaluation.verdict.users_needed is not None:
+            lines.append(f"  About {evaluation.verdict.users_needed:,} users would be needed.")
+    rows = [_HEAD, *(_row(estimate, evaluation.main) for estimate in evaluation.estimates)]
+    if evaluation.short_term is not None:
+        rows.append(_row(evaluation.short_term, evaluation.main))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    lines.append("")
+    for number, row in enumerate(rows):
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)),
+        ]
+        lines.append("  ".join(cells).rstrip())
+        if number == 0:
+            lines.append("-" * len(lines[-1]))
+    lines.append(f"* decides; intervals at {one.lift_interval.level:.0%}, users are the clusters")
+    worth = [d for d in evaluation.diagnostics if d.severity != "fine"]
+    if worth:
+        lines.append("")
+        lines += _wrapped([f"{d.severity}: {d.sentence}" for d in worth], "")
+    return "\n".join(lines)
+
+
+def _row(estimate: Estimate, main: str) -> tuple[str, ...]:
+    interval = estimate.lift_interval
+    return (
+        estimate.name + (" *" if estimate.name == main else ""),
+        f"{estimate.value:.5g}",
+        f"{estimate.lift:+.5g}",
+        f"{interval.lower:+.4g} … {interval.upper:+.4g}",
+        f"{interval.lower_bound:+.4g}",
+        f"{estimate.effective_users:,.0f}",
+    )
+
+
+def _wrapped(sentences: tuple[str, ...] | list[str], indent: str) -> list[str]:
+    lines: list[str] = []
+    for sentence in sentences:
+        lines += textwrap.wrap(
+            sentence, _WIDTH, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  "
+        )
+    return lines
