@@ -1,4 +1,4 @@
-"""Public conformance suites: what every policy, oracle and value (and later every simulator) must hold.
+"""Public conformance suites: what every policy, oracle, value and learner must hold.
 
 from shpi.testing import check_policy
 
@@ -10,10 +10,14 @@ def test_my_oracle() -> None:
 
 def test_my_value() -> None:
     check_value(MyValue(...))
+
+def test_my_learner() -> None:
+    check_learner(MyLearner(...))            # or check_online_learner, for fit(simulator)
 """
 
+from shpi.testing.learner import check_learner, check_online_learner
 from shpi.testing.oracle import check_oracle
 from shpi.testing.policy import check_policy
 from shpi.testing.value import check_value
 
-__all__ = ["check_oracle", "check_policy", "check_value"]
+__all__ = ["check_learner", "check_online_learner", "check_oracle", "check_policy", "check_value"]

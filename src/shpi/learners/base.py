@@ -1,0 +1,68 @@
+"""What a learner is: configuration with one method, ``fit``, that returns a policy.
+
+Two faces, since experience comes in two ways:
+
+    Learner          fit(logs) -> policy        from a log of somebody else's decisions
+    OnlineLearner    fit(simulator) -> policy   from decisions of its own
+
+`shpi.testing.check_learner` and `check_online_learner` say what else is expected of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from shpi.errors import DataError
+from shpi.protocols import Float64Array, Policy, Simulator
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Learns from a log. The log is not changed, and the learner itself remembers nothing."""
+
+    def fit(self, logs: LoggedData) -> Policy:
+        """The policy that this log teaches."""
+        ...
+
+
+@runtime_checkable
+class OnlineLearner(Protocol):
+    """Learns by acting in a simulator, which it resets and leaves in any state."""
+
+    def fit(self, simulator: Simulator) -> Policy:
+        """The policy that acting in this world teaches."""
+        ...
+
+
+def rewards_of(logs: LoggedData, learner: str) -> Float64Array:
+    """The rewards [n] of a log, or an error that says what the learner lacks."""
+    if logs.rewards is None:
+        raise DataError(
+            expected="a log with rewards",
+            found="none",
+            where=learner,
+            remedy="name a reward column, or derive rewards with logs.with_rewards",
+        )
+    if not np.isfinite(logs.rewards).all():
+        row = int(np.flatnonzero(~np.isfinite(logs.rewards))[0])
+        raise DataError(
+            expected="finite rewards", found=str(logs.rewards[row]), where=f"{learner}, row {row}"
+        )
+    return logs.rewards
+
+
+def propensities_of(logs: LoggedData, learner: str) -> Float64Array:
+    """The propensities mu(a_t|x_t) [n] of a log, or an error that says what the learner lacks."""
+    if logs.propensities is None:
+        raise DataError(
+            expected="a log with propensities",
+            found="none",
+            where=learner,
+            remedy="log the probability of each action, or use logs.with_estimated_propensities()",
+        )
+    return logs.propensities

@@ -1,0 +1,248 @@
+"""The conformance suites for learners: they raise ``AssertionError`` with a clear message.
+
+from shpi.testing import check_learner, check_online_learner
+
+def test_my_learner() -> None:
+    check_learner(MyLearner(seed=3))
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ShpiError
+from shpi.learners.base import Learner, OnlineLearner
+from shpi.policies.files import load_policy, save_policy
+from shpi.protocols import BoolArray, Float32Array, Float64Array, Policy
+from shpi.testing.policy import check_policy
+from shpi.testing.tastes import Tastes, attained
+
+_TEST_USERS = 400
+
+
+def check_learner(
+    learner: Learner,
+    *,
+    users: int = 300,
+    attains: float = 0.2,
+    saves: bool = True,
+    hard_logs: bool = True,
+) -> None:
+    """Check that an offline learner keeps what everything else in shpi relies on.
+
+    It is fitted three times to small ragged logs (some 1,000 decisions of ``users`` users, a quarter of whom
+    stay for one decision) with and without candidates, and then to tiny logs that are hard in some way.
+
+    Args:
+        learner: any object with ``fit(logs)``; it need not come from shpi.
+        users: the size of the logs that the suite makes up.
+        attains: how far the policy must come from uniform (0) to the best one-step policy (1). The log's
+            own policy attains about 0.5.
+        saves: whether the policy can be saved; if not, saving must fail with a clear error.
+        hard_logs: also try logs without rewards, without propensities, with a single action, with constant
+            or huge rewards, with one decision. Each must give a proper policy or an error of shpi's own.
+
+    Raises:
+        AssertionError: with a sentence that says what does not hold.
+    """
+    _require(isinstance(learner, Learner), "a learner needs a method `fit(logs)`")
+    masked, plain = Tastes(masked=True), Tastes()
+    logs, other = masked.log(users, seed=1), plain.log(users, seed=2)
+    _require(bool((np.diff(logs.offsets) == 1).any()), "the suite needs users with one decision: more users")
+    policy = _fit(learner, logs)
+    elsewhere = _fit(learner, other)
+    _check_result(policy, masked, attains, saves=saves)
+    _check_result(elsewhere, plain, attains, saves=saves)
+    _check_same(policy, _fit(learner, logs), masked, "a second fit to the same log with the same seed")
+    if hard_logs:
+        _check_hard_logs(learner, masked.log(40, seed=3))
+
+
+def check_online_learner(
+    learner: OnlineLearner, *, attains: float = 0.2, saves: bool = True, masks: bool = True
+) -> None:
+    """Check that an online learner keeps what everything else in shpi relies on.
+
+    It is fitted three times to a trivial world of 8 decisions in which only the immediate reward matters.
+
+    Args:
+        learner: any object with ``fit(simulator)``; it need not come from shpi.
+        attains: how far the policy must come from uniform (0) to the best one-step policy (1).
+        saves: whether the policy can be saved; if not, saving must fail with a clear error.
+        masks: whether the learner works in worlds with masks.
+
+    Raises:
+        AssertionError: with a sentence that says what does not hold.
+    """
+    _require(isinstance(learner, OnlineLearner), "an online learner needs a method `fit(simulator)`")
+    world, plain = Tastes(masked=masks), Tastes()
+    policy = learner.fit(world)
+    elsewhere = learner.fit(plain)
+    used = Tastes(masked=masks)
+    used.reset(3, seed=99)
+    used.step(np.zeros(3, dtype=np.int64))
+    again = learner.fit(used)
+    _check_result(policy, world, attains, saves=saves)
+    _check_result(elsewhere, plain, attains, saves=saves)
+    _check_same(policy, again, world, "a second fit with the same seed, in a world that was in use,")
+
+
+# ---------------------------------------------------------------------- what is checked
+
+
+def _fit(learner: Learner, logs: LoggedData) -> Policy:
+    before = digest(logs)
+    policy = learner.fit(logs)
+    _require(digest(logs) == before, "the learner changed the log that it was given")
+    _require(isinstance(policy, Policy), "`fit` must return a policy: `n_actions` and `action_probs`")
+    _require(
+        policy.n_actions == logs.n_actions,
+        f"the policy knows {policy.n_actions} actions, the log {logs.n_actions}",
+    )
+    return policy
+
+
+def _check_result(policy: Policy, world: Tastes, attains: float, *, saves: bool) -> None:
+    contexts, masks = world.fresh(_TEST_USERS, seed=5)
+    _check_probabilities(policy, contexts, masks)
+    _check_files(policy, contexts[:40], None if masks is None else masks[:40], saves=saves)
+    found = attained(policy, contexts, masks)
+    _require(
+        found >= attains,
+        f"on a trivial problem the policy attains {found:.3f} of the way from uniform (0) to the best "
+        f"policy (1), below {attains}",
+    )
+
+
+def _check_probabilities(policy: Policy, contexts: Float32Array, masks: BoolArray | None) -> None:
+    probs = policy.action_probs(contexts, masks)
+    _require(bool(np.isfinite(probs).all() and (probs >= 0).all()), "a probability is negative or NaN")
+    error = float(np.abs(probs.sum(axis=1) - 1).max())
+    _require(error <= 1e-9, f"a row of probabilities misses 1 by {error:.2e}")
+    if masks is not None:
+        _require(bool((probs[:, -1] == 0).all()), "an action that was never a candidate is taken")
+        _require(bool((probs[~masks] == 0).all()), "an action that is not allowed has positive probability")
+
+
+def _check_files(policy: Policy, contexts: Float32Array, masks: BoolArray | None, *, saves: bool) -> None:
+    """The saved policy, loaded, is the same policy; a wrapper with a history may load as what it wraps."""
+    if not saves:
+        check_policy(policy, contexts, masks, saves=False)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "policy"
+        save: Callable[..., Any] | None = getattr(policy, "save", None)
+        if save is None:
+            save_policy(policy, place)
+        else:
+            save(place)
+        loaded = load_policy(place)
+    for candidates in (None, masks):
+        _require(
+            np.array_equal(
+                loaded.action_probs(contexts, candidates), policy.action_probs(contexts, candidates)
+            ),
+            "the loaded policy differs from the saved one",
+        )
+    check_policy(loaded, contexts, masks)
+
+
+def _check_same(policy: Policy, again: Policy, world: Tastes, label: str) -> None:
+    contexts, masks = world.fresh(_TEST_USERS, seed=6)
+    for candidates in (None, masks):
+        one, two = (p.action_probs(contexts, candidates) for p in (policy, again))
+        _require(np.array_equal(one, two), f"{label} gave another policy, by up to {_apart(one, two):.3g}")
+
+
+# ---------------------------------------------------------------------- hard logs
+
+
+def _check_hard_logs(learner: Learner, logs: LoggedData) -> None:
+    """Every hard log gives a proper policy, or an error that shpi raises on purpose."""
+    needs_rewards = _try(learner, replace(logs, rewards=None), "a log without rewards") is None
+    without = replace(logs, propensities=None, propensity_mode="absent", behaviour=None)
+    _try(learner, without, "a log without propensities")
+    for label, hard in _hard_logs(logs):
+        policy = _try(learner, hard, label)
+        _require(
+            policy is None or not needs_rewards or "NaN" not in label,
+            f"{label} must raise one of shpi's errors",
+        )
+
+
+def _hard_logs(logs: LoggedData) -> Iterator[tuple[str, LoggedData]]:
+    assert logs.rewards is not None
+    allowed = np.ones((len(logs), logs.n_actions), dtype=bool)
+    finals = np.ones((logs.n_trajectories, logs.n_actions), dtype=bool)
+    yield (
+        "a log with one action only",
+        replace(
+            logs,
+            actions=np.zeros_like(logs.actions),
+            propensities=np.ones(len(logs)),
+            behaviour=None,
+            candidates=allowed,
+            final_candidates=finals,
+        ),
+    )
+    yield "a log with constant rewards", replace(logs, rewards=np.full(len(logs), 2.5))
+    yield "a log with rewards of 1e12", replace(logs, rewards=1e12 * logs.rewards)
+    yield (
+        "a log with constant contexts",
+        replace(logs, contexts=np.ones_like(logs.contexts), final_contexts=np.ones_like(logs.final_contexts)),
+    )
+    yield "a log of one decision", logs.select([int(np.flatnonzero(np.diff(logs.offsets) == 1)[0])])
+    broken = logs.rewards.copy()
+    broken[len(logs) // 2] = np.nan
+    yield "a log with a NaN among the rewards", replace(logs, rewards=broken)
+    yield "a log with nothing but NaN as rewards", replace(logs, rewards=np.full(len(logs), np.nan))
+
+
+def _try(learner: Learner, logs: LoggedData, label: str) -> Policy | None:
+    """The policy, or None after an error of shpi's own."""
+    try:
+        policy = _fit(learner, logs)
+    except ShpiError:
+        return None
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(
+            f"{label} raised {type(error).__name__}: {error}; expected a policy, or an error of shpi's own"
+        ) from error
+    try:
+        _check_probabilities(policy, logs.contexts, None)
+    except AssertionError as error:
+        raise AssertionError(f"{label}: {error}") from None
+    return policy
+
+
+# ---------------------------------------------------------------------- small helpers
+
+
+def digest(logs: LoggedData) -> str:
+    """A hash of every array of a log, metrics included."""
+    whole = hashlib.sha256()
+    arrays = {item.name: getattr(logs, item.name) for item in fields(logs)} | dict(logs.metrics)
+    for name, value in sorted(arrays.items()):
+        if isinstance(value, np.ndarray):
+            whole.update(name.encode())
+            whole.update(value.tobytes() if value.dtype != object else repr(value.tolist()).encode())
+    return whole.hexdigest()
+
+
+def _apart(one: Float64Array, two: Float64Array) -> float:
+    return float(np.abs(one - two).max())
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise AssertionError(message)
