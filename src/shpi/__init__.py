@@ -16,6 +16,7 @@ _HOME = {
     "ReturnWithin": "shpi.data.rewards",
     "SessionsWithin": "shpi.data.rewards",
     "SumWithin": "shpi.data.rewards",
+    "evaluate": "shpi.ope.evaluate",
     "load_policy": "shpi.policies",
 }
 
@@ -28,6 +29,7 @@ __all__ = [
     "SessionsWithin",
     "SumWithin",
     "__version__",
+    "evaluate",
     "load_policy",
 ]
 
@@ -36,13 +38,14 @@ if TYPE_CHECKING:
     from shpi.data.columns import Columns
     from shpi.data.logged import LoggedData
     from shpi.data.rewards import DiscountedSum, ReturnWithin, SessionsWithin, SumWithin
+    from shpi.ope.evaluate import evaluate
     from shpi.policies import load_policy
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    if name in {"data", "envs", "errors", "features", "learners", "policies"}:
+    if name in {"data", "envs", "errors", "features", "learners", "ope", "policies"}:
         return import_module(f"shpi.{name}")
     raise AttributeError(f"module 'shpi' has no attribute '{name}'")
 

@@ -1,0 +1,18 @@
+"""J(mu): what the users of the log brought, step by step. The baseline of every lift."""
+
+from __future__ import annotations
+
+from shpi.ope.problem import Part, Problem
+from shpi.ope.steps import StepMeans, StepWeights, Terms, step_means
+
+
+def reward_terms(part: Part) -> Terms:
+    """The rewards, where they were observed."""
+    return Terms(values=part.rewards, valid=part.observed)
+
+
+def on_policy(problem: Problem) -> StepMeans:
+    """J(mu), once for all estimators."""
+    return problem.memo(
+        "on-policy", lambda: step_means(problem, StepWeights.equal, reward_terms, normalise=True)
+    )

@@ -1,0 +1,173 @@
+"""Where a lift comes from: segments of users, actions gained and lost, three factors of the reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+
+from shpi.data.decomposition import MONTH
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError
+from shpi.ope.estimator import Estimator
+from shpi.ope.intervals import interval_of, standard_error
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import ActionShift, Estimate, Factor, Segment
+from shpi.protocols import Float64Array, Int64Array
+
+FEW_LABELS = 6  # a column with more distinct values than this is cut at its terciles
+LEAST_USERS = 10  # a segment with fewer users says nothing
+MANY_ACTIONS = 20
+
+
+# ---------------------------------------------------------------------- actions
+
+
+def action_shifts(problem: Problem, limit: int = MANY_ACTIONS) -> tuple[ActionShift, ...]:
+    """The actions whose share of the decisions would change most, contexts as logged."""
+    counts = reduce(np.add, problem.map(_action_counts))  # [3, A]
+    taken, wished, earned = counts
+    total = taken.sum()
+    order = np.argsort(-np.abs(wished - taken), kind="stable")[:limit]
+    ids = next(problem.parts()).logs.action_space.ids
+    return tuple(
+        ActionShift(
+            action=str(ids[a]),
+            logged=float(taken[a] / total),
+            policy=float(wished[a] / total),
+            reward=float(earned[a] / taken[a]) if taken[a] > 0 else None,
+        )
+        for a in order
+    )
+
+
+def _action_counts(part: Part) -> Float64Array:
+    size, seen = part.logs.n_actions, part.observed
+    actions = part.logs.actions
+    wished = np.zeros(size)
+    for rows, probs in part.probs():
+        wished += probs[seen[rows]].sum(axis=0)
+    taken = np.bincount(actions[seen], minlength=size).astype(np.float64)
+    earned = np.bincount(actions[seen], weights=part.rewards[seen], minlength=size)
+    return np.stack([taken, wished, earned])
+
+
+# ---------------------------------------------------------------------- segments
+
+
+def segments(
+    problem: Problem, estimate: Estimate, columns: Sequence[str] | None = None
+) -> tuple[Segment, ...]:
+    """The lift by the user's first context: numbers by tercile, few values one by one.
+
+    Args:
+        problem: the evaluation.
+        estimate: whose pseudo-values are averaged over each segment.
+        columns: names of context dimensions; None takes the first four that vary.
+    """
+    names = next(problem.parts()).logs.schema.dimensions
+    first = np.concatenate(problem.map(_first_contexts))  # [U, d]
+    if columns is None:
+        varying = [j for j in range(len(names)) if np.ptp(first[:, j]) > 0][:4]
+    else:
+        unknown = sorted(set(columns) - set(names))
+        if unknown:
+            raise ConfigError(expected=f"context dimensions among {list(names)}", found=str(unknown))
+        varying = [names.index(column) for column in columns]
+    found: list[Segment] = []
+    for j in varying:
+        found += _segments_of(problem, estimate, names[j], first[:, j])
+    return tuple(found)
+
+
+def _first_contexts(part: Part) -> Float64Array:
+    """The context of each user's first decision [U, d]."""
+    _, first = np.unique(part.logs.user_codes, return_index=True)
+    return part.logs.contexts[part.logs.offsets[:-1][first]].astype(np.float64)
+
+
+def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float64Array) -> list[Segment]:
+    labels, codes = _labels(values)
+    found = []
+    for code, label in enumerate(labels):
+        mine = codes == code
+        users = int(mine.sum())
+        if users < LEAST_USERS:
+            continue
+        pseudo = estimate.lift + estimate.influence_lift[mine]
+        base = estimate.baseline + (estimate.influence_value - estimate.influence_lift)[mine]
+        lift = float(pseudo.mean())
+        found.append(
+            Segment(
+                column=name,
+                label=label,
+                users=users,
+                baseline=float(base.mean()),
+                lift=lift,
+                error=standard_error(pseudo),
+                interval=interval_of(lift, pseudo - lift, level=problem.settings.confidence),
+            )
+        )
+    return found
+
+
+def _labels(values: Float64Array) -> tuple[list[str], Int64Array]:
+    distinct = np.unique(values)
+    if len(distinct) <= FEW_LABELS:
+        return [f"{value:g}" for value in distinct], np.searchsorted(distinct, values).astype(np.int64)
+    edges = np.unique(np.quantile(values, [1 / 3, 2 / 3]))
+    codes = np.searchsorted(edges, values, side="right").astype(np.int64)
+    texts = [f"{edge:.3g}" for edge in edges]
+    between = [f"{low} to {high}" for low, high in zip(texts[:-1], texts[1:], strict=True)]
+    return [f"below {texts[0]}", *between, f"from {texts[-1]}"], codes
+
+
+# ---------------------------------------------------------------------- factors
+
+
+def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
+    """reward/recommendation × recommendations/session × sessions per user and period, under mu and pi.
+
+    Each count is estimated by the same estimator; the discount is left out, since counts have none.
+    """
+    plain = replace(problem.settings, gamma=1.0)
+    base = (
+        problem
+        if problem.gamma == 1
+        else Problem.of(problem.policy, problem.source, plain, metric=problem.metric)
+    )
+    totals = [
+        estimator.estimate(one) for one in (base, base.with_metric(_ones), base.with_metric(_session_starts))
+    ]
+    periods, period = _periods(problem)
+    (r0, d0, s0), (r1, d1, s1) = ([one.baseline for one in totals], [one.value for one in totals])
+    if min(d0, d1, s0, s1) <= 0:
+        return ()
+    return (
+        Factor(name="reward per recommendation", baseline=r0 / d0, value=r1 / d1),
+        Factor(name="recommendations per session", baseline=d0 / s0, value=d1 / s1),
+        Factor(name=f"sessions per user and {period}", baseline=s0 / periods, value=s1 / periods),
+    )
+
+
+def _ones(logs: LoggedData) -> Float64Array:
+    return np.ones(len(logs))
+
+
+def _session_starts(logs: LoggedData) -> Float64Array:
+    starts = np.zeros(len(logs))
+    starts[logs.session_offsets[:-1]] = 1.0
+    return starts
+
+
+def _periods(problem: Problem) -> tuple[float, str]:
+    """The length of the log in months, or the log itself as the period."""
+    spans = problem.map(
+        lambda part: (part.logs.time_unit, int(part.logs.times.min()), int(part.logs.times.max()))
+    )
+    if any(unit != "us" for unit, _, _ in spans):
+        return 1.0, "log"
+    span = max(high for _, _, high in spans) - min(low for _, low, _ in spans)
+    return (span / MONTH, "month") if span > 0 else (1.0, "log")

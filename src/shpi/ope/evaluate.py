@@ -1,0 +1,257 @@
+"""`evaluate`: one policy, one held-out log; every estimator, with intervals, diagnostics and a verdict.
+
+`shpi.ope.problem` says what is estimated. An estimator that cannot answer is left out, and a fatal diagnostic
+says why; when none can, the first reason is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from importlib.util import find_spec
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from shpi.advantages.windows import Horizon
+from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
+from shpi.errors import ConfigError, ShpiError
+from shpi.ope import breakdown
+from shpi.ope.estimator import Estimator, finish
+from shpi.ope.importance import SNPDIS
+from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Verdict
+from shpi.protocols import Float64Array, Policy
+
+Per = Literal["user", "decision"]
+
+
+class Decides(Protocol):
+    """What a gate is to this room: `shpi.ope.gate.Gate` is one."""
+
+    def decide(self, evaluation: Evaluation, problem: Problem) -> Verdict:
+        """A verdict, from an evaluation without one; the problem is there for guard metrics."""
+        ...
+
+
+def evaluate(
+    policy: Policy,
+    logs: LoggedData | ShardedLog,
+    *,
+    estimators: Sequence[Estimator] | None = None,
+    main: str | None = None,
+    gamma: float = 1.0,
+    k: Horizon | None = None,
+    horizon: int | None = None,
+    truncated: Truncated = "censored",
+    per: Per = "user",
+    metric: Rewards | None = None,
+    gate: Decides | None = None,
+    confidence: float = 0.95,
+    interval: IntervalMethod = "t",
+    segment_by: Sequence[str] | None = None,
+    details: bool = True,
+    policy_name: str | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """What would this policy bring, and is that better than what the log brought?
+
+    Args:
+        policy: what is evaluated: its own probabilities, exploration included.
+        logs: held-out users, not those that the policy was learned from.
+        estimators: None takes all that suit the log.
+        main: the name of the estimator that decides; None takes the first.
+        gamma: the discount of the metric, 1 included.
+        k: of the k-step SHPI estimator among the default ones.
+        horizon: count at most so many decisions of each trajectory.
+        truncated: what a trajectory that stops early means, "censored" or "complete".
+        per: "user", or "decision" to divide by the number of decisions.
+        metric: another reward: a metric of the log, or a function of a log; None is the log's reward.
+        gate: gives the verdict.
+        confidence: the level of all intervals and bounds.
+        interval: how they are made.
+        segment_by: context dimensions to break the lift down by; None takes the first that vary.
+        details: False leaves out breakdown and short-term effect, which cost further passes.
+        policy_name: for the report.
+        seed: of folds, features and bootstraps.
+    """
+    settings = Settings(
+        gamma=gamma,
+        horizon=horizon,
+        truncated=truncated,
+        confidence=confidence,
+        interval=interval,
+        seed=seed,
+    )
+    if per not in ("user", "decision"):
+        raise ConfigError(expected="per 'user' or 'decision'", found=repr(per))
+    problem = Problem.of(policy, logs, settings, metric=metric)
+    chosen = [PerDecision(one) if per == "decision" else one for one in _chosen(problem, estimators, k)]
+    estimates, failures = _run(problem, chosen)
+    decisive = _main(main, chosen, estimates)
+    evaluation = Evaluation(
+        policy_name=policy_name or type(policy).__name__,
+        metric=describe(problem, per),
+        estimates=tuple(estimates),
+        main=decisive.name,
+        diagnostics=(*failures, *_diagnosed(problem, estimates, decisive.name)),
+        configuration={
+            "settings": asdict(settings),
+            "horizon": problem.horizon,
+            "per": per,
+            "estimators": [_described(one) for one in chosen],
+        },
+        fingerprint=logs.fingerprint() if isinstance(logs, LoggedData) else "",
+        users=problem.users,
+        decisions=problem.decisions,
+    )
+    if details:
+        evaluation = _with_details(evaluation, problem, decisive, segment_by, per)
+    return evaluation if gate is None else replace(evaluation, verdict=gate.decide(evaluation, problem))
+
+
+def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Estimator, ...]:
+    """All estimators that suit the log."""
+    return (SNPDIS(),)
+
+
+def describe(problem: Problem, per: Per = "user") -> str:
+    """The metric in words."""
+    name = problem.metric if isinstance(problem.metric, str) else "reward"
+    discount = "" if problem.gamma == 1 else f", gamma {problem.gamma:g}"
+    cut = "" if problem.settings.truncated == "censored" else ", the log taken as complete"
+    return f"{name} per {per} over {problem.horizon:,} decision{'s' * (problem.horizon > 1)}{discount}{cut}"
+
+
+@dataclass(frozen=True)
+class PerDecision:
+    """J per decision: the estimate for the rewards over the same estimate for rewards of 1."""
+
+    estimator: Estimator
+
+    @property
+    def name(self) -> str:
+        """That of the estimator."""
+        return self.estimator.name
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """Both estimates, and the linearised ratio for value and baseline alike."""
+        top = self.estimator.estimate(problem)
+        count = self.estimator.estimate(problem.memo("count", lambda: problem.with_metric(_ones)))
+        if min(count.value, count.baseline) <= 0:
+            raise ConfigError(expected="a positive number of decisions", found=f"{count.value:.3g}")
+        value, baseline = top.value / count.value, top.baseline / count.baseline
+        of_value = (top.influence_value - value * count.influence_value) / count.value
+        of_base = (
+            top.influence_value
+            - top.influence_lift
+            - baseline * (count.influence_value - count.influence_lift)
+        ) / count.baseline
+        return finish(
+            top.name, problem, value, of_value, top.weights, top.notes, baseline=(baseline, of_base)
+        )
+
+
+def _ones(logs: LoggedData) -> Float64Array:
+    return np.ones(len(logs))
+
+
+def _chosen(
+    problem: Problem, estimators: Sequence[Estimator] | None, k: Horizon | None
+) -> tuple[Estimator, ...]:
+    chosen = tuple(estimators) if estimators is not None else default_estimators(problem, k)
+    for one in chosen:
+        if not isinstance(one, Estimator):
+            raise ConfigError(
+                expected="estimators, such as shpi.ope.SNPDIS()",
+                found=repr(one),
+                remedy="make an instance: SNPDIS(), not SNPDIS",
+            )
+    names = [one.name for one in chosen]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(expected="at least one estimator, and distinct names", found=str(names))
+    return chosen
+
+
+def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate], list[Diagnostic]]:
+    estimates: list[Estimate] = []
+    failures: list[Diagnostic] = []
+    first: ShpiError | None = None
+    for one in chosen:
+        try:
+            estimates.append(one.estimate(problem))
+        except ShpiError as error:
+            first = first or error
+            failures.append(
+                Diagnostic(
+                    name="no estimate",
+                    severity="fatal",
+                    sentence=f"{one.name} has no answer: {error}",
+                    estimator=one.name,
+                )
+            )
+    if not estimates and first is not None:
+        raise first
+    return estimates, failures
+
+
+def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Estimate]) -> Estimator:
+    """The estimator that decides: the one that was named, else the first that has an answer."""
+    answered = {one.name for one in estimates}
+    known = {one.name: one for one in chosen}
+    if name is None:
+        return next(one for one in chosen if one.name in answered)
+    if name not in answered:
+        raise ConfigError(
+            expected=f"a main estimator among those with an answer, {sorted(answered)}", found=repr(name)
+        )
+    return known[name]
+
+
+def _diagnosed(problem: Problem, estimates: Sequence[Estimate], main: str) -> tuple[Diagnostic, ...]:
+    """Those of `shpi.ope.diagnostics`."""
+    if find_spec("shpi.ope.diagnostics") is None:
+        return ()
+    from importlib import import_module
+
+    diagnose: Any = import_module("shpi.ope.diagnostics").diagnose
+    return tuple(diagnose(problem, estimates, main))
+
+
+def _with_details(
+    evaluation: Evaluation,
+    problem: Problem,
+    decisive: Estimator,
+    segment_by: Sequence[str] | None,
+    per: Per,
+) -> Evaluation:
+    factors: tuple[Factor, ...] = ()
+    if per == "user":
+        try:
+            factors = breakdown.decomposition(problem, decisive)
+        except ShpiError:  # an estimator may have an answer for rewards, and none for counts
+            factors = ()
+    return replace(
+        evaluation,
+        decomposition=factors,
+        segments=breakdown.segments(problem, evaluation.decisive, segment_by),
+        actions_gained_lost=breakdown.action_shifts(problem),
+        short_term=_short_term(problem),
+    )
+
+
+def _short_term(problem: Problem) -> Estimate | None:
+    """The next reward alone: every decision as a bandit, contexts as logged."""
+    try:
+        return PerDecision(SNPDIS(k=1, name="next reward")).estimate(problem)
+    except ShpiError:  # no propensities, or no overlap: the failures of the estimators say so already
+        return None
+
+
+def _described(estimator: Any) -> dict[str, Any]:
+    inner = estimator.estimator if isinstance(estimator, PerDecision) else estimator
+    settings = {}
+    if is_dataclass(inner) and not isinstance(inner, type):
+        settings = {key: repr(value) for key, value in vars(inner).items() if key != "name"}
+    return {"name": estimator.name, "kind": type(inner).__name__, **settings}

@@ -1,0 +1,153 @@
+r"""Intervals for a mean over users, from the users' influences. Rows never enter: a user is one observation.
+
+    normal       estimate ± z s/sqrt(U)                                             z: normal quantile
+    t            estimate ± t_nu s/sqrt(U)                                          nu: see below
+    bootstrap    users resampled; the distribution of (mean* - mean)/s*             studentised
+    bernstein    estimate ± (s sqrt(2 L/U) + 7 R L/(3 (U-1))),  L = log(2/alpha)    Maurer and Pontil 2009
+
+s is the standard deviation of the influences. Student's nu is not U - 1 but the precision of s itself,
+nu = 2U/(kurtosis - 1), at most U - 1: with heavy tails a few users decide s, and U = 10,000 users may be
+worth five degrees of freedom. For normal influences the two agree.
+
+One-sided bounds use the one-sided quantile at the same level, two-sided intervals the two-sided one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from shpi.errors import ConfigError, DataError
+from shpi.ope.results import Interval
+from shpi.protocols import Float64Array
+
+REPLICATES = 2_000
+MAX_GROUPS = 10_000  # more users than this are put at random into so many groups before they are resampled
+LEAST_FREEDOM = 2.0
+
+
+def standard_error(influence: Float64Array) -> float:
+    """The standard deviation of the influences over sqrt(users)."""
+    return float(np.std(influence, ddof=1) / math.sqrt(len(influence)))
+
+
+def degrees_of_freedom(influence: Float64Array) -> float:
+    """What the standard deviation is worth: 2U/(kurtosis - 1), between 2 and U - 1."""
+    users = len(influence)
+    centred = influence - influence.mean()
+    scale = float(np.abs(centred).max())
+    if scale == 0:
+        return float(users - 1)
+    centred = centred / scale
+    variance = float(np.mean(centred**2))
+    kurtosis = float(np.mean(centred**4)) / variance**2
+    return float(np.clip(2 * users / max(kurtosis - 1, 1e-12), min(LEAST_FREEDOM, users - 1), users - 1))
+
+
+def interval_of(
+    estimate: float,
+    influence: Float64Array,
+    *,
+    level: float = 0.95,
+    method: str = "t",
+    seed: int = 0,
+    value_range: float | None = None,
+) -> Interval:
+    """Two-sided and one-sided at ``level``; see the top of this file.
+
+    Args:
+        estimate: the centre.
+        influence: of every user [U], of mean 0.
+        level: of both statements.
+        method: ``t``, ``normal``, ``bootstrap`` or ``bernstein``.
+        seed: of the bootstrap.
+        value_range: R of ``bernstein``, the largest possible difference between two users' pseudo-values;
+            None takes the largest one seen, which is then no longer a guarantee.
+    """
+    if not 0.5 <= level < 1:
+        raise ConfigError(expected="a level in [0.5, 1)", found=str(level))
+    if len(influence) < 2:
+        raise DataError(expected="at least two users", found=str(len(influence)), where="interval")
+    if not (np.isfinite(influence).all() and math.isfinite(estimate)):
+        raise DataError(
+            expected="finite influences",
+            found="NaN or infinity",
+            where="interval",
+            remedy="importance products overflow: use a self-normalised or a k-step estimator",
+        )
+    makers: dict[str, Any] = {
+        "normal": _normal,
+        "t": _t,
+        "bootstrap": _bootstrap,
+        "bernstein": _bernstein,
+    }
+    if method not in makers:
+        raise ConfigError(expected=f"a method among {sorted(makers)}", found=repr(method))
+    error = standard_error(influence)
+    if error == 0:
+        return Interval(level=level, lower=estimate, upper=estimate, lower_bound=estimate, method=method)
+    below, above, one_sided = makers[method](influence, error, 1 - level, seed=seed, value_range=value_range)
+    return Interval(
+        level=level,
+        lower=estimate - below,
+        upper=estimate + above,
+        lower_bound=estimate - one_sided,
+        method=method,
+    )
+
+
+def _normal(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
+    two, one = (float(stats.norm.ppf(1 - a)) for a in (alpha / 2, alpha))
+    return two * error, two * error, one * error
+
+
+def _t(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
+    freedom = degrees_of_freedom(influence)
+    two, one = (float(stats.t.ppf(1 - a, freedom)) for a in (alpha / 2, alpha))
+    return two * error, two * error, one * error
+
+
+def _bootstrap(
+    influence: Float64Array, error: float, alpha: float, *, seed: int, **_: Any
+) -> tuple[float, float, float]:
+    pivots = bootstrap_pivots(influence, seed=seed)
+    low, high, one = np.quantile(pivots, [alpha / 2, 1 - alpha / 2, 1 - alpha])
+    # The pivot (mean* - mean)/s* stands for (estimate - truth)/s: truth = estimate - pivot s.
+    return float(high) * error, -float(low) * error, float(one) * error
+
+
+def bootstrap_pivots(influence: Float64Array, *, seed: int, replicates: int = REPLICATES) -> Float64Array:
+    """(mean* - mean) / s* over resampled users, [replicates]; multinomial counts, by blocks."""
+    rng = np.random.default_rng(seed)
+    x = influence - influence.mean()
+    if (
+        len(x) > MAX_GROUPS
+    ):  # sums over random groups have the same variance, and hardly any tail left to lose
+        x = np.bincount(rng.permutation(len(x)) % MAX_GROUPS, weights=x)
+        x = x - x.mean()
+    n, block = len(x), max(1, 20_000_000 // len(x))
+    pivots = []
+    for start in range(0, replicates, block):
+        drawn = x[rng.integers(n, size=(min(block, replicates - start), n))]  # [b, n]
+        spread = drawn.std(axis=1, ddof=1)
+        mean = drawn.mean(axis=1)
+        fine = spread > 0
+        pivots.append(np.where(fine, math.sqrt(n) * mean / np.where(fine, spread, 1.0), 0.0))
+    return np.concatenate(pivots)
+
+
+def _bernstein(
+    influence: Float64Array, error: float, alpha: float, *, value_range: float | None, **_: Any
+) -> tuple[float, float, float]:
+    users = len(influence)
+    span = float(np.ptp(influence)) if value_range is None else value_range
+
+    def width(share: float) -> float:
+        log = math.log(2 / share)
+        return error * math.sqrt(2 * log) + 7 * span * log / (3 * (users - 1))
+
+    # Each side of a two-sided interval has alpha/2.
+    return width(alpha / 2), width(alpha / 2), width(alpha)

@@ -1,0 +1,374 @@
+r"""Weighted means step by step, with users that left in every denominator, and how far each user moves them.
+
+    plain             M_t = sum_i b_it w_it z_it / sum_i b_it
+    self-normalised   M_t = sum_i b_it w_it z_it / sum_i b_it w_it
+    value             J = (trajectories per user) sum_t gamma^t M_t
+
+Every importance-sampling estimator is this with its own weights w and terms z; b repairs censoring (see
+`shpi.ope.problem`). A trajectory that terminated before t counts with z = 0; its weight there is that of
+`StepWeights`. All is computed from logarithms, the largest weight of each step taken out, so that products
+over many steps neither overflow nor vanish.
+
+Influence of user u (see `shpi.ope.results`), where D_t = sum_i v_it is the denominator, v = b w or b:
+
+    N sum_t gamma^t sum_{i in u} (b w z - v M_t) / D_t / (1 - h_ut)  +  (n_u - N/U) sum_t gamma^t M_t
+
+for N trajectories, U users, n_u trajectories of u. A self-normalised mean is pulled towards a user of large
+weight, whose own z - M_t is then small: the plain linearisation (h = 0) calls that certainty. The leverage
+h_ut = sum_{i in u} v_it / D_t repairs it: with it, each step's influence is exactly the difference to the
+mean without the user, the jackknife.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from shpi.errors import DataError
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Weights
+from shpi.protocols import BoolArray, Float64Array, Int64Array
+
+_SMALL = 1e-3  # below this, dividing by 1 - h is left out where users have ended: it changes 0.1 %
+_LARGEST = 150 * np.log(10.0)  # plain weights beyond 1e150 are refused: their squares overflow
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepWeights:
+    """The logarithms of the weights w, of decisions and of trajectories that have terminated."""
+
+    rows: Float64Array  # [n] log w_it
+    after: Float64Array  # [N] of a terminated trajectory, from step T_i + tail_length on
+    tail_length: int = 0
+    tail: Callable[[int], Float64Array] | None = None  # j -> [N] at step T_i + j, for j < tail_length
+
+    @classmethod
+    def equal(cls, part: Part) -> StepWeights:
+        """All weights 1: mu itself."""
+        return cls(rows=np.zeros(len(part.logs)), after=np.zeros(part.logs.n_trajectories))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Terms:
+    """What is averaged: z [n], and for which decisions it is known [n]."""
+
+    values: Float64Array
+    valid: BoolArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepSums:
+    """Sums at every step, scaled by exp(-top); those of parts add up."""
+
+    top: Float64Array  # [H] the largest log-weight; -inf where all weights are 0
+    weighted: Float64Array  # [H] sum of w z over decisions
+    weight: Float64Array  # [H] sum of w over decisions
+    ended: Float64Array  # [H] sum of b w over trajectories that have terminated
+    valid: Float64Array  # [H] decisions whose z is known
+
+    def __add__(self, other: StepSums) -> StepSums:
+        top = np.maximum(self.top, other.top)
+        mine, theirs = _scale(self.top, top), _scale(other.top, top)
+        return StepSums(
+            top=top,
+            weighted=self.weighted * mine + other.weighted * theirs,
+            weight=self.weight * mine + other.weight * theirs,
+            ended=self.ended * mine + other.ended * theirs,
+            valid=self.valid + other.valid,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepMeans:
+    """M_t at every step, and what follows from it."""
+
+    means: Float64Array  # [H]
+    value: float  # (trajectories per user) sum gamma^t M_t
+    influence: Float64Array  # [U]
+    weights: Weights
+    normaliser: Normaliser
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Normaliser:
+    """How much a decision counts at its step: exp(log w - top_t) rows_t / denominator_t."""
+
+    top: Float64Array  # [H]
+    rows: Float64Array  # [H] b of a decision at step t
+    denominator: Float64Array  # [H] D_t exp(-top_t)
+
+    def shares(self, part: Part, weights: StepWeights, valid: BoolArray) -> Float64Array:
+        """The share b w / D of every decision [n], 0 where its term is unknown."""
+        t = part.steps
+        scaled = np.where(valid, np.exp(weights.rows - self.top[t]), 0.0)
+        shares: Float64Array = scaled * (self.rows / self.denominator)[t]
+        return shares
+
+
+def step_means(
+    problem: Problem,
+    weigh: Callable[[Part], StepWeights],
+    terms: Callable[[Part], Terms],
+    *,
+    normalise: bool,
+) -> StepMeans:
+    """Two passes over the parts: sums, then influences."""
+    sums = reduce(StepSums.__add__, problem.map(lambda part: _sums(part, weigh(part), terms(part), problem)))
+    _check(sums, normalise)
+    rows = problem.alive / (sums.valid * problem.kept)  # [H] b, shared by the decisions whose z is known
+    top = _finite(sums.top)
+    weight = sums.weight * rows + sums.ended
+    normal = Normaliser(
+        top=top,
+        rows=rows,
+        denominator=weight if normalise else problem.trajectories * np.exp(-top),
+    )
+    means = sums.weighted * rows / normal.denominator
+    reach = _Reach(
+        problem=problem,
+        normal=normal,
+        means=means,
+        weight=np.where(weight > 0, weight, 1.0),
+        normalise=normalise,
+    )
+    found = problem.map(lambda part: reach.of(part, weigh(part), terms(part)))
+    influence = np.concatenate([one[0] for one in found])
+    with np.errstate(over="ignore"):
+        mean_weight = weight * np.exp(top) / problem.trajectories
+    return StepMeans(
+        means=means,
+        value=problem.per_user * float(problem.discounts @ means),
+        influence=influence - influence.mean(),
+        weights=_summary(
+            np.concatenate([one[1] for one in found]),
+            float(problem.discounts @ mean_weight / problem.discounts.sum()),
+        ),
+        normaliser=normal,
+    )
+
+
+def _sums(part: Part, weights: StepWeights, terms: Terms, problem: Problem) -> StepSums:
+    horizon, valid = problem.horizon, terms.valid
+    rows = np.where(valid, weights.rows, -np.inf)
+    top = np.full(horizon, -np.inf)
+    order, bounds = part.by_step
+    top[: len(bounds) - 1] = np.maximum.reduceat(rows[order], bounds[:-1])
+    ended = Ended.of(part, weights, problem)
+    top = np.maximum(top, ended.top())
+    scaled = np.exp(rows - _finite(top)[part.steps])
+    z = np.where(valid, terms.values, 0.0)
+    return StepSums(
+        top=top,
+        weighted=add_up(part.steps, scaled * z, horizon),
+        weight=add_up(part.steps, scaled, horizon),
+        ended=ended.weight(_finite(top)),
+        valid=add_up(part.steps, valid.astype(np.float64), horizon),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Reach:
+    """The second pass: from sums over all parts to each user's influence and share of the weight."""
+
+    problem: Problem
+    normal: Normaliser
+    means: Float64Array  # [H]
+    weight: Float64Array  # [H] sum b w exp(-top)
+    normalise: bool
+
+    def of(self, part: Part, weights: StepWeights, terms: Terms) -> tuple[Float64Array, Float64Array]:
+        """Influences and shares of the weight, [users of the part] each."""
+        problem, t, n_users = self.problem, part.steps, part.logs.n_users
+        jackknife = problem.settings.errors == "jackknife"
+        gamma_t = problem.discounts * problem.trajectories  # [H]
+        z = np.where(terms.valid, terms.values, 0.0)
+        share = self.normal.shares(part, weights, terms.valid)  # [n] b w / D
+        if self.normalise:
+            below, in_sum = share, weights
+        else:
+            below = terms.valid * (self.normal.rows / problem.trajectories)[t]  # [n] b / D
+            in_sum = StepWeights.equal(part)
+        pull = share * z - below * self.means[t]
+        if jackknife:
+            pull /= 1 - _leverage(part, below)
+        influence = add_up(part.users, gamma_t[t] * pull, n_users)
+        flat = problem.discounts / problem.discounts.sum()
+        scaled = share * (self.normal.denominator / self.weight)[t]
+        mass = add_up(part.users, flat[t] * scaled, n_users)
+
+        ended = Ended.of(part, in_sum, problem)
+        if len(ended.which):
+            user = part.logs.user_codes[ended.which]
+            top = self.normal.top if self.normalise else np.zeros(problem.horizon)
+            denominator = self.normal.denominator * (1.0 if self.normalise else np.exp(self.normal.top))
+            pull_ended = ended.total(
+                -gamma_t * self.means / denominator, top, denominator if jackknife else None
+            )
+            influence += add_up(user, pull_ended, n_users)
+            own = Ended.of(part, weights, problem)
+            mass += add_up(user, own.total(flat / self.weight, self.normal.top), n_users)
+        count = np.bincount(part.logs.user_codes, minlength=n_users)
+        influence += (count - problem.per_user) * float(problem.discounts @ self.means)
+        return influence, mass
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ended:
+    """The trajectories of a part that terminated before the horizon, with log b + log w."""
+
+    which: Int64Array  # [E]
+    steps: Int64Array  # [E] T_i, the first step without a decision
+    after: Float64Array  # [E] log b w, from step T_i + tail_length on
+    log_b: Float64Array  # [E]
+    weights: StepWeights
+    horizon: int
+
+    @classmethod
+    def of(cls, part: Part, weights: StepWeights, problem: Problem) -> Ended:
+        """Those of one part."""
+        lengths = np.diff(part.logs.offsets)
+        which = np.flatnonzero(part.logs.terminated & (lengths < problem.horizon))
+        log_b = -np.log(problem.kept[lengths[which] - 1])
+        return cls(
+            which=which,
+            steps=lengths[which],
+            after=weights.after[which] + log_b,
+            log_b=log_b,
+            weights=weights,
+            horizon=problem.horizon,
+        )
+
+    @property
+    def start(self) -> Int64Array:
+        """The first step at which ``after`` holds [E], at most the horizon."""
+        return np.minimum(self.steps + self.weights.tail_length, self.horizon)
+
+    def moving(self) -> Iterator[tuple[Int64Array, Int64Array, Float64Array]]:
+        """For each j of the tail: which of the E are before the horizon, their step, their log b w."""
+        tail = self.weights.tail
+        if tail is None or not len(self.which):
+            return
+        for j in range(min(self.weights.tail_length, self.horizon - int(self.steps.min()))):
+            here = np.flatnonzero(self.steps + j < self.horizon)
+            yield here, self.steps[here] + j, tail(j)[self.which[here]] + self.log_b[here]
+
+    def top(self) -> Float64Array:
+        """The largest log b w of an ended trajectory at every step [H]."""
+        top = np.full(self.horizon + 1, -np.inf)
+        np.maximum.at(top, self.start, self.after)
+        top = np.maximum.accumulate(top[: self.horizon])
+        for _, step, log_weight in self.moving():
+            np.maximum.at(top, step, log_weight)
+        return top
+
+    def weight(self, top: Float64Array) -> Float64Array:
+        """The sum of b w at every step, times exp(-top) [H]."""
+        by_start = np.full(self.horizon + 1, -np.inf)
+        np.logaddexp.at(by_start, self.start, self.after)
+        total: Float64Array = np.exp(np.logaddexp.accumulate(by_start[: self.horizon]) - top)
+        for _, step, log_weight in self.moving():
+            total += add_up(step, np.exp(log_weight - top[step]), self.horizon)
+        return total
+
+    def total(
+        self, coefficient: Float64Array, top: Float64Array, lever: Float64Array | None = None
+    ) -> Float64Array:
+        """The sum over t >= T_i of coefficient_t y_t [E], y_t = b w exp(-top_t); over 1 - y_t / lever_t."""
+        start = self.start
+        later = np.zeros(self.horizon + 1)  # sum_{s >= t} coefficient_s exp(top_t - top_s), from the back
+        for t in range(self.horizon - 1, -1, -1):
+            ahead = later[t + 1] * np.exp(min(top[t] - top[t + 1], 600.0)) if t + 1 < self.horizon else 0.0
+            later[t] = coefficient[t] + ahead
+        result: Float64Array = np.exp(self.after - np.append(top, np.inf)[start]) * later[start]
+        if lever is not None:
+            self._put_leverage(result, coefficient, top, lever)
+        for here, step, log_weight in self.moving():
+            scaled = np.exp(log_weight - top[step])
+            share = 0.0 if lever is None else np.minimum(scaled / lever[step], 1 - 1e-9)
+            result[here] += coefficient[step] * scaled / (1 - share)
+        return result
+
+    def _put_leverage(
+        self, result: Float64Array, coefficient: Float64Array, top: Float64Array, lever: Float64Array
+    ) -> None:
+        """Sum step by step for the few trajectories whose weight is large at some step."""
+        start = self.start
+        least = np.append(top + np.log(lever), np.inf)  # log of the denominators
+        smallest = np.minimum.accumulate(least[::-1])[::-1]  # over all later steps
+        for i in np.flatnonzero(self.after - smallest[start] > np.log(_SMALL)):
+            t = np.arange(start[i], self.horizon)
+            scaled = np.exp(self.after[i] - top[t])
+            share = np.minimum(scaled / lever[t], 1 - 1e-9)
+            result[i] = float(np.sum(coefficient[t] * scaled / (1 - share)))
+
+
+# ---------------------------------------------------------------------- small helpers
+
+
+def add_up(index: Int64Array, values: Float64Array, size: int) -> Float64Array:
+    """Sums of values by index, [size]."""
+    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
+
+
+def _leverage(part: Part, share: Float64Array) -> Float64Array:
+    """The share of step t's denominator that the row's user carries, [n]."""
+    if part.logs.n_trajectories == part.logs.n_users:
+        lever = share
+    else:
+        key = part.users * np.int64(int(part.steps.max()) + 1) + part.steps
+        _, place = np.unique(key, return_inverse=True)
+        lever = add_up(place, share, int(place.max()) + 1)[place]
+    return np.minimum(lever, 1 - 1e-9)
+
+
+def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
+    return np.exp(np.where(np.isfinite(top), top - _finite(common), -np.inf))
+
+
+def _finite(top: Float64Array) -> Float64Array:
+    return np.where(np.isfinite(top), top, 0.0)
+
+
+def _check(sums: StepSums, normalise: bool) -> None:
+    empty = np.flatnonzero(sums.valid == 0)
+    if len(empty):
+        raise DataError(
+            expected="at every step, some decision whose reward and what follows it are known",
+            found=f"none at step {int(empty[0])}",
+            remedy=f"set horizon={max(int(empty[0]), 1)}",
+        )
+    none = np.flatnonzero(~(sums.weight + sums.ended > 0))
+    if len(none) == len(sums.weight):
+        raise DataError(
+            expected="some logged decision that the policy could have made",
+            found="none: every importance weight is 0",
+            remedy="the log says nothing about this policy; evaluate one that shares actions with it",
+        )
+    if normalise and len(none):
+        raise DataError(
+            expected="at every step, some user whose decisions so far the policy could have made",
+            found=f"none at step {int(none[0])}: every importance product is 0 there",
+            remedy=f"set horizon={max(int(none[0]), 1)}, use a k-step estimator, or a policy that explores",
+        )
+    if not normalise and sums.top.max() > _LARGEST:
+        raise DataError(
+            expected="importance products below 1e150",
+            found=f"one of 1e{sums.top.max() / np.log(10):.0f}",
+            remedy="use a self-normalised estimator, or a k-step one",
+        )
+
+
+def _summary(shares: Float64Array, mean: float) -> Weights:
+    """From each user's share of the weight (a mean over steps; they sum to 1)."""
+    users = len(shares)
+    ordered = np.sort(shares)[::-1]
+    square = float(np.sum(ordered**2))
+    return Weights(
+        mean=mean,
+        max=float(ordered[0]) * users * mean,
+        ess=float(ordered.sum() ** 2 / square) if square > 0 else 0.0,
+        top_share=float(ordered[: max(1, round(users / 100))].sum() / ordered.sum()),
+    )
