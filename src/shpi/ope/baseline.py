@@ -6,9 +6,9 @@ from shpi.ope.problem import Part, Problem
 from shpi.ope.steps import StepMeans, StepWeights, Terms, step_means
 
 
-def reward_terms(part: Part) -> Terms:
+def reward_terms(problem: Problem, part: Part) -> Terms:
     """The rewards, where they were observed."""
-    return Terms(values=part.rewards, valid=part.observed)
+    return Terms(values=part.rewards, counts=problem.known_weights(part, "reward"))
 
 
 def on_policy(problem: Problem) -> StepMeans:

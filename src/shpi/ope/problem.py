@@ -20,8 +20,10 @@ censored after step s, among those who decided at s and went on,
     J(mu) = (trajectories per user) sum_t gamma^t (1/N) sum_i b_it r_it
 
 When nobody is censored b = 1, and J(mu) is the plain mean of the users' discounted sums. When nobody
-terminates it is, at every step, the mean over those who are left. Rewards that were not observed leave their
-step alike. ``per="decision"`` divides J by the same sum with all rewards 1.
+terminates it is, at every step, the mean over those who are left. Where something is unknown at
+single decisions (a reward, or what follows a decision), those after which the user terminated and those after
+which the user went on are reweighted apart: a termination is always known, so leaving out what is unknown
+would make it look frequent. ``per="decision"`` divides J by the same sum with all rewards 1.
 
 A log is passed over in *parts* of whole users: one part for a `LoggedData`, one per file of a `ShardedLog`.
 Estimators map over parts and add up, so memory is that of one part and a few numbers per user.
@@ -44,7 +46,7 @@ from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.ope.results import Interval
 from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
 from shpi.values.base import checked_gamma
-from shpi.values.transitions import goes_on, rewards_of, usable_transitions
+from shpi.values.transitions import goes_on, rewards_of
 
 T = TypeVar("T")
 Truncated = Literal["censored", "complete"]
@@ -52,7 +54,12 @@ IntervalMethod = Literal["t", "normal", "bootstrap", "bernstein"]
 Errors = Literal["jackknife", "linearised"]
 Rewards = str | Callable[[LoggedData], Float64Array]
 
+# "reward": r_t.  "next": the next context.  "inside": the next context, and mu there.
+# "return" and "paired return": the reward with what follows, as far as it counts before the horizon.
+Known = Literal["reward", "next", "inside", "return", "paired return"]
+
 _BLOCK = 50_000
+_LEAST_KNOWN = 0.05  # steps at which less is known are left out of model fits
 _CACHE = 1 << 30  # bytes of pi(.|x) that are kept
 
 
@@ -105,6 +112,7 @@ class Part:
     policy: Policy
     first_user: int  # the place of this part's users among all
     first_trajectory: int
+    horizon: int  # H
     folds: int
     seed: int
     _memo: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -126,14 +134,22 @@ class Part:
         return np.ones(len(self.logs), dtype=bool) if seen is None else seen
 
     @cached_property
-    def usable(self) -> BoolArray:
-        """Decisions whose reward and next context are known [n]."""
-        return usable_transitions(self.logs)
-
-    @cached_property
     def goes_on(self) -> BoolArray:
         """Decisions after which the user is not gone for good [n]."""
         return goes_on(self.logs)
+
+    def known(self, what: Known) -> BoolArray:
+        """Decisions for which something is known [n]; see `Known`."""
+        if what == "reward":
+            return self.observed
+        last = self.logs.offsets[1:] - 1
+        follows = np.ones(len(self.logs), dtype=bool)
+        seen = self.logs.final_observed if what in ("next", "return") else False
+        follows[last] = self.logs.terminated | seen
+        if what == "return" or what == "paired return":  # nothing counts after the last step
+            follows |= self.steps == self.horizon - 1
+            follows &= self.observed
+        return follows
 
     @cached_property
     def by_step(self) -> tuple[Int64Array, Int64Array]:
@@ -176,8 +192,29 @@ class Part:
             return np.log(self.taken / self.logs.propensities)
 
     def probs(self) -> Iterator[tuple[slice, Float64Array]]:
-        """pi(.|x) of the decisions by blocks: (rows, [b, A]); kept in memory while they are small."""
-        yield from self._tables("rows", self.logs.contexts, self.logs.candidates)
+        """pi(.|x) of the decisions by blocks: (rows, [b, A])."""
+        for start in range(0, len(self.logs), _BLOCK):
+            rows = slice(start, min(start + _BLOCK, len(self.logs)))
+            yield rows, self.probs_of(rows)
+
+    def probs_of(self, rows: slice | Int64Array) -> Float64Array:
+        """pi(.|x) of some decisions [b, A]; asked of the policy once, as long as the table is small."""
+        logs = self.logs
+        if 8 * len(logs) * logs.n_actions > _CACHE:
+            return self._ask(rows)
+        if "probs" not in self._memo:
+            table = np.empty((len(logs), logs.n_actions))
+            for start in range(0, len(logs), _BLOCK):
+                part = slice(start, min(start + _BLOCK, len(logs)))
+                table[part] = self._ask(part)
+            self._memo["probs"] = table
+        cached: Float64Array = self._memo["probs"]
+        return cached[rows]
+
+    def _ask(self, rows: slice | Int64Array) -> Float64Array:
+        mask = None if self.logs.candidates is None else self.logs.candidates[rows]
+        first = rows.start if isinstance(rows, slice) else 0
+        return checked_probs(self.policy, self.logs.contexts[rows], mask, first)
 
     @cached_property
     def final_probs(self) -> Float64Array:
@@ -190,22 +227,6 @@ class Part:
             mask = None if logs.final_candidates is None else logs.final_candidates[now]
             table[now] = checked_probs(self.policy, logs.final_contexts[now], mask)
         return table
-
-    def _tables(
-        self, name: str, contexts: Any, candidates: BoolArray | None
-    ) -> Iterator[tuple[slice, Float64Array]]:
-        keep = 8 * len(contexts) * self.logs.n_actions <= _CACHE
-        cached: list[Float64Array] = self._memo.setdefault(name, []) if keep else []
-        for number, start in enumerate(range(0, len(contexts), _BLOCK)):
-            rows = slice(start, min(start + _BLOCK, len(contexts)))
-            if number < len(cached):
-                yield rows, cached[number]
-                continue
-            mask = None if candidates is None else candidates[rows]
-            table = checked_probs(self.policy, contexts[rows], mask, start)
-            if keep:
-                cached.append(table)
-            yield rows, table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -338,9 +359,34 @@ class Problem:
             policy=self.policy,
             first_user=first_user,
             first_trajectory=first_trajectory,
+            horizon=self.horizon,
             folds=self.settings.folds,
             seed=self.settings.seed,
         )
+
+    def known_weights(self, part: Part, what: Known) -> Float64Array:
+        """1 / (share known) among the decisions of the same step and kind of ending [n]; 0 where unknown."""
+        shares = self.memo(f"known {what}", lambda: self._known_shares(what))  # [2, H]
+        share = shares[part.goes_on.astype(np.int64), part.steps]
+        weights: Float64Array = np.where(part.known(what), 1.0, 0.0) / np.where(share > 0, share, 1.0)
+        if what in ("next", "inside"):  # model fits: a step with too little to go by is left out altogether
+            weights[shares[1][part.steps] < _LEAST_KNOWN] = 0.0
+        return weights
+
+    def _known_shares(self, what: Known) -> Float64Array:
+        """The share of known decisions, after which the user terminated [0] or went on [1], by step."""
+
+        def count(part: Part) -> Float64Array:
+            key = part.goes_on * np.int64(self.horizon) + part.steps
+            counts = [
+                np.bincount(key, weights=which.astype(np.float64), minlength=2 * self.horizon)
+                for which in (part.known(what), np.ones(len(key), dtype=bool))
+            ]
+            return np.stack(counts)
+
+        known, all_of_them = sum(self.map(count), np.zeros((2, 2 * self.horizon)))
+        shares: Float64Array = known / np.where(all_of_them > 0, all_of_them, 1.0)
+        return shares.reshape(2, self.horizon)
 
     # ------------------------------------------------------------------ intervals
 

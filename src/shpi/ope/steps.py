@@ -30,7 +30,7 @@ import numpy as np
 from shpi.errors import DataError
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Weights
-from shpi.protocols import BoolArray, Float64Array, Int64Array
+from shpi.protocols import Float64Array, Int64Array
 
 _SMALL = 1e-3  # below this, dividing by 1 - h is left out where users have ended: it changes 0.1 %
 _LARGEST = 150 * np.log(10.0)  # plain weights beyond 1e150 are refused: their squares overflow
@@ -53,10 +53,10 @@ class StepWeights:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Terms:
-    """What is averaged: z [n], and for which decisions it is known [n]."""
+    """What is averaged: z [n], and how much a decision counts for those whose z is unknown [n]."""
 
     values: Float64Array
-    valid: BoolArray
+    counts: Float64Array  # `Problem.known_weights`: 0 where z is unknown
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,10 +64,9 @@ class StepSums:
     """Sums at every step, scaled by exp(-top); those of parts add up."""
 
     top: Float64Array  # [H] the largest log-weight; -inf where all weights are 0
-    weighted: Float64Array  # [H] sum of w z over decisions
-    weight: Float64Array  # [H] sum of w over decisions
-    ended: Float64Array  # [H] sum of b w over trajectories that have terminated
-    valid: Float64Array  # [H] decisions whose z is known
+    weighted: Float64Array  # [H] sum of b w z over decisions
+    weight: Float64Array  # [H] sum of b w over decisions and over trajectories that have terminated
+    known: Float64Array  # [H] decisions whose z is known
 
     def __add__(self, other: StepSums) -> StepSums:
         top = np.maximum(self.top, other.top)
@@ -76,8 +75,7 @@ class StepSums:
             top=top,
             weighted=self.weighted * mine + other.weighted * theirs,
             weight=self.weight * mine + other.weight * theirs,
-            ended=self.ended * mine + other.ended * theirs,
-            valid=self.valid + other.valid,
+            known=self.known + other.known,
         )
 
 
@@ -94,39 +92,40 @@ class StepMeans:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Normaliser:
-    """How much a decision counts at its step: exp(log w - top_t) rows_t / denominator_t."""
+    """How much a decision counts at its step."""
 
     top: Float64Array  # [H]
-    rows: Float64Array  # [H] b of a decision at step t
+    kept: Float64Array  # [H] G_t
     denominator: Float64Array  # [H] D_t exp(-top_t)
 
-    def shares(self, part: Part, weights: StepWeights, valid: BoolArray) -> Float64Array:
+    def shares(self, part: Part, weights: StepWeights, terms: Terms) -> Float64Array:
         """The share b w / D of every decision [n], 0 where its term is unknown."""
         t = part.steps
-        scaled = np.where(valid, np.exp(weights.rows - self.top[t]), 0.0)
-        shares: Float64Array = scaled * (self.rows / self.denominator)[t]
+        known = terms.counts > 0
+        scaled = np.exp(np.where(known, weights.rows, -np.inf) - self.top[t]) * terms.counts
+        shares: Float64Array = scaled / (self.kept * self.denominator)[t]
         return shares
 
 
 def step_means(
     problem: Problem,
     weigh: Callable[[Part], StepWeights],
-    terms: Callable[[Part], Terms],
+    terms: Callable[[Problem, Part], Terms],
     *,
     normalise: bool,
 ) -> StepMeans:
     """Two passes over the parts: sums, then influences."""
-    sums = reduce(StepSums.__add__, problem.map(lambda part: _sums(part, weigh(part), terms(part), problem)))
+    sums = reduce(
+        StepSums.__add__, problem.map(lambda part: _sums(part, weigh(part), terms(problem, part), problem))
+    )
     _check(sums, normalise)
-    rows = problem.alive / (sums.valid * problem.kept)  # [H] b, shared by the decisions whose z is known
-    top = _finite(sums.top)
-    weight = sums.weight * rows + sums.ended
+    top, weight = _finite(sums.top), sums.weight
     normal = Normaliser(
         top=top,
-        rows=rows,
+        kept=problem.kept,
         denominator=weight if normalise else problem.trajectories * np.exp(-top),
     )
-    means = sums.weighted * rows / normal.denominator
+    means = sums.weighted / normal.denominator
     reach = _Reach(
         problem=problem,
         normal=normal,
@@ -134,7 +133,7 @@ def step_means(
         weight=np.where(weight > 0, weight, 1.0),
         normalise=normalise,
     )
-    found = problem.map(lambda part: reach.of(part, weigh(part), terms(part)))
+    found = problem.map(lambda part: reach.of(part, weigh(part), terms(problem, part)))
     influence = np.concatenate([one[0] for one in found])
     with np.errstate(over="ignore"):
         mean_weight = weight * np.exp(top) / problem.trajectories
@@ -151,21 +150,20 @@ def step_means(
 
 
 def _sums(part: Part, weights: StepWeights, terms: Terms, problem: Problem) -> StepSums:
-    horizon, valid = problem.horizon, terms.valid
-    rows = np.where(valid, weights.rows, -np.inf)
+    horizon, known = problem.horizon, terms.counts > 0
+    rows = np.where(known, weights.rows, -np.inf)
     top = np.full(horizon, -np.inf)
     order, bounds = part.by_step
     top[: len(bounds) - 1] = np.maximum.reduceat(rows[order], bounds[:-1])
     ended = Ended.of(part, weights, problem)
     top = np.maximum(top, ended.top())
-    scaled = np.exp(rows - _finite(top)[part.steps])
-    z = np.where(valid, terms.values, 0.0)
+    scaled = np.exp(rows - _finite(top)[part.steps]) * terms.counts / problem.kept[part.steps]
+    z = np.where(known, terms.values, 0.0)
     return StepSums(
         top=top,
         weighted=add_up(part.steps, scaled * z, horizon),
-        weight=add_up(part.steps, scaled, horizon),
-        ended=ended.weight(_finite(top)),
-        valid=add_up(part.steps, valid.astype(np.float64), horizon),
+        weight=add_up(part.steps, scaled, horizon) + ended.weight(_finite(top)),
+        known=add_up(part.steps, known.astype(np.float64), horizon),
     )
 
 
@@ -184,12 +182,12 @@ class _Reach:
         problem, t, n_users = self.problem, part.steps, part.logs.n_users
         jackknife = problem.settings.errors == "jackknife"
         gamma_t = problem.discounts * problem.trajectories  # [H]
-        z = np.where(terms.valid, terms.values, 0.0)
-        share = self.normal.shares(part, weights, terms.valid)  # [n] b w / D
+        z = np.where(terms.counts > 0, terms.values, 0.0)
+        share = self.normal.shares(part, weights, terms)  # [n] b w / D
         if self.normalise:
             below, in_sum = share, weights
         else:
-            below = terms.valid * (self.normal.rows / problem.trajectories)[t]  # [n] b / D
+            below = terms.counts / (problem.kept[t] * problem.trajectories)  # [n] b / D
             in_sum = StepWeights.equal(part)
         pull = share * z - below * self.means[t]
         if jackknife:
@@ -333,14 +331,14 @@ def _finite(top: Float64Array) -> Float64Array:
 
 
 def _check(sums: StepSums, normalise: bool) -> None:
-    empty = np.flatnonzero(sums.valid == 0)
+    empty = np.flatnonzero(sums.known == 0)
     if len(empty):
         raise DataError(
             expected="at every step, some decision whose reward and what follows it are known",
             found=f"none at step {int(empty[0])}",
             remedy=f"set horizon={max(int(empty[0]), 1)}",
         )
-    none = np.flatnonzero(~(sums.weight + sums.ended > 0))
+    none = np.flatnonzero(~(sums.weight > 0))
     if len(none) == len(sums.weight):
         raise DataError(
             expected="some logged decision that the policy could have made",

@@ -1,0 +1,228 @@
+r"""Values over a finite horizon by linear backups, and how far each decision of the log moves them.
+
+    theta_0 = 0,    theta_{h+1} = theta_r + gamma T theta_h,      Q_h(x, a) = phi(x, a)'theta_h
+
+Q_h is the value with h decisions to go; at step t of a log with horizon H it is h = H - t. This is fitted Q
+evaluation with ridge regression, in closed form: one factorisation, then H products of a matrix and a vector.
+There is no fixed point, so gamma = 1 is as good as any.
+
+A number that depends on the values, with gradients g_h = d number / d theta_h, moves with a decision i by
+
+    nu_h = g_h + gamma T' nu_{h+1},        (adjoint, from h = H down to 1)
+    sum_h nu_h'G_r^-1 phi_i (r_i - phi_i'theta_r) + gamma sum_h nu_h'G^-1 phi_i (psi_i - T'phi_i)'theta_{h-1}
+
+(G_r and G are the Gram matrices behind theta_r and T.) The sum over h is taken once, into a vector and two
+matrices, so it costs one quadratic form per decision, whatever H is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from shpi.errors import DataError
+from shpi.ope.model import Block, Design, ModelSums, blocks
+from shpi.ope.problem import Part, Problem
+from shpi.protocols import Float64Array, Int64Array
+
+OWN_RIDGE = 3.0  # how strongly an action's own part is held back, counted in decisions
+SHARED_RIDGE = 0.1
+_BOOSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # tried in turn until values stay possible
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Backups:
+    """theta_h for h = 0 .. H, and what the adjoint needs."""
+
+    design: Design
+    gamma: float
+    theta: Float64Array  # [H + 1, p]
+    reward: Float64Array  # [p] theta_r
+    step: Float64Array  # [p, p] T
+    reward_factor: Float64Array  # [p, p] inverse of G_r
+    factor: Float64Array  # [p, p] inverse of G
+    boost: float  # by how much the ridge had to be raised
+
+    def tables(self, h: Int64Array | int) -> Float64Array:
+        """The slopes of every action with h decisions to go, [A, d]; f(x)'slopes is Q_h(x, .)."""
+        table: Float64Array = self.design.codes @ self.theta[h].reshape(-1, self.design.d)
+        return table
+
+
+def fit_backups(
+    sums: ModelSums,
+    design: Design,
+    *,
+    gamma: float,
+    horizon: int,
+    limits: tuple[float, float],
+    ridge: float | None = None,
+) -> Backups:
+    """The backups of one set of sums.
+
+    Args:
+        sums: over one fold (see `ModelSums.without`).
+        design: the features.
+        gamma: the discount.
+        horizon: H.
+        limits: the least and the largest possible value over the horizon. When the mean value at the start
+            leaves them, backups explode, as off-policy regression can; the ridge is then raised.
+        ridge: in decisions; None takes the defaults of this file.
+    """
+    reward_gram, moment = _assemble(design, sums.reward_gram[0], sums.reward[0])
+    gram, cross = _assemble(design, sums.gram[0], sums.cross[0])
+    start = sums.initial[0] / max(float(sums.initial[0, 0]), 1.0)  # the first feature is 1
+    inverse_r = _inverse(reward_gram, design, sums.rows[0, 0], ridge, 1.0)
+    theta_r = inverse_r @ moment
+    span = limits[1] - limits[0]
+    for boost in _BOOSTS:
+        inverse = _inverse(gram, design, sums.rows[0, 1], ridge, boost)
+        step = inverse @ cross
+        theta = np.zeros((horizon + 1, design.p))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for h in range(horizon):
+                theta[h + 1] = theta_r + gamma * (step @ theta[h])
+            value = float(start @ theta[-1])
+        if np.isfinite(theta).all() and limits[0] - span <= value <= limits[1] + span:
+            return Backups(
+                design=design,
+                gamma=gamma,
+                theta=theta,
+                reward=theta_r,
+                step=step,
+                reward_factor=inverse_r,
+                factor=inverse,
+                boost=boost,
+            )
+    raise DataError(
+        expected=f"a value between {limits[0]:.4g} and {limits[1]:.4g}, which is what rewards allow",
+        found="backups that explode: the log does not cover where the policy goes",
+        remedy="use simpler features, a larger ridge, or an estimator without a model",
+    )
+
+
+def _assemble(design: Design, gram: Float64Array, cross: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """From sums by action to sums over phi = m_a (x) f: [p, p], and [p] or [p, p]."""
+    m, p = design.codes, design.p
+    q = m.shape[1]
+    whole = np.einsum("aq,ar,ade->qdre", m, m, gram, optimize=True).reshape(p, p)
+    return whole, np.einsum("aq,ad...->qd...", m, cross).reshape(p, *cross.shape[2:])[: q * design.d]
+
+
+def _inverse(
+    gram: Float64Array, design: Design, rows: float, ridge: float | None, boost: float
+) -> Float64Array:
+    """(G + penalty)^-1, where the penalty is worth so many decisions; the common intercept is free."""
+    d, q = design.d, design.codes.shape[1]
+    scale = float(np.trace(gram[:d, :d])) / max(d * rows, 1.0)
+    own, shared = (OWN_RIDGE, SHARED_RIDGE) if ridge is None else (ridge, ridge)
+    penalty = np.full((q, d), own * boost)
+    penalty[0] = shared * boost
+    diagonal = penalty.ravel() * (scale if scale > 0 else 1.0)
+    diagonal[0] = 1e-9 * max(rows, 1.0)
+    found: Float64Array = linalg.inv(gram + np.diag(diagonal), check_finite=False)
+    return (found + found.T) / 2
+
+
+# ---------------------------------------------------------------------- the adjoint
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Adjoint:
+    """What a decision's contribution is made of; adjoints of several fits add up."""
+
+    reward: Float64Array  # [p] multiplies phi (r - phi'theta_r): the first factor
+    reward_fit: Float64Array  # [p, p] sum of outer(reward, theta_r)
+    ahead: Float64Array  # [p, p] phi' ahead psi
+    here: Float64Array  # [p, p] phi' here phi, taken away
+
+    def __add__(self, other: Adjoint) -> Adjoint:
+        return Adjoint(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+def adjoint(fit: Backups, gradients: Float64Array) -> Adjoint:
+    """From the gradients g_h [H + 1, p] to contributions; see the top of this file."""
+    p, gamma = fit.design.p, fit.gamma
+    nu, total, outer = np.zeros(p), np.zeros(p), np.zeros((p, p))
+    for h in range(len(gradients) - 1, 0, -1):
+        nu = gradients[h] + gamma * (fit.step.T @ nu)
+        total += nu
+        outer += np.outer(nu, fit.theta[h - 1])
+    of_reward = fit.reward_factor @ total
+    ahead = gamma * fit.factor @ outer
+    return Adjoint(
+        reward=of_reward,
+        reward_fit=np.outer(of_reward, fit.reward),
+        ahead=ahead,
+        here=ahead @ fit.step.T,
+    )
+
+
+def contributions(problem: Problem, design: Design, by_fold: Sequence[Adjoint]) -> Float64Array:
+    """How far every user moves the number [U]; ``by_fold[k]`` is for the decisions of the users in fold k."""
+    found = problem.map(lambda part: _contributions_of(problem, part, design, by_fold))
+    return np.concatenate(found)
+
+
+def _contributions_of(
+    problem: Problem, part: Part, design: Design, by_fold: Sequence[Adjoint]
+) -> Float64Array:
+    tables = [_by_action(design, one) for one in by_fold]
+    total = np.zeros(part.logs.n_users)
+    for block in blocks(problem, part, design):
+        fold = part.fold[block.rows]
+        for k, table in enumerate(tables):
+            rows = np.flatnonzero(fold == k)
+            if len(rows):
+                values = _of_rows(part, block, rows, table)
+                np.add.at(total, part.users[block.rows][rows], values)
+    return total
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _ByAction:
+    """An adjoint's matrices for the rows of one action each."""
+
+    reward: Float64Array  # [A, d]
+    reward_fit: Float64Array  # [A, d, d]
+    ahead: Float64Array  # [A, d, p]
+    here: Float64Array  # [A, d, d]
+
+
+def _by_action(design: Design, one: Adjoint) -> _ByAction:
+    m, d = design.codes, design.d
+    q, p = m.shape[1], design.p
+
+    def left(matrix: Float64Array) -> Float64Array:
+        found: Float64Array = np.einsum("aq,qdp->adp", m, matrix.reshape(q, d, p))
+        return found
+
+    def both(matrix: Float64Array) -> Float64Array:
+        found: Float64Array = np.einsum("adre,ar->ade", left(matrix).reshape(-1, d, q, d), m)
+        return found
+
+    return _ByAction(
+        reward=m @ one.reward.reshape(q, d),
+        reward_fit=both(one.reward_fit),
+        ahead=left(one.ahead),
+        here=both(one.here),
+    )
+
+
+def _of_rows(part: Part, block: Block, rows: Int64Array, table: _ByAction) -> Float64Array:
+    result = np.zeros(len(rows))
+    group = block.group[rows]
+    seen, rewards = part.observed[block.rows][rows], part.rewards[block.rows][rows]
+    known = block.known[rows]
+    order = np.argsort(group, kind="stable")
+    found, first = np.unique(group[order], return_index=True)
+    for a, mine in zip(found, np.split(order, first[1:]), strict=True):
+        f, ahead = block.here[rows[mine]], block.ahead[rows[mine]]
+        of_reward = (f @ table.reward[a]) * rewards[mine] - np.einsum("bd,bd->b", f @ table.reward_fit[a], f)
+        of_step = np.einsum("bp,bp->b", f @ table.ahead[a], ahead)
+        of_step -= np.einsum("bd,bd->b", f @ table.here[a], f)
+        result[mine] = np.where(seen[mine], of_reward, 0.0) + known[mine] * of_step
+    return result

@@ -1,0 +1,266 @@
+r"""Linear models of rewards and of what follows, for the estimators that need Q or V. Sums, so parts add up.
+
+    phi(x, a) = m_a (x) f(x)        f: features of a context [d], m_a: code of an action [q], p = q d
+    reward      r(x, a)   = phi(x, a)'theta_r          ridge on the decisions whose reward was observed
+    transition  E psi(x') = T' phi(x, a)               ridge on the decisions whose next context is known
+    psi(x')     = sum_a' nu(a'|x') phi(x', a')              0 after a termination
+
+``target`` is nu, the policy whose value is wanted: pi, or mu (by the logged mu(.|x') where there is one,
+else by the next logged action). "state" has one code for all actions: the model of V^mu, whatever was chosen.
+With up to `OWN_SLOPES` actions the codes are (1, indicator of a): a part that all actions share, from which
+each may deviate. Beyond, (1, features of a), or where there are none (1, how often a was chosen).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.features import Chain, FeatureMap, Identity, Powers, RandomFourier, Recipe, Standardise, Union
+from shpi.features.base import fit_features
+from shpi.ope.problem import Part, Problem
+from shpi.oracles.base import action_table
+from shpi.protocols import Float64Array, FloatArray, Int64Array
+
+Target = Literal["pi", "mu", "state"]
+
+OWN_SLOPES = 60  # actions; beyond this they share their slopes
+MAX_FEATURES = 800  # p
+FEW_DIMENSIONS = 6
+_ENTRIES = 3_000_000  # of the largest temporary matrix
+_FEATURE_ROWS = 20_000  # contexts that a feature map is fitted to
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Design:
+    """The features of (x, a)."""
+
+    features: FeatureMap  # without an intercept, which is put first
+    codes: Float64Array  # [A, q]; [1, 1] for a model of states
+    target: Target
+
+    @property
+    def d(self) -> int:
+        """Features of a context, the intercept included."""
+        return self.features.width + 1
+
+    @property
+    def p(self) -> int:
+        """Features of a context and an action."""
+        return self.d * int(self.codes.shape[1])
+
+    def of(self, contexts: FloatArray) -> Float64Array:
+        """f(x), [b, d]."""
+        return np.concatenate([np.ones((len(contexts), 1)), self.features.transform(contexts)], axis=1)
+
+    def group(self, part: Part, rows: slice) -> Int64Array:
+        """The row of ``codes`` of each decision [b]."""
+        if self.target == "state":
+            return np.zeros(rows.stop - rows.start, dtype=np.int64)
+        return part.logs.actions[rows].astype(np.int64)
+
+
+def default_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
+    """The features are fitted on the first part; see the top of this file."""
+    logs = next(problem.parts()).logs
+    codes = np.ones((1, 1)) if target == "state" else action_codes(logs)
+    sample = logs.contexts[:: 1 + len(logs) // _FEATURE_ROWS]
+    recipe = (
+        features
+        if features is not None
+        else default_features(logs.schema.width, codes.shape[1], problem.settings.seed)
+    )
+    return Design(features=fit_features(recipe, sample), codes=codes, target=target)
+
+
+def default_features(width: int, codes: int, seed: int) -> Recipe:
+    """As rich as the number of codes allows: linear and smooth Fourier ones, linear and square, linear."""
+    room = MAX_FEATURES // codes - 1
+    linear = Identity(intercept=False)
+    if 0 < width <= FEW_DIMENSIONS and room >= width + 20:
+        count = 2 * (min(room - width, 60) // 2)
+        bent = RandomFourier(n_features=count, bandwidth_factor=2.0, intercept=False, seed=seed)
+        return Chain((Standardise(), Union((linear, bent))))
+    if width > 0 and room >= 2 * width:
+        return Chain((Standardise(), Powers(degree=2, intercept=False)))
+    return Chain((Standardise(), linear))
+
+
+def action_codes(logs: LoggedData) -> Float64Array:
+    """The codes [A, q]."""
+    count = logs.n_actions
+    ones = np.ones((count, 1))
+    if count <= OWN_SLOPES:
+        return np.concatenate([ones, np.eye(count)], axis=1)
+    table = action_table(logs)
+    if table is not None:
+        return np.concatenate([ones, table], axis=1)
+    often = np.log1p(np.bincount(logs.actions, minlength=count).astype(np.float64))
+    spread = float(often.std())
+    return np.concatenate([ones, ((often - often.mean()) / (spread or 1.0))[:, None]], axis=1)
+
+
+# ---------------------------------------------------------------------- one pass over a part
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Block:
+    """Consecutive decisions with their features and what follows them."""
+
+    rows: slice
+    here: Float64Array  # [b, d] f(x_t)
+    group: Int64Array  # [b]
+    ahead: Float64Array  # [b, p] psi(x_{t+1}); 0 where nothing follows or it is unknown
+    known: Float64Array  # [b] how much it counts among transitions; 0: what follows is unknown
+
+
+def blocks(problem: Problem, part: Part, design: Design) -> Iterator[Block]:
+    """All decisions of a part, by blocks.
+
+    After the last decision of a truncated trajectory mu(.|x') is unknown: only models of states use it.
+    """
+    logs, n = part.logs, len(part.logs)
+    size = max(_ENTRIES // (design.p + design.d), 64)
+    known = problem.known_weights(part, "next" if design.target == "state" else "inside")
+    for start in range(0, n, size):
+        rows = slice(start, min(start + size, n))
+        extended = design.of(logs.contexts[start : min(rows.stop + 1, n)])
+        here = extended[: rows.stop - start]
+        after = np.zeros_like(here)
+        after[: len(extended) - 1] = extended[1:]
+        ends = slice(*np.searchsorted(logs.offsets[1:] - 1, (start, rows.stop)))
+        if ends.start < ends.stop:
+            after[logs.offsets[1:][ends] - 1 - start] = design.of(logs.final_contexts[ends])
+        code = _next_codes(part, design, rows)  # [b, q]
+        code *= ((known > 0) & part.goes_on)[rows, None]
+        ahead = (code[:, :, None] * after[:, None, :]).reshape(len(here), design.p)
+        yield Block(
+            rows=rows,
+            here=here,
+            group=design.group(part, rows),
+            ahead=ahead,
+            known=known[rows],
+        )
+
+
+def _next_codes(part: Part, design: Design, rows: slice) -> Float64Array:
+    """sum_a nu(a|x_{t+1}) m_a, [b, q]; at the end of a trajectory only for models of states."""
+    logs = part.logs
+    ahead = slice(rows.start + 1, min(rows.stop + 1, len(logs)))
+    found = np.zeros((rows.stop - rows.start, design.codes.shape[1]))
+    found[: max(ahead.stop - ahead.start, 0)] = target_codes(part, design, ahead)
+    if design.target == "state":
+        last = logs.offsets[1:] - 1
+        found[last[(last >= rows.start) & (last < rows.stop)] - rows.start] = 1.0
+    return found
+
+
+# ---------------------------------------------------------------------- sums
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelSums:
+    """Sums by fold and group: K folds, A groups, d features of a context, p of a context and an action."""
+
+    reward_gram: Float64Array  # [K, A, d, d] sum f f' where the reward is known
+    reward: Float64Array  # [K, A, d] sum f r
+    gram: Float64Array  # [K, A, d, d] sum f f' where the next context is known
+    cross: Float64Array  # [K, A, d, p] sum f psi'
+    initial: Float64Array  # [K, p] sum over trajectories of psi(x_0)
+    rows: Float64Array  # [K, 2] decisions with a known reward, with a known next context
+
+    def __add__(self, other: ModelSums) -> ModelSums:
+        return ModelSums(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+    def without(self, fold: int | None) -> ModelSums:
+        """The sums over all folds but one, as a single fold; None: over all."""
+        kept = np.ones(len(self.rows), dtype=bool)
+        if fold is not None:
+            kept[fold] = False
+        return ModelSums(
+            **{name: value[kept].sum(axis=0, keepdims=True) for name, value in vars(self).items()}
+        )
+
+
+def model_sums(problem: Problem, design: Design) -> ModelSums:
+    """One pass over all parts."""
+    return reduce(ModelSums.__add__, problem.map(lambda part: _sums_of(problem, part, design)))
+
+
+def _sums_of(problem: Problem, part: Part, design: Design) -> ModelSums:
+    groups, d, p, folds = len(design.codes), design.d, design.p, problem.settings.folds
+    sums = ModelSums(
+        reward_gram=np.zeros((folds, groups, d, d)),
+        reward=np.zeros((folds, groups, d)),
+        gram=np.zeros((folds, groups, d, d)),
+        cross=np.zeros((folds, groups, d, p)),
+        initial=np.zeros((folds, p)),
+        rows=np.zeros((folds, 2)),
+    )
+    for block in blocks(problem, part, design):
+        _add_block(sums, part, block, groups)
+    _add_initial(sums, part, design)
+    return sums
+
+
+def _add_block(sums: ModelSums, part: Part, block: Block, groups: int) -> None:
+    key = part.fold[block.rows] * groups + block.group
+    order = np.argsort(key, kind="stable")
+    found, first = np.unique(key[order], return_index=True)
+    rewards, seen = part.rewards[block.rows], part.observed[block.rows]
+    for one, rows in zip(found, np.split(order, first[1:]), strict=True):
+        place = (int(one) // groups, int(one) % groups)
+        r = rows[seen[rows]]
+        sums.reward_gram[place] += block.here[r].T @ block.here[r]
+        sums.reward[place] += block.here[r].T @ rewards[r]
+        k = rows[block.known[rows] > 0]
+        left = block.here[k].T * block.known[k]
+        sums.gram[place] += left @ block.here[k]
+        sums.cross[place] += left @ block.ahead[k]
+        sums.rows[place[0]] += (len(r), len(k))
+
+
+def _add_initial(sums: ModelSums, part: Part, design: Design) -> None:
+    """The features psi of the first contexts: what the target would do first."""
+    fold = part.fold_of_user[part.logs.user_codes]
+    first = part.logs.offsets[:-1]
+    for k in range(len(sums.rows)):
+        for _, psi in target_features(part, design, first[fold == k]):
+            sums.initial[k] += psi.sum(axis=0)
+
+
+def target_features(
+    part: Part, design: Design, rows: Int64Array
+) -> Iterator[tuple[Int64Array, Float64Array]]:
+    """psi(x) = sum_a nu(a|x) phi(x, a) at some decisions, by blocks: (rows, [b, p])."""
+    size = max(_ENTRIES // design.p, 64)
+    for start in range(0, len(rows), size):
+        some = rows[start : start + size]
+        f, code = design.of(part.logs.contexts[some]), target_codes(part, design, some)
+        yield some, (code[:, :, None] * f[:, None, :]).reshape(len(some), design.p)
+
+
+def target_codes(part: Part, design: Design, rows: Int64Array | slice) -> Float64Array:
+    """sum_a nu(a|x) m_a at some decisions, [b, q]; for mu by the logged action where mu(.|x) is unknown."""
+    logs, codes = part.logs, design.codes
+    if design.target == "state":
+        return np.ones((len(logs.actions[rows]), 1))
+    if design.target == "pi":
+        return part.probs_of(rows) @ codes
+    return logs.behaviour[rows] @ codes if logs.behaviour is not None else codes[logs.actions[rows]]
+
+
+def sums_by_step(part: Part, design: Design, coefficients: Float64Array, horizon: int) -> Float64Array:
+    """sum_i c_i psi(x_i) over the decisions of each step, [H, p]."""
+    total = np.zeros((horizon, design.p))
+    order, _ = part.by_step
+    for rows, psi in target_features(part, design, order[coefficients[order] != 0]):
+        steps = part.steps[rows]  # in rising order
+        first = np.flatnonzero(np.append(True, np.diff(steps) > 0))
+        total[steps[first]] += np.add.reduceat(coefficients[rows, None] * psi, first, axis=0)
+    return total
