@@ -1,17 +1,26 @@
 """Learners, each in one readable file. What needs torch imports it when it is used."""
 
+from shpi.learners.bandit import ContextualBandit
 from shpi.learners.base import Learner, OnlineLearner
 from shpi.learners.cloning import BehaviourCloning
 from shpi.learners.improved import ImprovedPolicy, Iteration
+from shpi.learners.logging_policy import LoggedBehaviour
+from shpi.learners.named import ConservativePolicyIteration, PolicyGradientAdvantage
 from shpi.learners.offline import OfflineSHPI
 from shpi.learners.sarsa import DeepSARSA
+from shpi.learners.session_rl import SessionRL
 
 __all__ = [
     "BehaviourCloning",
+    "ConservativePolicyIteration",
+    "ContextualBandit",
     "DeepSARSA",
     "ImprovedPolicy",
     "Iteration",
     "Learner",
+    "LoggedBehaviour",
     "OfflineSHPI",
     "OnlineLearner",
+    "PolicyGradientAdvantage",
+    "SessionRL",
 ]

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from shpi.errors import DataError
-from shpi.protocols import Float64Array, Policy, Simulator
+from shpi.policies import ConstantPolicy, Greedy, PolicyDensity, SupportLimited, UniformPolicy
+from shpi.policies.scorers import Scorer
+from shpi.protocols import BoolArray, Float64Array, Policy, Simulator
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
@@ -39,8 +41,14 @@ class OnlineLearner(Protocol):
         ...
 
 
-def rewards_of(logs: LoggedData, learner: str) -> Float64Array:
-    """The rewards [n] of a log, or an error that says what the learner lacks."""
+def rewards_of(logs: LoggedData, learner: str, observed: BoolArray | None = None) -> Float64Array:
+    """The rewards [n] of a log, or an error that says what the learner lacks.
+
+    Args:
+        logs: the log.
+        learner: who asks, for the message.
+        observed: the rows whose rewards will be used [n]; those of the others are not looked at.
+    """
     if logs.rewards is None:
         raise DataError(
             expected="a log with rewards",
@@ -48,8 +56,15 @@ def rewards_of(logs: LoggedData, learner: str) -> Float64Array:
             where=learner,
             remedy="name a reward column, or derive rewards with logs.with_rewards",
         )
-    if not np.isfinite(logs.rewards).all():
-        row = int(np.flatnonzero(~np.isfinite(logs.rewards))[0])
+    bad = ~np.isfinite(logs.rewards)
+    if observed is not None:
+        bad &= observed
+        if not observed.any():
+            raise DataError(
+                expected="at least one decision whose reward is known", found="none", where=learner
+            )
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
         raise DataError(
             expected="finite rewards", found=str(logs.rewards[row]), where=f"{learner}, row {row}"
         )
@@ -66,3 +81,16 @@ def propensities_of(logs: LoggedData, learner: str) -> Float64Array:
             remedy="log the probability of each action, or use logs.with_estimated_propensities()",
         )
     return logs.propensities
+
+
+def greedy_among_seen(scorer: Scorer, logs: LoggedData) -> Greedy | SupportLimited:
+    """argmax_a f(x, a) among the actions that the log ever took; uniform where none of them is allowed.
+
+    A score of an action without a single row is a guess, and a learner without exploration has no use for
+    guesses.
+    """
+    shares = np.bincount(logs.actions, minlength=logs.n_actions) / len(logs)
+    if (shares > 0).all():
+        return Greedy(scorer)
+    seen = PolicyDensity(ConstantPolicy(shares))
+    return SupportLimited(scorer, UniformPolicy(logs.n_actions), seen, 0.5 / len(logs), "mbs")

@@ -1,0 +1,35 @@
+"""The logging policy itself as a learner: the row of every table that the others must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError
+from shpi.learners.cloning import BehaviourCloning
+from shpi.protocols import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedBehaviour:
+    """mu: the policy that wrote the log where the user has it, otherwise a clone of it.
+
+    Args:
+        policy: the logging policy, if it is at hand; it is returned as it is.
+        cloning: how to clone it if it is not.
+    """
+
+    policy: Policy | None = None
+    cloning: BehaviourCloning = field(default_factory=BehaviourCloning)
+
+    def fit(self, logs: LoggedData) -> Policy:
+        """The policy that was brought, or the clone."""
+        if self.policy is None:
+            return self.cloning.fit(logs)
+        if self.policy.n_actions != logs.n_actions:
+            raise ConfigError(
+                expected=f"a policy over the log's {logs.n_actions} actions",
+                found=f"one over {self.policy.n_actions}",
+                where="LoggedBehaviour",
+            )
+        return self.policy
