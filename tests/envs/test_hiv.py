@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,30 +13,58 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import hyp1f1
 
-from shpi.envs import hiv_taylor
+from shpi.envs import hiv, hiv_taylor
 from shpi.envs.hiv import HIV
 from shpi.envs.hiv_ode import BASELINE, DRUGS, HIDDEN, PATIENT_20, Patient, reward, rhs
 from shpi.envs.rollout import mean_return, rollout
-from shpi.errors import ActionError, ConfigError, EpisodeError
+from shpi.errors import ActionError, ConfigError, EpisodeError, MissingExtraError
 from shpi.policies import UniformPolicy
+
+Advance = Callable[..., np.ndarray]
+needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba: pip install 'shpi[fast]'")
+
+
+@pytest.fixture(scope="module", params=["numpy", pytest.param("compiled", marks=needs_numba)])
+def integrator(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def advance(integrator: str) -> Advance:
+    return hiv._advance(integrator)
 
 
 @pytest.fixture(scope="module")
 def golden(golden_dir: Path) -> dict[str, np.ndarray]:
-    """The original's trajectories, and under other names the converged ones and ours."""
+    """The original's trajectories, and under other names the converged ones."""
     with np.load(golden_dir / "hiv_golden.npz", allow_pickle=False) as file:
         data = {name: file[name] for name in file.files}
     with np.load(golden_dir / "hiv_tight_reference.npz", allow_pickle=False) as file:
         data |= {name: file[name] for name in file.files if name not in ("names", "note")}
     data["default"] = np.char.startswith(data["names"], "default/")
-    hidden = data["p_hidden"] * data["perturb_params"][:, None]
-    data["hidden"] = hidden
-    states, ours = data["states"][:, 0].T.copy(), [data["states"][:, 0]]
-    for t in range(data["actions"].shape[1]):
-        states = hiv_taylor.advance(states, Patient.from_hidden(hidden), data["actions"][:, t], 5.0)
-        ours.append(states.T.copy())
-    data["ours"] = np.stack(ours, axis=1)  # [55, 201, 6]
+    data["hidden"] = data["p_hidden"] * data["perturb_params"][:, None]
     return data
+
+
+@pytest.fixture(scope="module")
+def follow(golden: dict[str, np.ndarray]) -> Callable[[str], np.ndarray]:
+    """The golden trajectories by the integrator of that name."""
+
+    @cache
+    def trajectories(name: str) -> np.ndarray:
+        patient, states = Patient.from_hidden(golden["hidden"]), golden["states"][:, 0].T.copy()
+        seen = [states.T]
+        for t in range(golden["actions"].shape[1]):
+            states = hiv._advance(name)(states, patient, golden["actions"][:, t], 5.0)
+            seen.append(states.T)
+        return np.stack(seen, axis=1)  # [55, 201, 6]
+
+    return trajectories
+
+
+@pytest.fixture(scope="module")
+def ours(follow: Callable[[str], np.ndarray], integrator: str) -> np.ndarray:
+    return follow(integrator)
 
 
 def relative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -87,36 +119,38 @@ def test_reward_in_numbers() -> None:
 # ---------------------------------------------------------------------- the integrator
 
 
-def test_every_trajectory_follows_the_converged_solution(golden: dict[str, Any]) -> None:
-    error = relative(golden["ours"], golden["states_tight"])
+def test_every_trajectory_follows_the_converged_solution(golden: dict[str, Any], ours: np.ndarray) -> None:
+    error = relative(ours, golden["states_tight"])
     assert error.max() < 1e-6
     assert np.median(error.max(axis=(1, 2))) < 3e-8
 
 
-def test_states_agree_with_the_original_within_its_own_error(golden: dict[str, Any]) -> None:
-    error = relative(golden["ours"], golden["states"]).max(axis=(1, 2))
+def test_states_agree_with_the_original_within_its_own_error(
+    golden: dict[str, Any], ours: np.ndarray
+) -> None:
+    error = relative(ours, golden["states"]).max(axis=(1, 2))
     assert error[golden["default"]].max() < 3e-4
     assert error.max() < 2e-2
 
 
-def test_returns_agree_with_the_original(golden: dict[str, Any]) -> None:
-    earned = np.stack([reward(golden["ours"][:, t + 1], golden["actions"][:, t]) for t in range(200)], axis=1)
+def test_returns_agree_with_the_original(golden: dict[str, Any], ours: np.ndarray) -> None:
+    earned = np.stack([reward(ours[:, t + 1], golden["actions"][:, t]) for t in range(200)], axis=1)
     error = relative(earned.sum(axis=1), golden["returns"])
     assert error[golden["default"]].max() < 2e-5
     assert error.max() < 1e-4
 
 
-def test_single_steps_from_the_originals_states(golden: dict[str, Any]) -> None:
+def test_single_steps_from_the_originals_states(golden: dict[str, Any], advance: Advance) -> None:
     start = golden["states"][:, :-1].reshape(-1, 6)[::4]
     patient = Patient.from_hidden(np.repeat(golden["hidden"], 200, axis=0)[::4])
-    ours = hiv_taylor.advance(start.T.copy(), patient, golden["actions"].reshape(-1)[::4], 5.0).T
-    assert relative(ours, golden["states"][:, 1:].reshape(-1, 6)[::4]).max() < 2e-4
-    assert relative(ours, golden["one_step_from_golden"].reshape(-1, 6)[::4]).max() < 5e-8
+    found = advance(start.T.copy(), patient, golden["actions"].reshape(-1)[::4], 5.0).T
+    assert relative(found, golden["states"][:, 1:].reshape(-1, 6)[::4]).max() < 2e-4
+    assert relative(found, golden["one_step_from_golden"].reshape(-1, 6)[::4]).max() < 5e-8
 
 
-def test_simulator_walks_the_golden_trajectories(golden: dict[str, Any]) -> None:
+def test_simulator_walks_the_golden_trajectories(golden: dict[str, Any], integrator: str) -> None:
     chosen = [0, 9, 17, 24]  # default patients start without spread, so the simulator can repeat them
-    world = HIV()
+    world = HIV(integrator=integrator)
     contexts = world.reset(4, seed=0)
     assert np.abs(contexts - golden["obs_log10"][chosen, 0]).max() < 1e-14
     for t in range(40):
@@ -126,39 +160,67 @@ def test_simulator_walks_the_golden_trajectories(golden: dict[str, Any]) -> None
         assert np.abs(step.contexts - golden["obs_log10"][chosen, t + 1]).max() < 3e-4
 
 
-def test_strange_patients_follow_an_independent_solver() -> None:
+@pytest.fixture(scope="module")
+def strange() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Deviations, starts and treatments of six strange patients, and their states after 3 days."""
     rng = np.random.default_rng(1)
     hidden = rng.uniform(-0.9, 1.5, (6, 12))
     states = BASELINE * 10.0 ** rng.uniform(-3, 2, (6, 6))
-    actions = rng.integers(0, 4, 6)
-    ours = hiv_taylor.advance(states.T.copy(), Patient.from_hidden(hidden), actions, 3.0).T
+    actions, exact = rng.integers(0, 4, 6), np.empty_like(states)
     for i in range(6):
         one = Patient.from_hidden(hidden[i])
-        exact = solve_ivp(
+        exact[i] = solve_ivp(
             lambda _, x, i=i, one=one: rhs(x[None], actions[[i]], one)[0],
             (0.0, 3.0), states[i], method="Radau", rtol=1e-9, atol=1e-11 * states[i].min(),
-        )  # fmt: skip
-        assert relative(ours[i], exact.y[:, -1]).max() < 1e-6
+        ).y[:, -1]  # fmt: skip
+    return hidden, states, actions, exact
+
+
+def test_strange_patients_follow_an_independent_solver(strange: Any, advance: Advance) -> None:
+    hidden, states, actions, exact = strange
+    found = advance(states.T.copy(), Patient.from_hidden(hidden), actions, 3.0).T
+    assert relative(found, exact).max() < 1e-6
 
 
 @pytest.mark.parametrize("days", [1e-3, 0.7, 5.0, 40.0])
-def test_two_halves_make_a_whole(days: float) -> None:
+def test_two_halves_make_a_whole(days: float, advance: Advance) -> None:
     states = BASELINE[:, None] * np.array([[0.5, 1.0, 3.0]])
     actions, patient = np.array([1, 2, 0]), Patient()
-    whole = hiv_taylor.advance(states, patient, actions, days)
-    half = hiv_taylor.advance(states, patient, actions, days / 2)
-    assert relative(hiv_taylor.advance(half, patient, actions, days / 2), whole).max() < 1e-7
+    whole = advance(states, patient, actions, days)
+    half = advance(states, patient, actions, days / 2)
+    assert relative(advance(half, patient, actions, days / 2), whole).max() < 1e-7
 
 
-def test_a_smaller_tolerance_gives_a_smaller_error() -> None:
+def test_a_smaller_tolerance_gives_a_smaller_error(advance: Advance) -> None:
     rng = np.random.default_rng(2)
     states, actions = BASELINE[:, None] * rng.uniform(0.2, 5.0, (6, 200)), rng.integers(0, 4, 200)
-    exact, *others = (
-        hiv_taylor.advance(states, Patient(), actions, 5.0, tolerance=t) for t in (1e-13, 1e-9, 1e-6)
-    )
+    exact, *others = (advance(states, Patient(), actions, 5.0, tolerance=t) for t in (1e-13, 1e-9, 1e-6))
     fine, coarse = (relative(other, exact).max() for other in others)
     assert fine < 1e-8
     assert fine < coarse < 1e-5
+
+
+@needs_numba
+def test_compiled_and_numpy_agree(golden: dict[str, Any]) -> None:
+    # Steps whose length is set by rounding errors differ a little, hence more than a few ulp
+    start, actions = golden["states"][:, :-1].reshape(-1, 6)[::4].T.copy(), golden["actions"].reshape(-1)[::4]
+    patient = Patient.from_hidden(np.repeat(golden["hidden"], 200, axis=0)[::4])
+    for tolerance, bound in ((hiv_taylor.TOLERANCE, 1e-9), (1e-12, 2e-11)):
+        found = (
+            hiv._advance(name)(start, patient, actions, 5.0, tolerance=tolerance)
+            for name in ("numpy", "compiled")
+        )
+        difference = relative(*found)
+        assert difference.max() < bound
+        assert np.quantile(difference, 0.99) < 2e-12
+
+
+@needs_numba
+def test_compiled_and_numpy_agree_over_200_decisions(follow: Callable[[str], np.ndarray]) -> None:
+    difference = relative(follow("numpy"), follow("compiled")).max(axis=(1, 2))
+    assert np.median(difference) < 1e-9
+    assert np.sort(difference)[-2] < 1e-8
+    assert difference.max() < 1e-7  # the patient who multiplies errors by about 100
 
 
 def test_tail_of_an_exponential_series() -> None:
@@ -174,7 +236,7 @@ def test_series_start_with_the_right_hand_side() -> None:
     rng = np.random.default_rng(3)
     states, actions = BASELINE[:, None] * rng.uniform(0.2, 5.0, (6, 8)), rng.integers(0, 4, 8)
     flight = hiv_taylor._Flight(8)
-    flight.begin(states, hiv_taylor._rates(Patient(), actions), 5.0)
+    flight.begin(states, hiv_taylor.rates_of(Patient(), actions), 5.0)
     hiv_taylor._expand(flight)
     gross = np.abs(flight.series[1, :6]) + np.abs(states)
     assert (np.abs(flight.series[1, :6].T - rhs(states.T, actions, Patient())) < 1e-12 * gross.T).all()
@@ -196,16 +258,24 @@ def walk(world: HIV, sizes: list[int], actions: np.ndarray, seed: int = 5) -> np
 
 
 @pytest.mark.parametrize("patient", [None, np.random.default_rng(0).normal(0, 0.2, (7, 12))])
-def test_users_do_not_depend_on_the_batch(patient: Any) -> None:
-    world = HIV(start_spread=0.2, patient=patient)
+def test_users_do_not_depend_on_the_batch(patient: Any, integrator: str) -> None:
+    world = HIV(start_spread=0.2, patient=patient, integrator=integrator)
     actions = np.random.default_rng(1).integers(0, 4, (6, 1301))
     whole = walk(world, [1301], actions)
     assert np.array_equal(whole, walk(world, [1, 2, 3, 7, 9, 100, 1179], actions))
     assert np.array_equal(whole[:150], walk(world, [15] * 10, actions))
 
 
-def test_same_seed_same_log() -> None:
-    world, policy = HIV(start_spread=0.05, horizon=4), UniformPolicy(4)
+@needs_numba
+def test_ten_thousand_users_at_once_or_in_ten_calls() -> None:
+    cohort = np.random.default_rng(2).normal(0, 0.2, (1009, 12)).clip(-0.8, 0.8)
+    world = HIV(start_spread=0.2, patient=cohort, integrator="compiled")
+    actions = np.random.default_rng(3).integers(0, 4, (8, 10_000))
+    assert np.array_equal(walk(world, [10_000], actions), walk(world, [1_000] * 10, actions))
+
+
+def test_same_seed_same_log(integrator: str) -> None:
+    world, policy = HIV(start_spread=0.05, horizon=4, integrator=integrator), UniformPolicy(4)
     logs, again = (rollout(world, policy, 30, seed=3) for _ in range(2))
     halves = rollout(world, policy, 30, seed=3, batch=11)
     for other in (again, halves):
@@ -217,27 +287,27 @@ def test_same_seed_same_log() -> None:
     assert np.allclose(earned, logs.rewards.reshape(30, 4).sum(axis=1), rtol=1e-12)
 
 
-def test_threads_do_not_share_a_workspace() -> None:
+def test_threads_do_not_share_a_workspace(advance: Advance) -> None:
     rng = np.random.default_rng(6)
     states = BASELINE[:, None] * rng.uniform(0.2, 5.0, (6, 2000))
     actions = [rng.integers(0, 4, 2000) for _ in range(6)]
 
     def work(chosen: np.ndarray) -> np.ndarray:
-        return hiv_taylor.advance(states, Patient(), chosen, 5.0)
+        return advance(states, Patient(), chosen, 5.0)
 
     with ThreadPoolExecutor(3) as pool:
         for one, other in zip(pool.map(work, actions), map(work, actions), strict=True):
             assert np.array_equal(one, other)
 
 
-def test_a_failure_leaves_no_trace() -> None:
+def test_a_failure_leaves_no_trace(advance: Advance) -> None:
     states, actions = np.tile(BASELINE[:, None], (1, 1600)), np.ones(1600, dtype=np.int64)
-    before = hiv_taylor.advance(states, Patient(), actions, 5.0)
+    before = advance(states, Patient(), actions, 5.0)
     broken = states.copy()
     broken[0, 7] = np.nan
     with pytest.raises(ConfigError, match="patient 7"):
-        hiv_taylor.advance(broken, Patient(), actions, 5.0)
-    assert np.array_equal(hiv_taylor.advance(states, Patient(), actions, 5.0), before)
+        advance(broken, Patient(), actions, 5.0)
+    assert np.array_equal(advance(states, Patient(), actions, 5.0), before)
 
 
 # ---------------------------------------------------------------------- starts and patients
@@ -308,6 +378,7 @@ def test_treatment_lowers_the_virus_and_costs() -> None:
         ({"start_spread": 1.0}, "start_spread < 1"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"tolerance": 0.1}, "tolerance in 1e-13..1e-3"),
+        ({"integrator": "rk4"}, "an integrator: auto, numpy, compiled"),
         ({"patient": 3}, "patient 20, the only one"),
         ({"patient": True}, "patient 20, the only one"),
         ({"patient": [0.1] * 11}, "12 relative deviations"),
@@ -366,16 +437,65 @@ def test_step_after_the_horizon() -> None:
         world.step(np.array([0]))
 
 
-def test_a_failure_names_the_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = HIV(patient=np.array([[0.0] * 12, [0.0] * 3 + [1e9] + [0.0] * 8]))  # k2 of user 41 is 1e5
-    monkeypatch.setattr(hiv_taylor, "_MAX_STEPS", 50)
+def test_a_failure_names_the_patient(monkeypatch: pytest.MonkeyPatch, integrator: str) -> None:
+    hidden = np.array([[0.0] * 12, [0.0] * 3 + [1e9] + [0.0] * 8])  # k2 of user 41 is 1e5
+    world = HIV(patient=hidden, integrator=integrator)
+    monkeypatch.setattr(hiv_taylor, "MAX_STEPS", 50)
     world.reset(2, seed=0, first=40)
-    with pytest.raises(ConfigError, match="patient 41"):
+    with pytest.raises(ConfigError, match=r"after 50 steps .patient 41."):
         world.step(np.array([0, 0]))
 
 
-def test_a_state_that_is_not_positive_names_the_patient() -> None:
+def test_a_state_that_is_not_positive_names_the_patient(advance: Advance) -> None:
     states = np.tile(BASELINE[:, None], (1, 3))
     states[4, 2] = np.nan
     with pytest.raises(ConfigError, match=r"V = nan, E = nan .patient 2."):
-        hiv_taylor.advance(states, Patient(), np.zeros(3, dtype=np.int64), 5.0)
+        advance(states, Patient(), np.zeros(3, dtype=np.int64), 5.0)
+
+
+# ---------------------------------------------------------------------- which integrator
+
+
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "shpi.envs.hiv_compiled", raising=False)
+    monkeypatch.delattr("shpi.envs.hiv_compiled", raising=False)
+    hiv._advance.cache_clear()
+    yield
+    hiv._advance.cache_clear()
+
+
+@needs_numba
+def test_the_compiled_integrator_is_taken_where_there_is_numba() -> None:
+    from shpi.envs import hiv_compiled
+
+    assert hiv._advance("auto") is hiv._advance("compiled") is hiv_compiled.advance
+    assert hiv._advance("numpy") is hiv_taylor.advance
+
+
+@pytest.mark.usefixtures("without_numba")
+def test_without_numba() -> None:
+    world = HIV()
+    world.reset(2, seed=0)
+    world.step(np.array([0, 3]))
+    assert hiv._advance("auto") is hiv_taylor.advance
+    with pytest.raises(MissingExtraError, match=r"package 'numba'.*pip install 'shpi\[fast\]'"):
+        HIV(integrator="compiled")
+
+
+@needs_numba
+def test_without_a_folder_for_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+
+    from shpi.envs import hiv_compiled
+
+    def njit(*signature: Any, cache: bool = False, **options: Any) -> Any:
+        if cache:
+            raise RuntimeError("no locator available")
+        return lambda function: (function, options)
+
+    monkeypatch.setattr(numba, "njit", njit)
+    function, options = hiv_compiled._kernel.__wrapped__()
+    assert function is hiv_compiled._integrate
+    assert "fastmath" not in options

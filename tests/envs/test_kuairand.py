@@ -210,6 +210,12 @@ def test_batches_do_not_matter(small_world: FittedWorld) -> None:
         assert_same_log(LoggedData.concat(parts), whole)
 
 
+def test_a_thousand_users_at_once_or_in_ten_calls(small_world: FittedWorld) -> None:
+    policy = UniformPolicy(small_world.n_actions)
+    parts = [small_world.rollout(policy, 100, 5, first=first) for first in range(0, 1000, 100)]
+    assert_same_log(LoggedData.concat(parts), small_world.rollout(policy, 1000, seed=5))
+
+
 def test_split_keeps_users_apart(made_up: KuaiRandLogs) -> None:
     train, held_out = made_up.split_users(0.3, seed=0)
     assert not {*train.standard.users, *train.random.users} & {

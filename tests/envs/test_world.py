@@ -144,6 +144,13 @@ def test_batches_do_not_matter(
         assert_same_log(joined, whole)
 
 
+def test_a_thousand_users_at_once_or_in_ten_calls(shop: FittedWorld, drift: FittedWorld) -> None:
+    for world in (shop, drift):
+        policy = UniformPolicy(world.n_actions)
+        parts = [world.rollout(policy, 100, 6, first=first) for first in range(0, 1000, 100)]
+        assert_same_log(LoggedData.concat(parts), world.rollout(policy, 1000, seed=6))
+
+
 def test_seeds_and_fits_are_reproducible(shop_logs: tuple[LoggedData, LoggedData], shop: FittedWorld) -> None:
     again = WorldModel(members=3).fit(shop_logs[0], seed=0)
     np.testing.assert_array_equal(again.models.reward.numbers, shop.models.reward.numbers)

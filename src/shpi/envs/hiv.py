@@ -15,21 +15,24 @@ solution within about 1e-8 per decision. Returns differ by orders of magnitude b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from shpi.data.logged import LoggedData
+from shpi.envs import hiv_taylor
 from shpi.envs.base import check_actions, check_reset, check_running, real_number, whole_number
 from shpi.envs.hiv_ode import BASELINE, DRUGS, PATIENT_20, STATE_NAMES, Patient, checked_hidden, reward
-from shpi.envs.hiv_taylor import TOLERANCE, advance
+from shpi.envs.hiv_taylor import TOLERANCE
 from shpi.envs.rollout import rollout
 from shpi.envs.streams import Streams
-from shpi.errors import ConfigError
+from shpi.errors import ConfigError, MissingExtraError
 from shpi.protocols import BoolArray, Float64Array, Int64Array, IntArray, Policy, Step
 
+INTEGRATORS = ("auto", "numpy", "compiled")
 _START = 0  # label of the random stream
 
 
@@ -57,6 +60,9 @@ class HIV:
             where user u is the patient of row u mod N.
         dt_days: how long a treatment lasts.
         tolerance: the largest relative error that one step of the integrator may make.
+        integrator: "compiled" (`hiv_compiled`, needs the extra ``fast``), "numpy" (`hiv_taylor`), or "auto":
+            compiled if numba is installed. Both do the same mathematics and differ by far less than their
+            error, but not by nothing: name one of them where every bit must be the same.
     """
 
     horizon: int = 200
@@ -64,6 +70,7 @@ class HIV:
     patient: Any = None
     dt_days: float = 5.0
     tolerance: float = TOLERANCE
+    integrator: str = "auto"
     _run: list[_Running] = field(init=False, repr=False, default_factory=list)  # empty before a reset
 
     def __post_init__(self) -> None:
@@ -74,6 +81,12 @@ class HIV:
         if not 1e-13 <= real_number("tolerance", self.tolerance, above=0.0) <= 1e-3:
             raise ConfigError(expected="tolerance in 1e-13..1e-3", found=repr(self.tolerance))
         Patient.from_hidden(self.hidden)
+        if self.integrator not in INTEGRATORS:
+            raise ConfigError(
+                expected=f"an integrator: {', '.join(INTEGRATORS)}", found=repr(self.integrator)
+            )
+        if self.integrator == "compiled":
+            _advance("compiled")  # says at once if numba is missing
 
     @classmethod
     def repbm(cls, **changes: Any) -> HIV:
@@ -138,7 +151,7 @@ class HIV:
         run = self._run[0]
         check_running(run.ended, run.step, self.horizon)
         chosen = check_actions(actions, len(run.users), self.n_actions)
-        run.states = advance(
+        run.states = _advance(self.integrator)(
             run.states, run.patient, chosen, self.dt_days, tolerance=self.tolerance, users=run.users
         )
         run.step += 1
@@ -157,6 +170,20 @@ class HIV:
         if not self._run:
             check_running(None)
         return self._run[0].states.T.copy()
+
+
+@cache
+def _advance(integrator: str) -> Callable[..., Float64Array]:
+    """The function that an integrator's name stands for. numba is imported when it is first needed."""
+    if integrator == "numpy":
+        return hiv_taylor.advance
+    try:
+        from shpi.envs import hiv_compiled
+    except MissingExtraError:
+        if integrator == "compiled":
+            raise
+        return hiv_taylor.advance
+    return hiv_compiled.advance
 
 
 def _contexts(states: Float64Array) -> Float64Array:

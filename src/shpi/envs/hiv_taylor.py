@@ -41,26 +41,21 @@ from shpi.envs.hiv_ode import DRUGS, STATE_NAMES, Patient
 from shpi.errors import ConfigError
 from shpi.protocols import Float64Array, Int64Array
 
-try:  # np.einsum without its Python wrapper, which costs about as much as the call itself
-    from numpy._core.multiarray import c_einsum as _einsum
-except ImportError:
-    _einsum = np.einsum
-
 ORDER = 12
 TOLERANCE = 2e-9
-_REACH = 16.0  # the largest rate * h of a step; beyond about 20, rounding errors are amplified too much
+REACH = 16.0  # the largest rate * h of a step; beyond about 20, rounding errors are amplified too much
 _FLIGHT = 1600  # patients integrated together: fewer, and calls dominate; more, and the cache overflows
 _LANES = 8  # widths are multiples of this, so that every patient takes the same path through SIMD loops
-_MAX_STEPS = 5000  # per decision; the stiffest reference trajectory needs 62
+MAX_STEPS = 5000  # per decision; the stiffest reference trajectory needs 62
 # Rows of a coefficient: T1 T2 T1* T2* V E, then w, I and u.
 _STATE, _T, _INFECTED, _V, _E, _I, _WU = slice(0, 6), slice(0, 2), slice(2, 4), 4, 5, 7, slice(6, 9, 2)
 
 # tau(z) = -z/13 N(z)/D(z), N/D the [3/4] Pade approximant of 1F1(1; 14; -z): error 1e-9 at z = 5, 5e-7 at 16.
-_NUMERATOR = tuple(-x / (ORDER + 1) for x in (1.0, 9 / 70, 5 / 798, 107 / 957600))
-_DENOMINATOR = (1.0, 1 / 5, 3 / 190, 1 / 1710, 1 / 116280)
-_WEIGHTS = np.array([1.0, 0.1, 1.0, 1.0, 0.1, 1.0])[:, None]  # errors of T2 and V are soon forgotten
-_TINY = 1e-300
-_LEAST = 0.3 / _REACH  # a step of rate * h = 0.3 is always exact to rounding
+NUMERATOR = tuple(-x / (ORDER + 1) for x in (1.0, 9 / 70, 5 / 798, 107 / 957600))
+DENOMINATOR = (1.0, 1 / 5, 3 / 190, 1 / 1710, 1 / 116280)
+WEIGHTS = np.array([1.0, 0.1, 1.0, 1.0, 0.1, 1.0])[:, None]  # errors of T2 and V are soon forgotten
+TINY = 1e-300
+LEAST = 0.3 / REACH  # a step of rate * h = 0.3 is always exact to rounding
 _WIDTHS = {-(-(_FLIGHT >> j) // _LANES) * _LANES for j in range(_FLIGHT.bit_length())}
 
 
@@ -87,7 +82,7 @@ def advance(
         users: [n] the numbers by which an error calls the patients; 0..n-1 if None.
     """
     n = states.shape[1]
-    rates = _rates(patient, actions)
+    rates = rates_of(patient, actions)
     queue = np.argsort(_fastest_rates(states, rates))[::-1]  # the stiffest first: they take the most steps
     states, rates, names = states[:, queue], rates[:, queue], queue if users is None else users[queue]
     arrived = np.empty_like(states)
@@ -217,7 +212,7 @@ def _flight(width: int) -> _Flight:
     return flight
 
 
-def _rates(patient: Patient, actions: Int64Array) -> Float64Array:
+def rates_of(patient: Patient, actions: Int64Array) -> Float64Array:
     """What `_expand` multiplies with, [20, n], under constant drugs.
 
     Rows 0-8 go with those of a coefficient: linear rates of the state, then the factors of w, I and u.
@@ -247,7 +242,7 @@ def _expand(flight: _Flight) -> None:
     products, new, killed, new_1, sums = rows[0:4], rows[0:2], rows[2:4], rows[0], rows[4:13]
     change, change_t, change_ve, change_v = rows[4:10], rows[4:8], rows[8:10], rows[8]
     aside, pair, inverse, quotient = rows[1:11:9], rows[11:13], rows[13:15], rows[15:17]
-    mul, add, sub, einsum = np.multiply, np.add, np.subtract, _einsum
+    mul, add, sub, einsum = np.multiply, np.add, np.subtract, np.einsum
     first = flight.series[0]
     add(first[2], first[3], first[_I])
     add(first[_I], rates[13:15], inverse)
@@ -283,20 +278,20 @@ def _step(flight: _Flight, tolerance: float) -> None:
     p, series, state = ORDER, flight.series, flight.state
     h, other, rate = flight.rows[:3]
     before, z, defect, tail = flight.room
-    np.add(series[p - 2 : p, _STATE], _TINY, flight.room[:2])
+    np.add(series[p - 2 : p, _STATE], TINY, flight.room[:2])
     np.divide(series[p - 1 :, _STATE], flight.room[:2], flight.room[:2])  # x_k / x_{k-1}, and 0 for 0/0
     # The defect of order p, relative to the state, and the step at which it reaches the tolerance
     np.multiply(before, (p - 1) / p, before)
     np.subtract(z, before, defect)
     np.multiply(defect, series[p - 1, _STATE], defect)
-    np.divide(_WEIGHTS / tolerance, state, tail)
+    np.divide(WEIGHTS / tolerance, state, tail)
     np.multiply(defect, tail, defect)
     np.abs(defect, defect)
     np.fmax.reduce(defect, axis=0, out=h)
     np.power(h, -1.0 / p, h)
-    np.divide(_REACH, _fastest_rates(state, flight.rates), rate)
+    np.divide(REACH, _fastest_rates(state, flight.rates), rate)
     np.fmin(h, rate, h)
-    np.multiply(rate, _LEAST, rate)
+    np.multiply(rate, LEAST, rate)
     np.maximum(h, rate, out=h)
     # Not past the end, and no tiny last step: what is left within two steps is halved.
     np.multiply(flight.left, 0.5, other)
@@ -306,13 +301,13 @@ def _step(flight: _Flight, tolerance: float) -> None:
     np.multiply(h, -float(p), other)
     np.multiply(z, other, z)
     np.maximum(z, 0.0, out=z)
-    np.minimum(z, 2.0 * _REACH, out=z)
+    np.minimum(z, 2.0 * REACH, out=z)
     _tail(z, tail, before)
     last = series[p, _STATE]
     np.multiply(tail, last, tail)
     np.add(last, tail, last)
     _powers(h, flight.powers)
-    _einsum("kn,kcn->cn", flight.powers, series[:, _STATE], out=tail)
+    np.einsum("kn,kcn->cn", flight.powers, series[:, _STATE], out=tail)
     state[...] = tail
     flight.left -= h
     flight.steps += 1
@@ -342,7 +337,7 @@ def _fastest_rates(state: Float64Array, rates: Float64Array) -> Float64Array:
 
 def _tail(z: Float64Array, out: Float64Array, scratch: Float64Array) -> None:
     """tau(z), elementwise."""
-    for target, polynomial in ((out, _NUMERATOR), (scratch, _DENOMINATOR)):
+    for target, polynomial in ((out, NUMERATOR), (scratch, DENOMINATOR)):
         np.multiply(z, polynomial[-1], target)
         for coefficient in polynomial[-2:0:-1]:
             np.add(target, coefficient, target)
@@ -355,18 +350,22 @@ def _tail(z: Float64Array, out: Float64Array, scratch: Float64Array) -> None:
 def _check(flight: _Flight, names: Int64Array) -> None:
     """Raise if a patient left the positive numbers, or makes no headway."""
     state = flight.state
-    if state.min() > 0.0 and state.max() < np.inf and flight.steps.max() <= _MAX_STEPS:  # NaN is not > 0
+    if state.min() > 0.0 and state.max() < np.inf and flight.steps.max() <= MAX_STEPS:  # NaN is not > 0
         return
-    wrong = ~((state > 0.0) & (state < np.inf))  # [6, w]
-    stuck = (flight.steps > _MAX_STEPS) & (flight.owner >= 0)
-    column = int(np.flatnonzero(wrong.any(axis=0) | stuck)[0])
-    values = ", ".join(
-        f"{name} = {x:.6g}" for name, x in zip(STATE_NAMES, flight.state[:, column], strict=True)
-    )
-    raise ConfigError(
+    wrong = ~((state > 0.0) & (state < np.inf)).all(axis=0)  # [w]
+    stuck = (flight.steps > MAX_STEPS) & (flight.owner >= 0)
+    column = int(np.flatnonzero(wrong | stuck)[0])
+    raise lost(state[:, column], int(names[flight.owner[column]]))
+
+
+def lost(state: Float64Array, name: int) -> ConfigError:
+    """The error for a patient who cannot be followed beyond this state [6]."""
+    values = ", ".join(f"{label} = {x:.6g}" for label, x in zip(STATE_NAMES, state, strict=True))
+    stuck = bool(((state > 0.0) & (state < np.inf)).all())
+    return ConfigError(
         expected="a positive, finite state that can be followed in time",
-        found=values + (f" after {_MAX_STEPS} steps" if not wrong[:, column].any() else ""),
-        where=f"patient {names[flight.owner[column]]}",
+        found=values + (f" after {MAX_STEPS} steps" if stuck else ""),
+        where=f"patient {name}",
         remedy="use hidden parameters nearer to 0 or a smaller dt_days",
     )
 
