@@ -1,0 +1,177 @@
+r"""Logged transitions as tensors: what off-policy Q-learning samples from.
+
+The three endings are told apart once, here. With on_t = 0 where the user is gone for good after decision t,
+
+    Q(x_t, a_t) <- r_t + gamma on_t Q(x_{t+1}, a')
+
+A session end is no ending. A truncated trajectory bootstraps from its last context if that was observed;
+where it was not, or where it is not known what was allowed there, its last decision is left out.
+
+*Scale.* Networks learn Q' in Q = level + unit Q', which turns the equation above into
+
+    Q'(x_t, a_t) <- r'_t + gamma on_t Q'(x_{t+1}, a')      r'_t = (r_t - (1 - gamma on_t) level) / unit
+
+This is exact whatever the endings, unlike subtracting the mean reward, which makes leaving look better or
+worse than it is. Level and unit are chosen so that r' has mean 0 and standard deviation 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import DataError
+from shpi.features import FeatureMap, Standardise
+from shpi.policies import MlpScorer
+from shpi.policies.sampling import check_candidates
+from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
+from shpi.values.transitions import goes_on, rewards_of, usable_transitions
+
+CHUNK = 500  # steps whose rows are drawn at once
+SAMPLE = 50_000  # contexts from which their mean and spread are taken
+
+
+class Batch(NamedTuple):
+    """Transitions of one gradient step."""
+
+    contexts: Any  # [b, d] standardised
+    actions: Any  # [b, 1]
+    rewards: Any  # [b] r'
+    discounts: Any  # [b] gamma, or 0 where the user is gone
+    following: Any  # [b, d] the next contexts, standardised
+    forbidden: Any  # [b, A] or None
+    forbidden_next: Any  # [b, A] or None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replay:
+    """The usable transitions of a log; states are kept once, transitions are pairs of row numbers."""
+
+    torch: Any
+    inputs: FeatureMap
+    states: Any  # [n + N, d] standardised contexts of the decisions, then of the trajectories' ends
+    rows: Int64Array  # [m] usable decisions
+    following: Any  # [n] the row of the next context
+    actions: Any  # [n, 1]
+    rewards: Any  # [n] r'
+    discounts: Any  # [n]
+    forbidden: Any  # [n + N, A] or None
+    n_actions: int
+    level: float
+    unit: float
+
+    @classmethod
+    def of(cls, torch: Any, logs: LoggedData, *, gamma: float, standardise: bool) -> Replay:
+        """Check the log and put it into tensors."""
+        usable, forbidden = _usable(logs)
+        discounts = np.where(goes_on(logs), gamma, 0.0)
+        scaled, level, unit = _scale(rewards_of(logs), discounts, usable, standardise)
+        following = np.arange(1, len(logs) + 1)
+        following[logs.offsets[1:] - 1] = len(logs) + np.arange(logs.n_trajectories)
+        inputs = Standardise().fit(logs.contexts[:: 1 + len(logs) // SAMPLE])
+        return cls(
+            torch=torch,
+            inputs=inputs,
+            states=torch.from_numpy(_inputs(logs, inputs)),
+            rows=np.flatnonzero(usable),
+            following=torch.from_numpy(following),
+            actions=torch.from_numpy(logs.actions.astype(np.int64))[:, None],
+            rewards=torch.from_numpy(scaled),
+            discounts=torch.from_numpy(discounts.astype(np.float32)),
+            forbidden=None if forbidden is None else torch.from_numpy(forbidden),
+            n_actions=logs.n_actions,
+            level=level,
+            unit=unit,
+        )
+
+    def batches(self, rng: np.random.Generator, steps: int, size: int) -> Iterator[Batch]:
+        """Random transitions, with replacement, for ``steps`` gradient steps."""
+        for start in range(0, steps, CHUNK):
+            chosen = rng.integers(len(self.rows), size=(min(CHUNK, steps - start), size))
+            for rows in self.torch.from_numpy(self.rows[chosen]):
+                yield self._batch(rows)
+
+    def scorer(self, weights: list[Float32Array], biases: list[Float32Array]) -> MlpScorer:
+        """The network Q' as the scorer Q = level + unit Q', in units of the reward."""
+        if not all(np.isfinite(part).all() for part in (*weights, *biases)):
+            raise DataError(
+                expected="a network that converges",
+                found="infinite or undefined weights",
+                remedy="lower the learning rate, or let the rewards be standardised",
+            )
+        last, offset = weights[-1].astype(np.float64), biases[-1].astype(np.float64)
+        return MlpScorer(
+            [*weights[:-1], last * self.unit], [*biases[:-1], offset * self.unit + self.level], self.inputs
+        )
+
+    def _batch(self, rows: Any) -> Batch:
+        ahead = self.following[rows]
+        masks = (None, None) if self.forbidden is None else (self.forbidden[rows], self.forbidden[ahead])
+        return Batch(
+            self.states.index_select(0, rows),
+            self.actions[rows],
+            self.rewards[rows],
+            self.discounts[rows],
+            self.states.index_select(0, ahead),
+            *masks,
+        )
+
+
+def _usable(logs: LoggedData) -> tuple[BoolArray, BoolArray | None]:
+    """Which decisions have a known future [n], and what is not allowed at each state [n + N, A]."""
+    usable = usable_transitions(logs)
+    allowed = check_candidates(logs.candidates, len(logs), logs.n_actions)
+    forbidden = None
+    if allowed is not None:
+        final = logs.final_candidates
+        if final is None:
+            final = np.zeros((logs.n_trajectories, logs.n_actions), dtype=bool)
+        usable[logs.offsets[1:] - 1] &= final.any(axis=1) | logs.terminated
+        forbidden = ~np.concatenate([allowed, final])
+    if not usable.any():
+        raise DataError(
+            expected="at least one decision with a reward and a known next context",
+            found="none",
+            remedy="give final_contexts (and final_candidates), or longer trajectories",
+        )
+    return usable, forbidden
+
+
+def _scale(
+    rewards: Float64Array, discounts: Float64Array, usable: BoolArray, standardise: bool
+) -> tuple[Float32Array, float, float]:
+    """The r' [n] in float32 (0 where it is not used), the level and the unit; see the top of this file."""
+    used, left = rewards[usable], 1.0 - discounts[usable]
+    if not np.isfinite(used).all():
+        raise DataError(expected="finite rewards", found="NaN or infinity")
+    level, unit = 0.0, 1.0
+    if standardise:
+        level = float(used.mean() / left.mean())
+        shifted = used - left * level
+        size = float(np.abs(shifted).max())
+        spread = size * float((shifted / size).std()) if size > 0 else 0.0
+        # rewards that are all the same differ by rounding only
+        unit = spread if spread > 1e-9 * float(np.abs(used).max()) else 1.0
+    scaled = np.zeros(len(rewards), dtype=np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled[usable] = (used - left * level) / unit
+    if not np.isfinite(scaled).all():
+        raise DataError(
+            expected="rewards whose discounted sums fit into a float",
+            found=f"rewards up to {float(np.abs(used).max()):.3g}",
+            remedy="express the rewards in a larger unit",
+        )
+    return scaled, level, unit
+
+
+def _inputs(logs: LoggedData, inputs: FeatureMap) -> Float32Array:
+    """Standardised contexts [n + N, d], in blocks so that no second copy in float64 is made."""
+    states = np.empty((len(logs) + logs.n_trajectories, logs.schema.width), dtype=np.float32)
+    for part, contexts in ((states[: len(logs)], logs.contexts), (states[len(logs) :], logs.final_contexts)):
+        for start in range(0, len(part), SAMPLE):
+            part[start : start + SAMPLE] = inputs.transform(contexts[start : start + SAMPLE])
+    return states
