@@ -453,6 +453,13 @@ def test_a_state_that_is_not_positive_names_the_patient(advance: Advance) -> Non
         advance(states, Patient(), np.zeros(3, dtype=np.int64), 5.0)
 
 
+@needs_numba
+@pytest.mark.parametrize("shape", [(6, 4), (5, 3), (6,)])
+def test_compiled_code_stays_within_its_tables(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"states of shape \(6, 3\)"):
+        hiv._advance("compiled")(np.ones(shape), Patient(), np.zeros(3, dtype=np.int64), 5.0)
+
+
 # ---------------------------------------------------------------------- which integrator
 
 

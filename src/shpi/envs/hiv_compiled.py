@@ -22,7 +22,7 @@ import numpy as np
 
 from shpi.envs import hiv_taylor
 from shpi.envs.hiv_ode import Patient
-from shpi.errors import MissingExtraError
+from shpi.errors import ConfigError, MissingExtraError
 from shpi.protocols import Float64Array, Int64Array
 
 try:
@@ -62,6 +62,8 @@ def advance(
     """The states [6, n] after ``days`` under the treatments [n], as `hiv_taylor.advance`."""
     before = np.ascontiguousarray(states, dtype=np.float64)
     rates, after = hiv_taylor.rates_of(patient, actions), np.empty_like(before)
+    if before.shape != (6, rates.shape[1]):  # compiled code would read beyond the end of a table
+        raise ConfigError(expected=f"states of shape (6, {rates.shape[1]})", found=f"shape {before.shape}")
     most = hiv_taylor.MAX_STEPS
     failed = _kernel()(before, rates, float(days), float(tolerance), most, _SCHEME, after)
     if failed >= 0:
@@ -93,7 +95,7 @@ def _integrate(
     scheme: _Scheme,
     after: Float64Array,
 ) -> int:
-    """Write the states [6, n] after ``days`` into ``after``; -1, or the first patient who cannot be followed.
+    """Write the states [6, n] after ``days`` into ``after``; -1, or a patient who cannot be followed.
 
     Of that patient, ``after`` has the last state.
     """
