@@ -235,13 +235,17 @@ def _add_initial(sums: ModelSums, part: Part, design: Design) -> None:
 
 
 def target_features(
-    part: Part, design: Design, rows: Int64Array
+    part: Part, design: Design, rows: Int64Array, *, taken: bool = False
 ) -> Iterator[tuple[Int64Array, Float64Array]]:
-    """psi(x) = sum_a nu(a|x) phi(x, a) at some decisions, by blocks: (rows, [b, p])."""
+    """psi(x) = sum_a nu(a|x) phi(x, a) at some decisions, by blocks: (rows, [b, p]).
+
+    With ``taken`` it is phi(x, a) of the logged action instead.
+    """
     size = max(_ENTRIES // design.p, 64)
     for start in range(0, len(rows), size):
         some = rows[start : start + size]
-        f, code = design.of(part.logs.contexts[some]), target_codes(part, design, some)
+        f = design.of(part.logs.contexts[some])
+        code = design.codes[part.logs.actions[some]] if taken else target_codes(part, design, some)
         yield some, (code[:, :, None] * f[:, None, :]).reshape(len(some), design.p)
 
 
@@ -255,11 +259,14 @@ def target_codes(part: Part, design: Design, rows: Int64Array | slice) -> Float6
     return logs.behaviour[rows] @ codes if logs.behaviour is not None else codes[logs.actions[rows]]
 
 
-def sums_by_step(part: Part, design: Design, coefficients: Float64Array, horizon: int) -> Float64Array:
-    """sum_i c_i psi(x_i) over the decisions of each step, [H, p]."""
+def sums_by_step(
+    part: Part, design: Design, coefficients: Float64Array, horizon: int, *, taken: bool = False
+) -> Float64Array:
+    """sum_i c_i psi(x_i) over the decisions of each step, [H, p]; see `target_features`."""
     total = np.zeros((horizon, design.p))
     order, _ = part.by_step
-    for rows, psi in target_features(part, design, order[coefficients[order] != 0]):
+    wanted = order[coefficients[order] != 0]
+    for rows, psi in target_features(part, design, wanted, taken=taken):
         steps = part.steps[rows]  # in rising order
         first = np.flatnonzero(np.append(True, np.diff(steps) > 0))
         total[steps[first]] += np.add.reduceat(coefficients[rows, None] * psi, first, axis=0)

@@ -53,6 +53,7 @@ Truncated = Literal["censored", "complete"]
 IntervalMethod = Literal["t", "normal", "bootstrap", "bernstein"]
 Errors = Literal["jackknife", "linearised"]
 Rewards = str | Callable[[LoggedData], Float64Array]
+View = Callable[[LoggedData], LoggedData]
 
 # "reward": r_t.  "next": the next context.  "inside": the next context, and mu there.
 # "return" and "paired return": the reward with what follows, as far as it counts before the horizon.
@@ -115,7 +116,13 @@ class Part:
     horizon: int  # H
     folds: int
     seed: int
+    whole: Part | None = None  # the same decisions before they were seen otherwise; see `Problem.seen_as`
     _memo: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def origin(self) -> Part:
+        """The part of the problem itself, of which this is a view."""
+        return self if self.whole is None else self.whole
 
     @cached_property
     def steps(self) -> Int64Array:
@@ -137,6 +144,13 @@ class Part:
     def goes_on(self) -> BoolArray:
         """Decisions after which the user is not gone for good [n]."""
         return goes_on(self.logs)
+
+    def memo(self, key: str, make: Callable[[], T]) -> T:
+        """What ``make`` returns, computed once as long as this part is kept."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        found: T = self._memo[key]
+        return found
 
     def known(self, what: Known) -> BoolArray:
         """Decisions for which something is known [n]; see `Known`."""
@@ -173,6 +187,8 @@ class Part:
     @cached_property
     def taken(self) -> Float64Array:
         """pi(a_t|x_t) [n]."""
+        if self.whole is not None:
+            return self.whole.taken
         taken = np.empty(len(self.logs))
         for rows, probs in self.probs():
             taken[rows] = probs[np.arange(len(probs)), self.logs.actions[rows]]
@@ -249,6 +265,8 @@ class Problem:
     censored: int  # trajectories that are truncated before H
     propensity_mode: str
     metric: Rewards | None = None  # None: the reward of the log
+    base: Problem | None = None  # of which this is a view
+    view: View | None = None
     _memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -264,8 +282,22 @@ class Problem:
         chosen = settings or Settings()
         _check_policy(policy)
         facts = [_Facts.of(policy, part, metric) for part in _raw_parts(logs)]
-        horizon = chosen.horizon or max(one.longest for one in facts)
-        complete = chosen.truncated == "complete"
+        return cls._from_facts(facts, policy=policy, source=logs, settings=chosen, metric=metric)
+
+    @classmethod
+    def _from_facts(
+        cls,
+        facts: list[_Facts],
+        *,
+        policy: Policy,
+        source: LoggedData | ShardedLog,
+        settings: Settings,
+        metric: Rewards | None,
+        base: Problem | None = None,
+        view: View | None = None,
+    ) -> Problem:
+        horizon = settings.horizon or max(one.longest for one in facts)
+        complete = settings.truncated == "complete"
         alive, kept = _survival(facts, horizon, complete)
         users = sum(one.users for one in facts)
         if users < 2:
@@ -276,8 +308,8 @@ class Problem:
             )
         return cls(
             policy=policy,
-            source=logs,
-            settings=chosen,
+            source=source,
+            settings=settings,
             horizon=horizon,
             users=users,
             trajectories=sum(len(one.lengths) for one in facts),
@@ -293,6 +325,21 @@ class Problem:
             else sum(int(((one.lengths < horizon) & ~one.terminated).sum()) for one in facts),
             propensity_mode=facts[0].mode,
             metric=metric,
+            base=base,
+            view=view,
+        )
+
+    def seen_as(self, view: View) -> Problem:
+        """The same decisions and users, with the trajectories of ``view(log)``."""
+        facts = [_Facts.of(self.policy, view(part.logs), None) for part in self.parts()]
+        return self._from_facts(
+            facts,
+            policy=self.policy,
+            source=self.source,
+            settings=replace(self.settings, horizon=None, truncated="censored"),
+            metric=None,
+            base=self,
+            view=view,
         )
 
     @property
@@ -323,6 +370,9 @@ class Problem:
 
     def parts(self) -> Iterator[Part]:
         """The parts in order; a log in memory is one part, and keeps what was computed on it."""
+        if self.base is not None and self.view is not None:
+            yield from (self._seen(part, self.view) for part in self.base.parts())
+            return
         if isinstance(self.source, LoggedData):
             if "part" not in self._memo:
                 self._memo["part"] = self._part(self.source, 0, 0)
@@ -346,6 +396,12 @@ class Problem:
             self._memo[key] = make()
         found: T = self._memo[key]
         return found
+
+    def _seen(self, part: Part, view: View) -> Part:
+        return part.memo(
+            f"view {view!r}",
+            lambda: replace(part, logs=view(part.logs), horizon=self.horizon, whole=part, _memo={}),
+        )
 
     def _part(self, logs: LoggedData, first_user: int, first_trajectory: int) -> Part:
         short = _cut_at(logs, self.horizon)

@@ -113,8 +113,9 @@ def step_means(
     terms: Callable[[Problem, Part], Terms],
     *,
     normalise: bool,
+    steps: int | None = None,
 ) -> StepMeans:
-    """Two passes over the parts: sums, then influences."""
+    """Two passes over the parts: sums, then influences. ``steps``: only the first so many steps count."""
     sums = reduce(
         StepSums.__add__, problem.map(lambda part: _sums(part, weigh(part), terms(problem, part), problem))
     )
@@ -126,8 +127,11 @@ def step_means(
         denominator=weight if normalise else problem.trajectories * np.exp(-top),
     )
     means = sums.weighted / normal.denominator
+    counted = np.where(np.arange(problem.horizon) < (problem.horizon if steps is None else steps), 1.0, 0.0)
+    discounts = problem.discounts * counted
     reach = _Reach(
         problem=problem,
+        discounts=discounts,
         normal=normal,
         means=means,
         weight=np.where(weight > 0, weight, 1.0),
@@ -139,9 +143,9 @@ def step_means(
         mean_weight = weight * np.exp(top) / problem.trajectories
     return StepMeans(
         means=means,
-        value=problem.per_user * float(problem.discounts @ means),
+        value=problem.per_user * float(discounts @ means),
         influence=influence - influence.mean(),
-        weights=_summary(
+        weights=summary(
             np.concatenate([one[1] for one in found]),
             float(problem.discounts @ mean_weight / problem.discounts.sum()),
         ),
@@ -172,6 +176,7 @@ class _Reach:
     """The second pass: from sums over all parts to each user's influence and share of the weight."""
 
     problem: Problem
+    discounts: Float64Array  # [H] gamma^t; 0 where a step does not count
     normal: Normaliser
     means: Float64Array  # [H]
     weight: Float64Array  # [H] sum b w exp(-top)
@@ -181,7 +186,7 @@ class _Reach:
         """Influences and shares of the weight, [users of the part] each."""
         problem, t, n_users = self.problem, part.steps, part.logs.n_users
         jackknife = problem.settings.errors == "jackknife"
-        gamma_t = problem.discounts * problem.trajectories  # [H]
+        gamma_t = self.discounts * problem.trajectories  # [H]
         z = np.where(terms.counts > 0, terms.values, 0.0)
         share = self.normal.shares(part, weights, terms)  # [n] b w / D
         if self.normalise:
@@ -209,7 +214,7 @@ class _Reach:
             own = Ended.of(part, weights, problem)
             mass += add_up(user, own.total(flat / self.weight, self.normal.top), n_users)
         count = np.bincount(part.logs.user_codes, minlength=n_users)
-        influence += (count - problem.per_user) * float(problem.discounts @ self.means)
+        influence += (count - problem.per_user) * float(self.discounts @ self.means)
         return influence, mass
 
 
@@ -359,7 +364,7 @@ def _check(sums: StepSums, normalise: bool) -> None:
         )
 
 
-def _summary(shares: Float64Array, mean: float) -> Weights:
+def summary(shares: Float64Array, mean: float) -> Weights:
     """From each user's share of the weight (a mean over steps; they sum to 1)."""
     users = len(shares)
     ordered = np.sort(shares)[::-1]

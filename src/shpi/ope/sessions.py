@@ -1,0 +1,44 @@
+"""A log seen as sessions: each is a short trajectory of its own, that ends when the session does.
+
+For weights that restart at every session. A session end is then like a termination: the session is over and
+keeps its weight in the denominators of later positions. What censoring changes is in `session_discounts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.ope.problem import Part, Problem
+from shpi.protocols import Float64Array
+
+
+def as_sessions(problem: Problem) -> Problem:
+    """The same decisions, users and metric; positions count within sessions."""
+    return problem.memo("sessions", lambda: problem.seen_as(session_view))
+
+
+def session_view(logs: LoggedData) -> LoggedData:
+    """One trajectory per session."""
+    home = logs.trajectory_of_session
+    last = np.append(home[1:] != home[:-1], True)  # the last session of its trajectory
+    following = np.minimum(logs.session_offsets[1:], len(logs) - 1)
+    return replace(
+        logs,
+        offsets=logs.session_offsets,
+        users=logs.users[home],
+        terminated=np.ones(len(home), dtype=bool),
+        final_contexts=np.where(last[:, None], logs.final_contexts[home], logs.contexts[following]),
+        final_observed=np.where(last, logs.final_observed[home], True),
+        final_candidates=None,
+    )
+
+
+def session_discounts(problem: Problem, part: Part) -> Float64Array:
+    """gamma^(step at which the session started) / G_t, [n]: what a session counts within its trajectory."""
+    logs = part.logs
+    start = part.steps[logs.session_offsets[:-1]][logs.session_of_row]
+    discounts: Float64Array = problem.gamma**start / problem.kept[part.steps]
+    return discounts
