@@ -12,10 +12,10 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import FeatureMap
 from shpi.features.base import Recipe, fit_features
+from shpi.learners.base import rewards_of
 from shpi.policies.sampling import check_candidates
 from shpi.progress import progress_bar
 from shpi.protocols import Float64Array, Int64Array
-from shpi.values.transitions import rewards_of
 
 CHECKS = 50  # how often the held-out users are asked, if nothing stops the descent before
 SAMPLE = 50_000  # contexts on which features are fitted
@@ -75,14 +75,16 @@ class Decisions:
         recipe: Recipe | FeatureMap,
         held_out: float,
         rng: np.random.Generator,
+        learner: str,
     ) -> Decisions:
         """Check the log, split its users and put it into tensors."""
         allowed = check_candidates(logs.candidates, len(logs), logs.n_actions)
-        rows = _known(logs)
+        rewards = rewards_of(logs, learner, logs.reward_observed)
+        rows = np.flatnonzero(np.ones(len(logs)) if logs.reward_observed is None else logs.reward_observed)
         train, test = _split_users(logs, rows, held_out, rng)
-        mean, spread = _location(rewards_of(logs)[train])
+        mean, spread = _location(rewards[train])
         scaled = np.zeros(len(logs), dtype=np.float32)
-        scaled[rows] = (rewards_of(logs)[rows] - mean) / spread
+        scaled[rows] = (rewards[rows] - mean) / spread
         features = fit_features(recipe, logs.contexts[:: 1 + len(logs) // SAMPLE])
         inputs = np.empty((len(logs), features.width), dtype=np.float32)
         for start in range(0, len(logs), SAMPLE):
@@ -145,17 +147,6 @@ def descend(
             found="infinite or undefined weights",
             remedy="lower the learning rate",
         )
-
-
-def _known(logs: LoggedData) -> Int64Array:
-    """The rows whose reward is known."""
-    rewards = rewards_of(logs)
-    rows = np.arange(len(logs)) if logs.reward_observed is None else np.flatnonzero(logs.reward_observed)
-    if not len(rows):
-        raise DataError(expected="at least one decision whose reward was observed", found="none")
-    if not np.isfinite(rewards[rows]).all():
-        raise DataError(expected="finite rewards", found="NaN or infinity")
-    return rows
 
 
 def _split_users(

@@ -26,10 +26,11 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.features import FeatureMap, Standardise
+from shpi.learners.base import rewards_of
 from shpi.policies import MlpScorer
 from shpi.policies.sampling import check_candidates
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
-from shpi.values.transitions import goes_on, rewards_of, usable_transitions
+from shpi.values.transitions import goes_on, usable_transitions
 
 CHUNK = 500  # steps whose rows are drawn at once
 SAMPLE = 50_000  # contexts from which their mean and spread are taken
@@ -65,11 +66,12 @@ class Replay:
     unit: float
 
     @classmethod
-    def of(cls, torch: Any, logs: LoggedData, *, gamma: float, standardise: bool) -> Replay:
+    def of(cls, torch: Any, logs: LoggedData, *, gamma: float, standardise: bool, learner: str) -> Replay:
         """Check the log and put it into tensors."""
+        rewards = rewards_of(logs, learner, logs.reward_observed)
         usable, forbidden = _usable(logs)
         discounts = np.where(goes_on(logs), gamma, 0.0)
-        scaled, level, unit = _scale(rewards_of(logs), discounts, usable, standardise)
+        scaled, level, unit = _scale(rewards, discounts, usable, standardise)
         following = np.arange(1, len(logs) + 1)
         following[logs.offsets[1:] - 1] = len(logs) + np.arange(logs.n_trajectories)
         inputs = Standardise().fit(logs.contexts[:: 1 + len(logs) // SAMPLE])
@@ -146,8 +148,6 @@ def _scale(
 ) -> tuple[Float32Array, float, float]:
     """The r' [n] in float32 (0 where it is not used), the level and the unit; see the top of this file."""
     used, left = rewards[usable], 1.0 - discounts[usable]
-    if not np.isfinite(used).all():
-        raise DataError(expected="finite rewards", found="NaN or infinity")
     level, unit = 0.0, 1.0
     if standardise:
         level = float(used.mean() / left.mean())

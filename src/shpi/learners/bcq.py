@@ -17,6 +17,7 @@ of `shpi.learners._replay`, and standardised rewards, without which a return of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,27 +79,29 @@ class DiscreteBCQ:
     def fit(self, logs: LoggedData) -> BatchConstrained:
         """Train both networks on a log with rewards; propensities are not used."""
         with one_thread() as torch, torch.no_grad():
-            replay = Replay.of(torch, logs, gamma=self.gamma, standardise=self.standardise)
+            replay = Replay.of(
+                torch, logs, gamma=self.gamma, standardise=self.standardise, learner="DiscreteBCQ"
+            )
             rng = np.random.default_rng(self.seed)
             sizes = (logs.schema.width, *self.hidden, logs.n_actions)
             values, (q, imitation) = perceptrons(torch, sizes, 2, rng)
-
-            def write_gradient(batch: Batch, target: Perceptron) -> None:
-                excluded = self._excluded(imitation(batch.following), batch.forbidden_next)
-                ahead = next_values(q, target, batch, excluded)
-                seen = q.activations(batch.contexts)
-                q.backward(seen, td_slope(seen[-1], batch, ahead))
-                seen = imitation.activations(batch.contexts)
-                slope = log_loss_slope(seen[-1], batch.actions, batch.forbidden)
-                slope.add_(seen[-1], alpha=2.0 * self.penalty / slope.numel())
-                imitation.backward(seen, slope)
-
-            train(self, replay, values, q, rng, write_gradient)
+            train(self, replay, values, q, rng, partial(self._write_gradient, q, imitation))
             return BatchConstrained(
                 q=replay.scorer(*q.export()),
                 imitation=MlpScorer(*imitation.export(), replay.inputs),
                 threshold=self.threshold,
             )
+
+    def _write_gradient(self, q: Perceptron, imitation: Perceptron, batch: Batch, target: Perceptron) -> None:
+        """The gradient of the loss at the top of this file."""
+        excluded = self._excluded(imitation(batch.following), batch.forbidden_next)
+        ahead = next_values(q, target, batch, excluded)
+        seen = q.activations(batch.contexts)
+        q.backward(seen, td_slope(seen[-1], batch, ahead))
+        seen = imitation.activations(batch.contexts)
+        slope = log_loss_slope(seen[-1], batch.actions, batch.forbidden)
+        slope.add_(seen[-1], alpha=2.0 * self.penalty / slope.numel())
+        imitation.backward(seen, slope)
 
     def _excluded(self, logits: Any, forbidden: Any) -> Any:
         """What is not allowed, or too unlikely, [b, A]; it overwrites the logits."""

@@ -26,8 +26,9 @@ from shpi.features import FeatureMap, Standardise
 from shpi.features.base import Recipe
 from shpi.learners._descent import Decisions, check_settings, descend
 from shpi.learners._net import Layers, export, forward, make_layers
+from shpi.learners.base import greedy_among_seen
 from shpi.networks import one_thread
-from shpi.policies import Greedy, MlpScorer, UniformPolicy
+from shpi.policies import Greedy, MlpScorer, SupportLimited, UniformPolicy
 from shpi.protocols import Policy, Simulator
 
 
@@ -70,11 +71,11 @@ class CBMF:
                 where="CBMF",
             )
 
-    def fit(self, logs: LoggedData) -> Greedy:
+    def fit(self, logs: LoggedData) -> Greedy | SupportLimited:
         """Factorise the rewards of a log; propensities are not used."""
         with one_thread() as torch:
             rng = np.random.default_rng(self.seed)
-            data = Decisions.of(torch, logs, self.features, self.held_out, rng)
+            data = Decisions.of(torch, logs, self.features, self.held_out, rng, "CBMF")
             users = make_layers(torch, (data.features.width, *self.hidden, 1 + self.rank), rng)
             products = make_layers(torch, (self.rank, logs.n_actions), rng)  # v [rank, A] and c [A]
 
@@ -87,11 +88,11 @@ class CBMF:
                 return ((score - data.rewards[rows]) ** 2 + self.decay * lengths).mean()
 
             descend(torch, self, data, [*users, *products], rng, loss)
-            return Greedy(_scorer(users, products, data))
+            return greedy_among_seen(_scorer(users, products, data), logs)
 
     def fit_online(
         self, simulator: Simulator, *, users: int, rounds: int, start: Policy | None = None
-    ) -> Greedy:
+    ) -> Policy:
         """Alternate in a simulator: factorise all that was seen, then serve ``users`` new users greedily.
 
         Args:
@@ -107,7 +108,6 @@ class CBMF:
         for number in range(rounds):
             seen.append(simulator.rollout(policy, users, self.seed, first=number * users))
             policy = self.fit(LoggedData.concat(seen))
-        assert isinstance(policy, Greedy)
         return policy
 
 

@@ -12,6 +12,7 @@ the spread of one reward against imitation; alpha = 0 is double DQN.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -63,17 +64,19 @@ class DiscreteCQL:
     def fit(self, logs: LoggedData) -> Greedy:
         """Train on a log with rewards; propensities are not used."""
         with one_thread() as torch, torch.no_grad():
-            replay = Replay.of(torch, logs, gamma=self.gamma, standardise=self.standardise)
+            replay = Replay.of(
+                torch, logs, gamma=self.gamma, standardise=self.standardise, learner="DiscreteCQL"
+            )
             rng = np.random.default_rng(self.seed)
             sizes = (logs.schema.width, *self.hidden, logs.n_actions)
             values, (q,) = perceptrons(torch, sizes, 1, rng)
-
-            def write_gradient(batch: Batch, target: Perceptron) -> None:
-                ahead = next_values(q, target, batch, batch.forbidden_next)
-                seen = q.activations(batch.contexts)
-                slope = td_slope(seen[-1], batch, ahead)
-                slope += log_loss_slope(seen[-1], batch.actions, batch.forbidden, self.alpha)
-                q.backward(seen, slope)
-
-            train(self, replay, values, q, rng, write_gradient)
+            train(self, replay, values, q, rng, partial(self._write_gradient, q))
             return Greedy(replay.scorer(*q.export()))
+
+    def _write_gradient(self, q: Perceptron, batch: Batch, target: Perceptron) -> None:
+        """The gradient of the loss at the top of this file."""
+        ahead = next_values(q, target, batch, batch.forbidden_next)
+        seen = q.activations(batch.contexts)
+        slope = td_slope(seen[-1], batch, ahead)
+        slope += log_loss_slope(seen[-1], batch.actions, batch.forbidden, self.alpha)
+        q.backward(seen, slope)

@@ -23,13 +23,16 @@ from typing import Any
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.errors import ConfigError, DataError
+from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Standardise
 from shpi.features.base import Recipe
 from shpi.learners._descent import Decisions, check_settings, descend
 from shpi.learners._net import export, forward, make_layers
+from shpi.learners.base import propensities_of
 from shpi.networks import one_thread
 from shpi.policies import Greedy, MlpScorer, Softmax
+
+NEVER = -1e6  # the logit of an action that the log never took: it is left to masks that allow nothing else
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,29 +83,28 @@ class NNIPS:
 
     def fit(self, logs: LoggedData) -> Greedy | Softmax:
         """Train on a log with rewards and propensities."""
-        if logs.propensities is None:
-            raise DataError(
-                expected="a log with propensities",
-                found="none",
-                remedy="log the probability of each action, or use logs.with_estimated_propensities()",
-            )
+        mu = propensities_of(logs, "NNIPS")
         with one_thread() as torch:
             rng = np.random.default_rng(self.seed)
-            data = Decisions.of(torch, logs, self.features, self.held_out, rng)
+            data = Decisions.of(torch, logs, self.features, self.held_out, rng, "NNIPS")
             layers = make_layers(torch, (data.features.width, *self.hidden, logs.n_actions), rng, last=0.0)
-            propensities = torch.from_numpy(logs.propensities.astype(np.float32))
+            propensities = torch.from_numpy(mu.astype(np.float32))
             level = 0.0 if self.baseline else data.mean / data.spread
+            unseen = np.bincount(logs.actions, minlength=logs.n_actions) == 0
+            never = torch.from_numpy(unseen)[None, :]  # an estimate says nothing about what was never tried
 
             def loss(rows: Any) -> Any:
                 logits = forward(torch, layers, data.inputs[rows])
-                if data.forbidden is not None:
-                    logits = logits.masked_fill(data.forbidden[rows], -np.inf)
-                probs = logits.softmax(dim=1).gather(1, data.actions[rows])[:, 0]
-                weights = (probs / propensities[rows]).clamp(max=self.clip)
+                excluded = never if data.forbidden is None else data.forbidden[rows] | never
+                probs = logits.masked_fill(excluded, -np.inf).softmax(dim=1)
+                taken = probs.gather(1, data.actions[rows])[:, 0]
+                weights = (taken / propensities[rows]).clamp(max=self.clip)
                 return self._loss(torch, weights, data.rewards[rows] + level, len(data.train))
 
             descend(torch, self, data, layers, rng, loss)
-            scorer = MlpScorer(*export(layers), data.features)
+            weights, biases = export(layers)
+            biases[-1][unseen] = NEVER
+            scorer = MlpScorer(weights, biases, data.features)
         return Greedy(scorer) if self.greedy else Softmax(scorer)
 
     def _loss(self, torch: Any, weights: Any, rewards: Any, n: int) -> Any:
