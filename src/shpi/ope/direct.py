@@ -61,9 +61,10 @@ class FQE:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        return paired_estimate(self.name, problem, self._model, paired=self.paired)
+        return paired_estimate(self.name, problem, self.model, paired=self.paired)
 
-    def _model(self, problem: Problem, target: Target) -> Modelled:
+    def model(self, problem: Problem, target: Target) -> Modelled:
+        """The model's value of pi or of mu."""
         design = default_design(problem, target, self.features)
         sums = model_sums(problem, design).without(None)
         fit = fit_backups(
@@ -93,9 +94,10 @@ class DirectMethod:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        return paired_estimate(self.name, problem, self._model, paired=self.paired)
+        return paired_estimate(self.name, problem, self.model, paired=self.paired)
 
-    def _model(self, problem: Problem, target: Target) -> Modelled:
+    def model(self, problem: Problem, target: Target) -> Modelled:
+        """The model's value of pi or of mu."""
         design = default_design(problem, target, self.features)
         sums = model_sums(problem, design).without(None)
         fit = fit_backups(

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import Literal
 
 import numpy as np
 
 from shpi.errors import DataError
 from shpi.features import Chain, FeatureMap, RandomFourier, Recipe, Standardise
 from shpi.features.base import fit_features
+from shpi.ope.baseline import on_policy
 from shpi.ope.estimator import finish
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
@@ -54,31 +56,42 @@ class MIS:
         """See the top of this file."""
         gamma = problem.gamma if problem.gamma < 1 else 1 - 1 / max(problem.horizon, 2)
         ratio = _Ratio.of(problem, LinearRatio(gamma=gamma, reference="behaviour"), self.features)
-        sums = np.concatenate(problem.map(ratio.sums_by_user), axis=1)  # [4, U]
-        top, below, mass, count = sums
-        if not below.sum() > 0:
-            raise DataError(
-                expected="some logged decision that the policy could have made",
-                found="none: every importance weight is 0",
-                remedy="the log says nothing about this policy; evaluate one that shares actions with it",
-            )
-        rate = float(top.sum() / below.sum())
-        users, ended = problem.users, problem.any_terminated
-        total = float(mass.sum()) if ended else problem.per_user * float(problem.discounts.sum())
-        level = mass * users - total if ended else (count - problem.per_user) * problem.discounts.sum()
-        influence = users * total / float(below.sum()) * (top - rate * below) + rate * level
+        of_pi = np.concatenate(problem.map(lambda part: ratio.sums_by_user(part, "pi")), axis=1)  # [4, U]
+        of_mu = np.concatenate(problem.map(lambda part: ratio.sums_by_user(part, "mu")), axis=1)
+        value, influence = _total(problem, of_pi)
+        itself, own = _total(problem, of_mu)
+        base = on_policy(problem)
         notes = [f"{ratio.negative:.1%} of the state weights came out negative and count 0"]
         if problem.gamma < 1 and problem.gamma**problem.horizon > _LONG:
             left = problem.gamma**problem.horizon
             notes.append(f"gamma^H is {left:.2f}: the ratio looks further ahead than the horizon")
+        weight = of_pi[1]
         return finish(
             self.name,
             problem,
-            total * rate,
-            influence - influence.mean(),
-            summary(below / below.sum(), float(below.sum()) / total),
+            base.value + value - itself,
+            base.influence + influence - own,
+            summary(weight / weight.sum(), float(weight.sum() / of_mu[1].sum())),
             tuple(notes),
         )
+
+
+def _total(problem: Problem, sums: Float64Array) -> tuple[float, Float64Array]:
+    """B R and its influences [U], from the sums by user; see the top of this file."""
+    top, below, mass, count = sums
+    if not below.sum() > 0:
+        raise DataError(
+            expected="some logged decision that the policy could have made",
+            found="none: every importance weight is 0",
+            remedy="the log says nothing about this policy; evaluate one that shares actions with it",
+        )
+    rate, users, length = float(top.sum() / below.sum()), problem.users, float(problem.discounts.sum())
+    total, level = problem.per_user * length, (count - problem.per_user) * length
+    if problem.any_terminated:
+        total = float(mass.sum())
+        level = mass * users - total
+    influence = users * total / float(below.sum()) * (top - rate * below) + rate * level
+    return total * rate, influence - influence.mean()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,14 +148,17 @@ class _Ratio:
         ]
         return np.concatenate(blocks).T
 
-    def sums_by_user(self, part: Part) -> Float64Array:
+    def sums_by_user(self, part: Part, target: Literal["pi", "mu"]) -> Float64Array:
         """The sums of beta w rho r, of beta w rho, of beta w, and of trajectories; [4, users]."""
         problem, logs = self.problem, part.logs
-        of_pi, of_mu = self._both(part)
-        w = np.maximum(of_pi, 0.0) / np.maximum(of_mu, self.floor)
         known = problem.known_weights(part, "reward")
         beta = known * problem.discounts[part.steps] / (problem.kept[part.steps] * problem.users)
-        weight = beta * w * np.exp(part.log_ratios)
+        w = np.ones(len(logs))
+        weight = beta
+        if target == "pi":
+            of_pi, of_mu = self._both(part)
+            w = np.maximum(of_pi, 0.0) / np.maximum(of_mu, self.floor)
+            weight = beta * w * np.exp(part.log_ratios)
         rewards = np.where(known > 0, part.rewards, 0.0)
         return np.stack(
             [

@@ -3,9 +3,9 @@ r"""Fitted Q evaluation with any regression oracle: boosted trees, or a network,
     Q_{h+1} = oracle regression of  r + gamma V_h(x')  on (x, a),     V_h(x) = sum_a pi(a|x) Q_h(x, a)
 
 for the last ``backups`` of the H backups; before them, V is that of the linear ones (`shpi.ope.backups`). So
-what is not linear in the next few decisions is caught, and the distant future stays cheap. The error is the
-delete-a-group jackknife: the whole is fitted again without each fold of users. With few folds that error is
-itself rough, so use this beside the closed form, not instead of it. It needs the log in memory.
+what is not linear in the next few decisions is caught, and the distant future stays cheap. There is no
+formula for the noise of an arbitrary oracle. The influences are those of the closed form, whose noise is of
+the same origin, enlarged where leaving out each fold of users moves the estimate by more than they say. So use this beside the closed form, not instead of it. It needs the log in memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.ope.backups import fit_backups
+from shpi.ope.direct import FQE
 from shpi.ope.estimator import finish
 from shpi.ope.intervals import standard_error
 from shpi.ope.model import default_design, model_sums
 from shpi.ope.predictions import value_limits
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
-from shpi.ope.steps import add_up
 from shpi.oracles import Gbdt, Oracle
 from shpi.policies.scorers import Scorer
 from shpi.protocols import Float64Array
@@ -64,18 +64,13 @@ class OracleFQE:
             left = self._start_values(problem, part, k)
             without[k] = left[fold[logs.user_codes] != k].sum() / (fold != k).sum()
         error = float(np.sqrt((folds - 1) / folds * np.sum((without - without.mean()) ** 2)))
-        own = add_up(logs.user_codes, values, problem.users) - value
-        # The shape of what the contexts contribute, at the size that the jackknife found.
-        spread = standard_error(own)
-        influence = own * (max(error, spread) / spread) if spread > 0 else own
-        return finish(
-            self.name,
-            problem,
-            value,
-            influence - influence.mean(),
-            None,
-            (f"standard error from leaving out each of {folds} groups of users",),
-        )
+        linear = FQE().model(problem, "pi").influence
+        spread = standard_error(linear)
+        factor = max(1.0, error / spread) if spread > 0 else 1.0
+        notes = ["influences of the linear FQE"]
+        if factor > 1:
+            notes.append(f"enlarged {factor:.2g} times, as leaving out a group of users suggests")
+        return finish(self.name, problem, value, factor * linear, None, tuple(notes))
 
     def _start_values(self, problem: Problem, part: Part, fold: int | None) -> Float64Array:
         """V_H at the first contexts [N], from fits without a fold."""
