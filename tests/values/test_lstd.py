@@ -70,7 +70,7 @@ def test_terminated_truncated_and_unobserved_ends_in_closed_form():
 def test_a_censored_reward_is_left_out():
     logs = log_of([1.0, 2.0, 99.0], np.eye(2)[[0, 1, 0]], final_contexts=np.eye(2)[:1])
     marked = replace(logs, reward_observed=np.array([True, True, False]))
-    sums = LstdSums.of(marked, Identity(intercept=False).fit(logs.contexts))
+    sums = LstdSums.of(marked, Identity(intercept=False).fit(logs.contexts), gamma=0.9)
     assert sums.n == 2
     assert sums.square == 5.0
 
@@ -126,13 +126,13 @@ def test_sums_are_additive_over_shards_in_any_order():
     logs = mdp.log(mdp.random_policy(1), 600, horizon=9, seed=0)
     model = LSTD(features=RandomFourier(n_features=40, seed=1))
     choice = model.choose(logs, gamma=0.9, seed=0)
-    whole = LstdSums.of(logs, choice.features)
+    whole = model.sums(logs, choice, gamma=0.9)
     order = np.random.default_rng(0).permutation(logs.n_trajectories)
-    shards = [LstdSums.of(logs.select(part), choice.features) for part in np.array_split(order, 7)]
+    shards = [model.sums(logs.select(part), choice, gamma=0.9) for part in np.array_split(order, 7)]
     for name in ("gram", "cross", "target"):
         total = sum(getattr(shard, name) for shard in shards)
         np.testing.assert_allclose(total, getattr(whole, name), rtol=1e-10, atol=1e-10)
-    one, many = solve([whole], choice, gamma=0.9), solve(shards, choice, gamma=0.9)
+    one, many = solve([whole], choice), solve(shards, choice)
     np.testing.assert_allclose(many(logs.contexts), one(logs.contexts), rtol=1e-8)
 
 
@@ -140,9 +140,9 @@ def test_blocks_do_not_show(monkeypatch):
     mdp = random_mdp(5, 2, seed=0, n_terminal=1)
     logs = mdp.log(mdp.random_policy(1), 400, horizon=9, seed=0)
     features = Identity(intercept=False).fit(logs.contexts)
-    whole = LstdSums.of(logs, features)
+    whole = LstdSums.of(logs, features, gamma=0.9, lookahead=5)
     monkeypatch.setattr("shpi.values.moments._ENTRIES", 1)  # 256 rows each
-    parts = LstdSums.of(logs, features)
+    parts = LstdSums.of(logs, features, gamma=0.9, lookahead=5)
     assert len(logs) > 3 * 256
     np.testing.assert_allclose(parts.cross, whole.cross, rtol=1e-12)
     np.testing.assert_allclose(parts.gram, whole.gram, rtol=1e-12)
@@ -163,7 +163,10 @@ def test_equal_rewards_and_identical_contexts_give_the_constant():
     same = log_of(
         logs.rewards, np.full((len(logs), 2), 7.0), offsets=logs.offsets, final_contexts=np.full((20, 2), 7.0)
     )
-    for model in (LSTD(), LSTD(features=Powers(degree=2, intercept=False), ridge=0.0)):
+    for model in (
+        LSTD(lookahead=1),
+        LSTD(features=Powers(degree=2, intercept=False), ridge=0.0, lookahead=1),
+    ):
         value = model.fit(same, gamma=0.9, seed=0)(same.contexts)
         np.testing.assert_allclose(value, logs.rewards.mean() / 0.1, rtol=1e-5)
 
@@ -206,6 +209,6 @@ def test_bad_settings():
     with pytest.raises(DataError, match="backshift"):
         LSTD().fit(replace(logs, rewards=None), gamma=0.9, seed=0)
     with pytest.raises(ConfigError, match="fit the feature map once"):
-        _ = LstdSums.of(logs, Identity().fit(logs.contexts)) + LstdSums.of(
-            logs, Powers(degree=3).fit(logs.contexts)
+        _ = LstdSums.of(logs, Identity().fit(logs.contexts), gamma=0.9) + LstdSums.of(
+            logs, Powers(degree=3).fit(logs.contexts), gamma=0.9
         )

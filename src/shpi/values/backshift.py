@@ -62,7 +62,7 @@ def with_backshift(
     if not smooth:
         return shifted
     choice = _regression(shifted, features, seed)
-    fitted = solve([LstdSums.of(shifted, choice.features)], choice, gamma=0.0)
+    fitted = solve([LstdSums.of(shifted, choice.features, gamma=0.0)], choice)
     return replace(logs, rewards=fitted(logs.contexts), reward_observed=None)
 
 
@@ -70,4 +70,4 @@ def _regression(logs: LoggedData, features: Recipe | FeatureMap | None, seed: in
     """LSTD with gamma = 0 is ridge regression of the rewards on the features."""
     recipes = default_recipes(logs.contexts.shape[1], 200, seed) if features is None else (features,)
     ridges = (0.3, 3.0, 30.0)
-    return choose(logs, recipes, ridges, gamma=0.0, folds=3, max_rows=20_000, seed=seed)
+    return choose(logs, recipes, ridges, gamma=0.0, lookahead=1, folds=3, max_rows=20_000, seed=seed)

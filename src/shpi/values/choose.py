@@ -8,8 +8,8 @@ prefers values that hardly vary, whatever the truth. Instead all candidates are 
 
 Since y does not depend on the candidate, differences of scores are differences of E (V - T^h U)^2: nothing
 is penalised but the error. The variance, not the mean square, is taken since a constant in V cancels in
-advantages (up to 1 - gamma^k). The reference is first a plain candidate and a long h, which hardly depends on
-U; then the winner becomes the reference for a shorter, less noisy h, and so on: h = 100, 30, 10, 3.
+advantages (up to 1 - gamma^k). The reference is first a plain candidate, then the winner; h is long, so that
+y hardly depends on U: with a short h, U + a few rewards, every reference would win its own contest.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from shpi.data.slicing import cut
 from shpi.features import Chain, FeatureMap, Hinges, Powers, RandomFourier, Recipe, Standardise
 from shpi.features.base import fit_features
 from shpi.protocols import Float64Array, FloatArray, Int64Array
-from shpi.values.moments import LstdSums, feature_blocks
-from shpi.values.transitions import rewards_of, usable_transitions
+from shpi.values.moments import LstdSums, Windows, feature_blocks
+from shpi.values.moments import with_intercept as features_with_intercept
 
-RIDGES = (0.3, 3.0, 30.0, 300.0, 3000.0)  # in decisions; less lets near-singular systems explode
+RIDGES = (3.0, 30.0, 300.0, 3000.0)  # in decisions; less lets near-singular systems explode
 SMALL_WIDTH = 6  # up to here random Fourier features are tried: their number grows fast with the dimension
-_LOOKAHEADS = (100, 30, 10, 3)
+_JUDGE = 100  # h
+_ROUNDS = 2
 _BANDWIDTHS = (0.25, 0.5, 1.0, 2.0)  # in medians of the distance between two contexts
 _MAP_ROWS = 20_000  # contexts that a feature map is fitted to
 _LEAST_ROWS = 60  # below this nothing is chosen
@@ -44,10 +45,11 @@ class Choice:
 
 
 def default_recipes(width: int, n_features: int, seed: int) -> tuple[Recipe, ...]:
-    """Linear, quadratic, splines, and up to `SMALL_WIDTH` dimensions random Fourier features."""
+    """Linear, quadratic, quartic, splines, and up to `SMALL_WIDTH` dimensions random Fourier features."""
     shapes: list[Recipe] = [
         Powers(degree=2, intercept=False),
         Powers(degree=1, intercept=False),
+        Powers(degree=4, intercept=False),
         Hinges(knots=3, intercept=False),
     ]
     if width <= SMALL_WIDTH:
@@ -64,6 +66,7 @@ def choose(
     ridges: Sequence[float],
     *,
     gamma: float,
+    lookahead: int,
     folds: int,
     max_rows: int,
     seed: int,
@@ -75,6 +78,7 @@ def choose(
         recipes: the feature maps to compare; the first one is also the first reference.
         ridges: the ridges to compare.
         gamma: the discount.
+        lookahead: of the LSTD that is to be fitted.
         folds: the number of parts that users are divided into.
         max_rows: how many decisions are looked at.
         seed: of the sample of users and of the folds.
@@ -86,10 +90,11 @@ def choose(
     part = _some_users(logs, max_rows, draws)
     fold = _folds(part, folds, draws)
     maps = [fit_features(recipe, sample) for recipe in recipes]
-    pairs = [_held_out(part, features, ridges, gamma, fold) for features in maps]
-    now, following = (np.stack([pair[i] for pair in pairs]) for i in (0, 1))  # [recipes, ridges, n]
-    best = _tournament(part, now, following, gamma, fold)
-    return Choice(features=maps[best[0]], ridge=ridges[best[1]])
+    windows = Windows.of(part, gamma=gamma, lookahead=lookahead)
+    tables = [_held_out(part, features, ridges, windows, lookahead, fold) for features in maps]
+    values = np.concatenate(tables)  # [recipes * ridges, n + trajectories]
+    best = _tournament(part, values, gamma, fold, first=len(ridges) // 2)
+    return Choice(features=maps[best // len(ridges)], ridge=ridges[best % len(ridges)])
 
 
 def map_sample(contexts: FloatArray, draws: np.random.Generator) -> FloatArray:
@@ -100,49 +105,50 @@ def map_sample(contexts: FloatArray, draws: np.random.Generator) -> FloatArray:
 
 
 def _held_out(
-    logs: LoggedData, features: FeatureMap, ridges: Sequence[float], gamma: float, fold: Int64Array
-) -> tuple[Float64Array, Float64Array]:
-    """V(x_t) and V(x_{t+1}) of every decision under fits without its fold, [ridges, n] each."""
-    blocks = list(feature_blocks(logs, features))
+    logs: LoggedData,
+    features: FeatureMap,
+    ridges: Sequence[float],
+    windows: Windows,
+    lookahead: int,
+    fold: Int64Array,
+) -> Float64Array:
+    """V at all rows and all final contexts under fits without their fold, [ridges, n + trajectories]."""
+    blocks = list(feature_blocks(logs, features, windows, lookahead))
     phi, ahead = (np.concatenate([b[i] for b in blocks]) for i in (1, 2))
-    usable, rewards = usable_transitions(logs), rewards_of(logs)
-    parts = [_sums(phi, ahead, rewards, usable & (fold == f)) for f in range(int(fold.max()) + 1)]
+    finals = features_with_intercept(features, logs.final_contexts)
+    last = fold[logs.offsets[1:] - 1]
+    parts = [_sums(phi, ahead, windows, fold == f) for f in range(int(fold.max()) + 1)]
     whole = parts[0]
     for part in parts[1:]:
         whole = whole + part
-    now, following = np.empty((len(ridges), len(logs))), np.empty((len(ridges), len(logs)))
+    values = np.empty((len(ridges), len(phi) + len(finals)))
     for f, part in enumerate(parts):
-        theta = np.stack([(whole - part).solve(gamma, ridge) for ridge in ridges])  # [ridges, p + 1]
-        rows = fold == f
-        now[:, rows], following[:, rows] = theta @ phi[rows].T, theta @ ahead[rows].T
-    return now, following
+        theta = np.stack([(whole - part).solve(ridge) for ridge in ridges])  # [ridges, p + 1]
+        values[:, : len(phi)][:, fold == f] = theta @ phi[fold == f].T
+        values[:, len(phi) :][:, last == f] = theta @ finals[last == f].T
+    values[:, len(phi) :][:, logs.terminated] = 0.0
+    return values
 
 
-def _sums(phi: Float64Array, ahead: Float64Array, rewards: Float64Array, rows: np.ndarray) -> LstdSums:
-    x, r = phi[rows], rewards[rows]
-    return LstdSums(n=len(r), gram=x.T @ x, cross=x.T @ ahead[rows], target=x.T @ r, square=float(r @ r))
+def _sums(phi: Float64Array, ahead: Float64Array, windows: Windows, fold: np.ndarray) -> LstdSums:
+    rows = windows.usable & fold
+    x, g = phi[rows], windows.returns[rows]
+    return LstdSums(n=len(g), gram=x.T @ x, cross=x.T @ ahead[rows], target=x.T @ g, square=float(g @ g))
 
 
-def _tournament(
-    logs: LoggedData, now: Float64Array, following: Float64Array, gamma: float, fold: Int64Array
-) -> tuple[int, int]:
-    """The winning (recipe, ridge); values are [recipes, ridges, n]."""
-    usable, rewards = usable_transitions(logs), rewards_of(logs)
-    left = np.repeat(logs.offsets[1:], np.diff(logs.offsets)) - np.arange(len(logs))  # rows to the end
-    best = (0, now.shape[1] // 2)
-    for lookahead in _LOOKAHEADS:
-        delta = np.where(usable, rewards + gamma * following[best] - now[best], 0.0)
-        target = now[best] + delta
-        for m in range(1, min(lookahead, int(left.max()))):
-            rows = np.flatnonzero(left > m)
-            target[rows] += gamma**m * delta[rows + m]
-        scores = np.zeros(now.shape[:2])
+def _tournament(logs: LoggedData, values: Float64Array, gamma: float, fold: Int64Array, first: int) -> int:
+    """The winner's row in ``values`` [candidates, n + trajectories]; ``first`` is the first reference."""
+    judge, n = Windows.of(logs, gamma=gamma, lookahead=_JUDGE), len(logs)
+    place = np.where(judge.stops == judge.ends, n + logs.trajectory_of_row, judge.stops)
+    best = first
+    for _ in range(_ROUNDS):
+        target = judge.returns + judge.discounts * values[best][place]
+        scores = np.zeros(len(values))
         for f in range(int(fold.max()) + 1):
-            rows = usable & (fold == f)
-            if rows.any():
-                scores += np.var(target[rows] - now[:, :, rows], axis=2) * rows.sum()
-        place = int(scores.argmin())
-        best = (place // now.shape[1], place % now.shape[1])
+            rows = np.flatnonzero(judge.usable & (fold == f))
+            if len(rows):
+                scores += np.var(target[rows] - values[:, rows], axis=1) * len(rows)
+        best = int(scores.argmin())
     return best
 
 

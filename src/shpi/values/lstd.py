@@ -1,10 +1,15 @@
 r"""LSTD: the value in closed form, over a feature map, additive over shards.
 
-    V(x) = (1, phi(x))' theta,     theta = (gram - gamma cross + penalty)^-1 target
+    V(x) = (1, phi(x))' theta,     theta = (gram - cross + penalty)^-1 target
 
-It is the fixed point V = Pi T V, where T is the Bellman backup of the logging policy and Pi the (ridge)
-regression on the features; `shpi.values.moments` has the sums. Unlike the Bellman residual it is not biased
-by the noise of x'. Scaling the rewards scales V and nothing else.
+It is the fixed point V = Pi T^L V, where T is the Bellman backup of the logging policy, L the lookahead and
+Pi the (ridge) regression on the features; `shpi.values.moments` has the sums. Unlike the Bellman residual it
+is not biased by the noise of x'. Scaling the rewards scales V and nothing else.
+
+The lookahead. L = 1 is the classic LSTD, exact where the context is the whole state. It never is: users
+remember what the context does not show, so x_{t+1} given x_t says little about the far future, and the error
+of one step is repeated 1 / (1 - gamma) times. With L steps of real rewards it is repeated L times less often,
+at the cost of more variance; a long L is Monte Carlo. `python -m benchmarks ablation` has the figures.
 """
 
 from __future__ import annotations
@@ -66,6 +71,7 @@ class LSTD:
         ridge: the weight of the prior V = constant, counted in decisions; None chooses by cross-validation.
             The intercept, which is added to the features, is never penalised.
         level: "user" lets V depend on user-level dimensions only (the paper's c(x_u)); None uses all.
+        lookahead: L, how many steps of real rewards stand before V follows.
         n_features: how many random Fourier features are tried.
         folds: of the cross-validation, over users.
         choice_rows: how many decisions the cross-validation looks at.
@@ -74,6 +80,7 @@ class LSTD:
     features: Recipe | FeatureMap | None = None
     ridge: float | None = None
     level: Literal["user"] | None = None
+    lookahead: int = 20
     n_features: int = 200
     folds: int = 3
     choice_rows: int = 20_000
@@ -81,15 +88,20 @@ class LSTD:
     def __post_init__(self) -> None:
         if self.ridge is not None and not (np.isfinite(self.ridge) and self.ridge >= 0):
             raise ConfigError(expected="a ridge of at least 0, or None", found=str(self.ridge), where="LSTD")
-        if self.folds < 2 or self.choice_rows < 1:
+        if self.folds < 2 or self.choice_rows < 1 or self.lookahead < 1:
             raise ConfigError(
-                expected="folds >= 2 and choice_rows >= 1", found=f"{self.folds}, {self.choice_rows}"
+                expected="folds >= 2, choice_rows >= 1 and lookahead >= 1",
+                found=f"{self.folds}, {self.choice_rows}, {self.lookahead}",
             )
 
     def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> LinearValue:
         """Choose, sum and solve on one log."""
         choice = self.choose(logs, gamma=gamma, seed=seed)
-        return solve([LstdSums.of(logs, choice.features)], choice, gamma=gamma)
+        return solve([self.sums(logs, choice, gamma=gamma)], choice)
+
+    def sums(self, shard: LoggedData, choice: Choice, *, gamma: float) -> LstdSums:
+        """What one shard contributes."""
+        return LstdSums.of(shard, choice.features, gamma=gamma, lookahead=self.lookahead)
 
     def choose(self, logs: LoggedData, *, gamma: float, seed: int) -> Choice:
         """The features and the ridge: what must be agreed on before shards are summed."""
@@ -105,13 +117,14 @@ class LSTD:
             recipes if user is None else [user.then(recipe) for recipe in recipes],
             RIDGES if self.ridge is None else (self.ridge,),
             gamma=gamma,
+            lookahead=self.lookahead,
             folds=self.folds,
             max_rows=self.choice_rows,
             seed=second,
         )
 
 
-def solve(shards: Sequence[LstdSums], choice: Choice, *, gamma: float) -> LinearValue:
+def solve(shards: Sequence[LstdSums], choice: Choice) -> LinearValue:
     """V from the sums of all shards."""
     sums = reduce(LstdSums.__add__, shards)
     if sums.n == 0:
@@ -120,4 +133,4 @@ def solve(shards: Sequence[LstdSums], choice: Choice, *, gamma: float) -> Linear
             found="none",
             remedy="log the context after the last decision, or mark trajectories as terminated",
         )
-    return LinearValue(features=choice.features, theta=sums.solve(checked_gamma(gamma), choice.ridge))
+    return LinearValue(features=choice.features, theta=sums.solve(choice.ridge))

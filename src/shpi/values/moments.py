@@ -1,9 +1,12 @@
 r"""The sums behind LSTD: one pass over a log, in blocks; the sums of two shards are their sum.
 
-    gram = sum phi(x) phi(x)'      cross = sum phi(x) phi(x')'      target = sum phi(x) r
+    gram = sum phi(x_t) phi(x_t)'     cross = sum phi(x_t) gamma^L phi(x_{t+L})'     target = sum phi(x_t) G_t
+    G_t  = sum_{m<L} gamma^m r_{t+m}
 
-with phi = (1, features). After a termination phi(x') = 0, intercept included, since nothing follows. Rows
-whose next context or reward is unknown are left out. No discount enters: the sums serve any gamma.
+with phi = (1, features) and windows of L = ``lookahead`` decisions, fewer where the trajectory ends or a
+reward or a next context is unknown. After a termination phi is 0, intercept included, since nothing follows.
+Rows whose own next context or reward is unknown are left out. L = 1 is the classic LSTD; see
+`shpi.values.lstd` for why more is better.
 """
 
 from __future__ import annotations
@@ -17,10 +20,40 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap
-from shpi.protocols import BoolArray, Float64Array, FloatArray
-from shpi.values.transitions import goes_on, rewards_of, usable_transitions
+from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
+from shpi.values.transitions import rewards_of, usable_transitions
 
 _ENTRIES = 4_000_000  # of a block of features: 32 MB
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Windows:
+    """For every decision, up to ``lookahead`` decisions from it on whose consequences are all known."""
+
+    usable: BoolArray  # [n] False: the window is empty
+    stops: Int64Array  # [n] the row after the window; it may be that after the trajectory
+    ends: Int64Array  # [n] the row after the trajectory
+    returns: Float64Array  # [n] G_t
+    discounts: Float64Array  # [n] gamma^L
+
+    @classmethod
+    def of(cls, logs: LoggedData, *, gamma: float, lookahead: int) -> Windows:
+        """Find the windows and add up their rewards."""
+        n, rewards, usable = len(logs), rewards_of(logs), usable_transitions(logs)
+        rows = np.arange(n)
+        ends = np.repeat(logs.offsets[1:], np.diff(logs.offsets))
+        limits = ends
+        if not usable.all():
+            unknown = np.minimum.accumulate(np.where(usable, n, rows)[::-1])[::-1]
+            limits = np.minimum(ends, unknown)
+        stops = np.minimum(rows + lookahead, limits)
+        returns = np.where(usable, rewards, 0.0)
+        for m in range(1, int((stops - rows).max(initial=0))):
+            longer = np.flatnonzero(stops > rows + m)
+            returns[longer] += gamma**m * rewards[longer + m]
+        return cls(
+            usable=usable, stops=stops, ends=ends, returns=returns, discounts=gamma ** (stops - rows * 1.0)
+        )
 
 
 class Block(NamedTuple):
@@ -28,35 +61,35 @@ class Block(NamedTuple):
 
     rows: slice
     phi: Float64Array  # [b, p + 1]
-    following: Float64Array  # [b, p + 1] of the next context; 0 after a termination
+    following: Float64Array  # [b, p + 1] gamma^L phi(x_{t+L}); 0 after a termination
     usable: BoolArray  # [b]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LstdSums:
-    """Sums over n usable transitions, p features and an intercept."""
+    """Sums over n usable windows, p features and an intercept."""
 
     n: int
     gram: Float64Array  # [p + 1, p + 1]
-    cross: Float64Array  # [p + 1, p + 1]
+    cross: Float64Array  # [p + 1, p + 1], discounted
     target: Float64Array  # [p + 1]
-    square: float  # sum r^2
+    square: float  # sum G^2
 
     @classmethod
-    def of(cls, logs: LoggedData, features: FeatureMap) -> LstdSums:
+    def of(cls, logs: LoggedData, features: FeatureMap, *, gamma: float, lookahead: int = 1) -> LstdSums:
         """The sums over one shard."""
-        width, rewards = features.width + 1, rewards_of(logs)
+        width, windows = features.width + 1, Windows.of(logs, gamma=gamma, lookahead=lookahead)
         gram, cross = np.zeros((width, width)), np.zeros((width, width))
         target, square, n = np.zeros(width), 0.0, 0
-        for block in feature_blocks(logs, features):
-            phi, r = block.phi, rewards[block.rows]
+        for block in feature_blocks(logs, features, windows, lookahead):
+            phi, returns = block.phi, windows.returns[block.rows]
             if not block.usable.all():
                 phi = phi * block.usable[:, None]
-                r = np.where(block.usable, r, 0.0)
+                returns = np.where(block.usable, returns, 0.0)
             gram += phi.T @ phi
             cross += phi.T @ block.following
-            target += phi.T @ r
-            square += float(r @ r)
+            target += phi.T @ returns
+            square += float(returns @ returns)
             n += int(block.usable.sum())
         return cls(n=n, gram=gram, cross=cross, target=target, square=square)
 
@@ -84,9 +117,9 @@ class LstdSums:
             square=self.square - other.square,
         )
 
-    def system(self, gamma: float, ridge: float) -> Float64Array:
-        """The matrix gram - gamma cross + penalty, [p + 1, p + 1]; see `penalty`."""
-        return self.gram - gamma * self.cross + np.diag(self.penalty(ridge))
+    def system(self, ridge: float) -> Float64Array:
+        """The matrix gram - cross + penalty, [p + 1, p + 1]; see `penalty`."""
+        return self.gram - self.cross + np.diag(self.penalty(ridge))
 
     def penalty(self, ridge: float) -> Float64Array:
         """Added to the diagonal [p + 1]: ``ridge`` decisions' worth of a mean feature; 0 for the intercept.
@@ -99,31 +132,36 @@ class LstdSums:
         added[0] = 0.0
         return added
 
-    def solve(self, gamma: float, ridge: float) -> Float64Array:
+    def solve(self, ridge: float) -> Float64Array:
         """The coefficients theta [p + 1]; see `shpi.values.lstd`."""
-        system = self.system(gamma, ridge)
+        system = self.system(ridge)
         try:
             return np.linalg.solve(system, self.target).astype(np.float64)
         except np.linalg.LinAlgError:  # exactly singular: contexts that are all the same, without a ridge
             return np.linalg.lstsq(system, self.target, rcond=None)[0].astype(np.float64)
 
 
-def feature_blocks(logs: LoggedData, features: FeatureMap) -> Iterator[Block]:
-    """The features of a log and of what follows, block by block, so that memory stays bounded."""
-    usable, alive = usable_transitions(logs), goes_on(logs)
+def feature_blocks(
+    logs: LoggedData, features: FeatureMap, windows: Windows, lookahead: int
+) -> Iterator[Block]:
+    """The features of a log and of what follows its windows, block by block: memory stays bounded."""
     size = max(_ENTRIES // (features.width + 1), 256)
+    trajectory = logs.trajectory_of_row
     for first in range(0, len(logs), size):
-        stop = min(first + size, len(logs))
-        extended = with_intercept(features, logs.contexts[first : min(stop + 1, len(logs))])
-        phi = extended[: stop - first]
-        following = np.empty_like(phi)
-        following[: len(extended) - 1] = extended[1:]
-        ends = slice(*np.searchsorted(logs.offsets[1:] - 1, (first, stop)))
-        if ends.start < ends.stop:
-            last = logs.offsets[1:][ends] - 1 - first
-            following[last] = with_intercept(features, logs.final_contexts[ends])
-        following[~alive[first:stop]] = 0.0
-        yield Block(rows=slice(first, stop), phi=phi, following=following, usable=usable[first:stop])
+        rows = slice(first, min(first + size, len(logs)))
+        extended = with_intercept(features, logs.contexts[first : min(rows.stop + lookahead, len(logs))])
+        stops, over = windows.stops[rows], windows.stops[rows] == windows.ends[rows]
+        following = extended[np.minimum(stops - first, len(extended) - 1)]
+        if over.any():
+            which = trajectory[rows][over]
+            last = slice(which[0], which[-1] + 1)
+            finals = with_intercept(features, logs.final_contexts[last])
+            finals[logs.terminated[last]] = 0.0
+            following[over] = finals[which - which[0]]
+        following *= windows.discounts[rows, None]
+        yield Block(
+            rows=rows, phi=extended[: rows.stop - first], following=following, usable=windows.usable[rows]
+        )
 
 
 def with_intercept(features: FeatureMap, contexts: FloatArray) -> Float64Array:

@@ -24,7 +24,7 @@ from shpi.features.parts import frozen_array, saveable
 from shpi.protocols import Float64Array, FloatArray
 from shpi.values.base import BLOCK, FittedValue, StateValues, ValueModel, checked_gamma
 from shpi.values.lstd import LSTD, LinearValue, solve
-from shpi.values.moments import LstdSums, with_intercept
+from shpi.values.moments import with_intercept
 from shpi.values.transitions import rewards_of, usable_transitions
 
 
@@ -128,8 +128,8 @@ def _posterior(
     base: LSTD, logs: LoggedData, *, gamma: float, seed: int, z: float, floor: float
 ) -> LowerLinear:
     choice = base.choose(logs, gamma=gamma, seed=seed)
-    sums = LstdSums.of(logs, choice.features)
-    value = solve([sums], choice, gamma=gamma)
+    sums = base.sums(logs, choice, gamma=gamma)
+    value = solve([sums], choice)
     states = StateValues.of(value, logs)
     delta = rewards_of(logs) + gamma * states.following(logs) - states.rows
     sigma = float(np.sqrt(np.mean(delta[usable_transitions(logs)] ** 2)))
@@ -137,7 +137,7 @@ def _posterior(
     noise = sums.gram + np.diag(sums.penalty(choice.ridge))
     noise[np.diag_indices_from(noise)] += 1e-12 * np.trace(noise) / len(noise)
     root = cholesky(noise, lower=False)  # [p + 1, p + 1]
-    spread = np.linalg.lstsq(sums.system(gamma, choice.ridge).T, np.eye(len(noise)), rcond=None)[0]
+    spread = np.linalg.lstsq(sums.system(choice.ridge).T, np.eye(len(noise)), rcond=None)[0]
     return LowerLinear(value=value, spread=z * sigma * (root @ spread), floor=floor)
 
 
