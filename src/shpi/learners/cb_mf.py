@@ -114,7 +114,7 @@ class CBMF:
 def _scorer(users: Layers, products: Layers, data: Decisions) -> MlpScorer:
     """The function f as a perceptron: u ends without a relu, so its last layer merges with the products."""
     (*weights, to_user), (*biases, user_bias) = export(users)
-    vectors, popularity = (part.detach().numpy() for part in products)
+    vectors, popularity = (part.detach().numpy().astype(np.float64) for part in products)
     product = np.concatenate([np.ones((1, vectors.shape[1])), vectors]) * data.spread  # [1 + rank, A]
     last = to_user.astype(np.float64) @ product
     offset = user_bias @ product + popularity * data.spread + data.mean
