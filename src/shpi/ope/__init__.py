@@ -9,10 +9,15 @@ results         what comes back: Estimate, Interval, Diagnostic, Verdict, Evalua
 An estimator is configuration; ``estimator.estimate(Problem.of(policy, logs, settings))`` gives an `Estimate`.
 """
 
+from shpi.ope.direct import FQE, DirectMethod
 from shpi.ope.estimator import Estimator
 from shpi.ope.evaluate import default_estimators, evaluate
 from shpi.ope.importance import IPS, PDIS, SNIPS, SNPDIS
 from shpi.ope.intervals import interval_of
+from shpi.ope.kstep import KStepSHPI
+from shpi.ope.magic import MAGIC
+from shpi.ope.marginal import MIS
+from shpi.ope.oracle_fqe import OracleFQE
 from shpi.ope.problem import Problem, Settings
 from shpi.ope.results import (
     ActionShift,
@@ -25,19 +30,30 @@ from shpi.ope.results import (
     Verdict,
     Weights,
 )
+from shpi.ope.robust import DR, WDR
+from shpi.ope.slope import SLOPE
 
 __all__ = [
+    "DR",
+    "FQE",
     "IPS",
+    "MAGIC",
+    "MIS",
     "PDIS",
+    "SLOPE",
     "SNIPS",
     "SNPDIS",
+    "WDR",
     "ActionShift",
     "Diagnostic",
+    "DirectMethod",
     "Estimate",
     "Estimator",
     "Evaluation",
     "Factor",
     "Interval",
+    "KStepSHPI",
+    "OracleFQE",
     "Problem",
     "Segment",
     "Settings",

@@ -11,6 +11,7 @@ import numpy as np
 from shpi.data.decomposition import MONTH
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
+from shpi.ope.baseline import on_policy
 from shpi.ope.estimator import Estimator
 from shpi.ope.intervals import interval_of, standard_error
 from shpi.ope.problem import Part, Problem
@@ -90,6 +91,7 @@ def _first_contexts(part: Part) -> Float64Array:
 
 def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float64Array) -> list[Segment]:
     labels, codes = _labels(values)
+    own = on_policy(problem).influence
     found = []
     for code, label in enumerate(labels):
         mine = codes == code
@@ -97,7 +99,7 @@ def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float6
         if users < LEAST_USERS:
             continue
         pseudo = estimate.lift + estimate.influence_lift[mine]
-        base = estimate.baseline + (estimate.influence_value - estimate.influence_lift)[mine]
+        base = estimate.baseline + own[mine]
         lift = float(pseudo.mean())
         found.append(
             Segment(

@@ -18,13 +18,20 @@ from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, ShpiError
 from shpi.ope import breakdown
+from shpi.ope.direct import FQE, DirectMethod
 from shpi.ope.estimator import Estimator, finish
-from shpi.ope.importance import SNPDIS
+from shpi.ope.importance import IPS, PDIS, SNIPS, SNPDIS
+from shpi.ope.kstep import KStepSHPI
+from shpi.ope.magic import MAGIC
+from shpi.ope.marginal import MIS
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
 from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Verdict
+from shpi.ope.robust import DR, WDR
 from shpi.protocols import Float64Array, Policy
 
 Per = Literal["user", "decision"]
+
+LEAST_EFFECTIVE = 100.0  # effective users below which the next estimator decides
 
 
 class Decides(Protocol):
@@ -61,9 +68,9 @@ def evaluate(
         policy: what is evaluated: its own probabilities, exploration included.
         logs: held-out users, not those that the policy was learned from.
         estimators: None takes all that suit the log.
-        main: the name of the estimator that decides; None takes the first.
+        main: the name of the estimator that decides; None takes the first that has enough effective users.
         gamma: the discount of the metric, 1 included.
-        k: of the k-step SHPI estimator among the default ones.
+        k: of the k-step SHPI estimator among the default ones, see `default_estimators`.
         horizon: count at most so many decisions of each trajectory.
         truncated: what a trajectory that stops early means, "censored" or "complete".
         per: "user", or "decision" to divide by the number of decisions.
@@ -112,8 +119,31 @@ def evaluate(
 
 
 def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Estimator, ...]:
-    """All estimators that suit the log."""
-    return (SNPDIS(),)
+    """All estimators that suit the log; the two that may decide come first.
+
+    Args:
+        problem: the evaluation.
+        k: of the k-step estimator; None takes "session" where the log has sessions, else 4 steps.
+    """
+    if problem.propensity_mode == "absent":
+        return (FQE(), DirectMethod())
+    if problem.horizon == 1:
+        return (WDR(), KStepSHPI(k=1), SNIPS(), IPS(), DR(), DirectMethod(), MIS())
+    several = any(part.logs.n_sessions > part.logs.n_trajectories for part in problem.parts())
+    chosen: Horizon = k if k is not None else "session" if several else min(4, problem.horizon)
+    return (
+        WDR(),
+        KStepSHPI(k=chosen),
+        SNPDIS(),
+        SNIPS(),
+        PDIS(),
+        IPS(),
+        DR(),
+        MAGIC(),
+        FQE(),
+        DirectMethod(),
+        MIS(),
+    )
 
 
 def describe(problem: Problem, per: Per = "user") -> str:
@@ -197,14 +227,19 @@ def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate],
 
 
 def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Estimate]) -> Estimator:
-    """The estimator that decides: the one that was named, else the first that has an answer."""
-    answered = {one.name for one in estimates}
+    """The estimator that decides: the one that was named, or by how far the weights reach.
+
+    Without a name it is the first with an answer and at least `LEAST_EFFECTIVE` effective users; when none has
+    as many, the one with the most. Rewards have no say in it, so the choice does not favour lucky estimates.
+    """
+    found = {one.name: one.effective_users for one in estimates}
     known = {one.name: one for one in chosen}
     if name is None:
-        return next(one for one in chosen if one.name in answered)
-    if name not in answered:
+        enough = [key for key in known if found.get(key, 0.0) >= LEAST_EFFECTIVE]
+        name = enough[0] if enough else max(found, key=lambda key: found[key])
+    if name not in found:
         raise ConfigError(
-            expected=f"a main estimator among those with an answer, {sorted(answered)}", found=repr(name)
+            expected=f"a main estimator among those with an answer, {sorted(found)}", found=repr(name)
         )
     return known[name]
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shpi.errors import ConfigError
-from shpi.ope.baseline import reward_terms
+from shpi.ope.baseline import on_policy, reward_terms
 from shpi.ope.estimator import finish
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
@@ -52,7 +52,7 @@ class SNIPS:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        means = step_means(problem, whole_weights, reward_terms, normalise=True)
+        means = step_means(problem, whole_weights, reward_terms, normalise=True, reference=on_policy(problem))
         return finish(self.name, problem, means.value, means.influence, means.weights)
 
 
@@ -84,7 +84,13 @@ class SNPDIS:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        means = step_means(problem, lambda part: window_weights(part, self.k), reward_terms, normalise=True)
+        means = step_means(
+            problem,
+            lambda part: window_weights(part, self.k),
+            reward_terms,
+            normalise=True,
+            reference=on_policy(problem),
+        )
         return finish(self.name, problem, means.value, means.influence, means.weights)
 
 

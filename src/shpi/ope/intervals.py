@@ -1,13 +1,14 @@
 r"""Intervals for a mean over users, from the users' influences. Rows never enter: a user is one observation.
 
     normal       estimate ± z s/sqrt(U)                                             z: normal quantile
-    t            estimate ± t_nu s/sqrt(U)                                          nu: see below
+    t            estimate ± t_{U-1} s/sqrt(U)
+    heavy        estimate ± t_nu s/sqrt(U),  nu = 2U/(kurtosis - 1) <= U - 1        for heavy tails
     bootstrap    users resampled; the distribution of (mean* - mean)/s*             studentised
     bernstein    estimate ± (s sqrt(2 L/U) + 7 R L/(3 (U-1))),  L = log(2/alpha)    Maurer and Pontil 2009
 
-s is the standard deviation of the influences. Student's nu is not U - 1 but the precision of s itself,
-nu = 2U/(kurtosis - 1), at most U - 1: with heavy tails a few users decide s, and U = 10,000 users may be
-worth five degrees of freedom. For normal influences the two agree.
+s is the standard deviation of the influences. The nu of "heavy" is the precision of s itself: with heavy
+tails a few users decide s, and U = 10,000 users may be worth five degrees of freedom. For normal influences
+it is U. Self-normalised estimators have a floor under s already (`shpi.ope.steps`), and "t" suits them.
 
 One-sided bounds use the one-sided quantile at the same level, two-sided intervals the two-sided one.
 """
@@ -62,7 +63,7 @@ def interval_of(
         estimate: the centre.
         influence: of every user [U], of mean 0.
         level: of both statements.
-        method: ``t``, ``normal``, ``bootstrap`` or ``bernstein``.
+        method: ``t``, ``heavy``, ``normal``, ``bootstrap`` or ``bernstein``.
         seed: of the bootstrap.
         value_range: R of ``bernstein``, the largest possible difference between two users' pseudo-values;
             None takes the largest one seen, which is then no longer a guarantee.
@@ -81,6 +82,7 @@ def interval_of(
     makers: dict[str, Any] = {
         "normal": _normal,
         "t": _t,
+        "heavy": _heavy,
         "bootstrap": _bootstrap,
         "bernstein": _bernstein,
     }
@@ -105,6 +107,11 @@ def _normal(influence: Float64Array, error: float, alpha: float, **_: Any) -> tu
 
 
 def _t(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
+    two, one = (float(stats.t.ppf(1 - a, len(influence) - 1)) for a in (alpha / 2, alpha))
+    return two * error, two * error, one * error
+
+
+def _heavy(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
     freedom = degrees_of_freedom(influence)
     two, one = (float(stats.t.ppf(1 - a, freedom)) for a in (alpha / 2, alpha))
     return two * error, two * error, one * error

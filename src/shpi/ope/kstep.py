@@ -95,8 +95,15 @@ class KStepSHPI:
             steps = min(self.k, problem.horizon) if self.form == "start" else None
             window = None if self.form == "start" or self.k >= problem.horizon else self.k
         terms = partial(deltas.terms, sessions=self.k == "session")
-        of_pi = step_means(counted, partial(window_weights, k=window), terms, normalise=True, steps=steps)
         of_mu = step_means(counted, StepWeights.equal, terms, normalise=True, steps=steps)
+        of_pi = step_means(
+            counted,
+            partial(window_weights, k=window),
+            terms,
+            normalise=True,
+            steps=steps,
+            reference=of_mu,
+        )
         slope = _Slope(of_pi=of_pi, of_mu=of_mu, window=window, steps=steps, counted=counted, terms=terms)
         moved = problem.users * deltas.noise_of_fit(slope)
         base = on_policy(problem)

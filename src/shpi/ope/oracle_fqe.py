@@ -5,7 +5,8 @@ r"""Fitted Q evaluation with any regression oracle: boosted trees, or a network,
 for the last ``backups`` of the H backups; before them, V is that of the linear ones (`shpi.ope.backups`). So
 what is not linear in the next few decisions is caught, and the distant future stays cheap. There is no
 formula for the noise of an arbitrary oracle. The influences are those of the closed form, whose noise is of
-the same origin, enlarged where leaving out each fold of users moves the estimate by more than they say. So use this beside the closed form, not instead of it. It needs the log in memory.
+the same origin, enlarged where leaving out each fold of users moves the estimate by more than they say. So
+use this beside the closed form, not instead of it. It needs the log in memory.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ from shpi.values.transitions import goes_on, rewards_of
 
 T = TypeVar("T")
 Truncated = Literal["censored", "complete"]
-IntervalMethod = Literal["t", "normal", "bootstrap", "bernstein"]
+IntervalMethod = Literal["t", "heavy", "normal", "bootstrap", "bernstein"]
 Errors = Literal["jackknife", "linearised"]
 Rewards = str | Callable[[LoggedData], Float64Array]
 View = Callable[[LoggedData], LoggedData]

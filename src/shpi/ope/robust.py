@@ -120,13 +120,19 @@ class Residuals:
     def sums(self, *, normalise: bool, steps: int | None = None) -> Summed:
         """V(x_0) plus the corrections of the first ``steps`` steps (all if None); paired if asked for."""
         problem = self.problem
+        terms = self._behaviour_terms if self.paired else self._terms
+        own = step_means(problem, StepWeights.equal, terms, normalise=True, steps=steps)
         means = step_means(
-            problem, partial(window_weights, k=None), self._terms, normalise=normalise, steps=steps
+            problem,
+            partial(window_weights, k=None),
+            self._terms,
+            normalise=normalise,
+            steps=steps,
+            reference=own,
         )
         value, influence = self._with_start(means, "pi")
         if not self.paired:
             return Summed(value=value, influence=influence, weights=means.weights)
-        own = step_means(problem, StepWeights.equal, self._behaviour_terms, normalise=True, steps=steps)
         of_mu, moved = self._with_start(own, "mu")
         base = on_policy(problem)
         return Summed(

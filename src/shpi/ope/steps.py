@@ -17,6 +17,15 @@ for N trajectories, U users, n_u trajectories of u. A self-normalised mean is pu
 weight, whose own z - M_t is then small: the plain linearisation (h = 0) calls that certainty. The leverage
 h_ut = sum_{i in u} v_it / D_t repairs it: with it, each step's influence is exactly the difference to the
 mean without the user, the jackknife.
+
+A few heavy users may by chance have had unremarkable rewards, and then the jackknife calls that certainty
+too. So a self-normalised mean is never said to be surer than its effective sample size allows,
+
+    floor^2 = phi (N/U)^2 sum_t gamma^{2t} S_t sum_i h_it^2,      S_t the weighted variance of z at step t
+
+where phi is how much more than independent steps the users' sums vary, taken from the same mean with equal
+weights. Influences below the floor are enlarged to it. In simulations (docs/ope-coverage.md) this raised the
+coverage of nominal 95 % intervals at 30 to 150 effective users from 74-81 % to 95-99 %.
 """
 
 from __future__ import annotations
@@ -65,6 +74,8 @@ class StepSums:
 
     top: Float64Array  # [H] the largest log-weight; -inf where all weights are 0
     weighted: Float64Array  # [H] sum of b w z over decisions
+    squared: Float64Array  # [H] sum of b w z^2 over decisions
+    squares: Float64Array  # [H] sum of (b w)^2, scaled by exp(-2 top)
     weight: Float64Array  # [H] sum of b w over decisions and over trajectories that have terminated
     known: Float64Array  # [H] decisions whose z is known
 
@@ -74,6 +85,8 @@ class StepSums:
         return StepSums(
             top=top,
             weighted=self.weighted * mine + other.weighted * theirs,
+            squared=self.squared * mine + other.squared * theirs,
+            squares=self.squares * mine**2 + other.squares * theirs**2,
             weight=self.weight * mine + other.weight * theirs,
             known=self.known + other.known,
         )
@@ -88,6 +101,9 @@ class StepMeans:
     influence: Float64Array  # [U]
     weights: Weights
     normaliser: Normaliser
+    independent: (
+        float  # the variance of the value, if steps were independent and rewards alike for all weights
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -114,8 +130,18 @@ def step_means(
     *,
     normalise: bool,
     steps: int | None = None,
+    reference: StepMeans | None = None,
 ) -> StepMeans:
-    """Two passes over the parts: sums, then influences. ``steps``: only the first so many steps count."""
+    """Two passes over the parts: sums, then influences.
+
+    Args:
+        problem: whose parts are passed over.
+        weigh: the weights of a part.
+        terms: what is averaged.
+        normalise: self-normalised, or plain.
+        steps: only the first so many steps count; None: all.
+        reference: the same with equal weights, for the floor of the errors; None: no floor.
+    """
     sums = reduce(
         StepSums.__add__, problem.map(lambda part: _sums(part, weigh(part), terms(problem, part), problem))
     )
@@ -139,18 +165,41 @@ def step_means(
     )
     found = problem.map(lambda part: reach.of(part, weigh(part), terms(problem, part)))
     influence = np.concatenate([one[0] for one in found])
+    influence -= influence.mean()
+    independent = _independent(sums, means, discounts * problem.per_user)
+    if reference is not None and normalise:
+        influence *= _enlarge(influence, independent, reference)
     with np.errstate(over="ignore"):
         mean_weight = weight * np.exp(top) / problem.trajectories
     return StepMeans(
         means=means,
         value=problem.per_user * float(discounts @ means),
-        influence=influence - influence.mean(),
+        influence=influence,
         weights=summary(
             np.concatenate([one[1] for one in found]),
             float(problem.discounts @ mean_weight / problem.discounts.sum()),
         ),
         normaliser=normal,
+        independent=independent,
     )
+
+
+def _independent(sums: StepSums, means: Float64Array, discounts: Float64Array) -> float:
+    """(N/U)^2 sum_t gamma^{2t} S_t sum_i h_it^2; see the top of this file."""
+    weight = np.where(sums.weight > 0, sums.weight, 1.0)
+    shares = sums.squares / weight**2  # [H] sum of h^2, 1 / effective sample size
+    spread = np.maximum(sums.squared / weight - means**2, 0.0) / np.maximum(1 - shares, 1e-3)
+    return float(np.sum(discounts**2 * spread * shares))
+
+
+def _enlarge(influence: Float64Array, independent: float, reference: StepMeans) -> float:
+    """The factor that lifts an error to its floor, at least 1."""
+    users = len(influence)
+    if not (reference.independent > 0 and influence.any()):
+        return 1.0
+    phi = float(np.var(reference.influence, ddof=1)) / users / reference.independent
+    found = float(np.var(influence, ddof=1)) / users
+    return max(1.0, float(np.sqrt(phi * independent / found)))
 
 
 def _sums(part: Part, weights: StepWeights, terms: Terms, problem: Problem) -> StepSums:
@@ -166,6 +215,8 @@ def _sums(part: Part, weights: StepWeights, terms: Terms, problem: Problem) -> S
     return StepSums(
         top=top,
         weighted=add_up(part.steps, scaled * z, horizon),
+        squared=add_up(part.steps, scaled * z**2, horizon),
+        squares=add_up(part.steps, scaled**2, horizon) + ended.weight(_finite(top), power=2),
         weight=add_up(part.steps, scaled, horizon) + ended.weight(_finite(top)),
         known=add_up(part.steps, known.astype(np.float64), horizon),
     )
@@ -267,13 +318,13 @@ class Ended:
             np.maximum.at(top, step, log_weight)
         return top
 
-    def weight(self, top: Float64Array) -> Float64Array:
-        """The sum of b w at every step, times exp(-top) [H]."""
+    def weight(self, top: Float64Array, power: int = 1) -> Float64Array:
+        """The sum of (b w)^power at every step, times exp(-power top) [H]."""
         by_start = np.full(self.horizon + 1, -np.inf)
-        np.logaddexp.at(by_start, self.start, self.after)
-        total: Float64Array = np.exp(np.logaddexp.accumulate(by_start[: self.horizon]) - top)
+        np.logaddexp.at(by_start, self.start, power * self.after)
+        total: Float64Array = np.exp(np.logaddexp.accumulate(by_start[: self.horizon]) - power * top)
         for _, step, log_weight in self.moving():
-            total += add_up(step, np.exp(log_weight - top[step]), self.horizon)
+            total += add_up(step, np.exp(power * (log_weight - top[step])), self.horizon)
         return total
 
     def total(
