@@ -18,11 +18,11 @@ from tests.learners.rivals import covering_log, shortfall, table, with_empty_can
 
 torch = pytest.importorskip("torch")
 
-SMALL = DiscreteBCQ(gamma=0.9, hidden=(32, 32), batch=64, steps=1_500, polyak=0.05, seed=1)
+SMALL = DiscreteBCQ(gamma=0.9, hidden=(32,), learning_rate=3e-3, batch=64, steps=800, polyak=0.02, seed=1)
 
 
 def test_it_keeps_what_every_learner_keeps() -> None:
-    check_learner(replace(SMALL, gamma=0.3, steps=250), attains=0.5)
+    check_learner(replace(SMALL, gamma=0.3, steps=120), attains=0.5)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_three_endings_have_the_values_of_their_equations(standardise: bool)
     # Kind 0 leaves after two decisions, kind 1 is cut and its last context was seen, kind 2 is cut unseen
     # with a reward that must not be looked at. Sessions end after every decision, and do not matter.
     logs = chain([False, True, False], [True, False, False], [1.0, 1.0, -1_000.0])
-    learner = replace(SMALL, gamma=0.8, steps=2_500, standardise=standardise)
+    learner = replace(SMALL, gamma=0.8, standardise=standardise)
     q = learner.fit(logs).q.scores(np.eye(3))[:, 0]
     # Kind 0 is at its end in half of its decisions: Q = 1 + 0.8 / 2 Q. The others go on for ever.
     np.testing.assert_allclose(q, [1 / 0.6, 5.0, 5.0], rtol=0.06)
@@ -130,11 +130,11 @@ def test_units_of_the_reward_do_not_matter() -> None:
     np.testing.assert_allclose(huge.q.scores(x), 1e10 * plain.q.scores(x), rtol=1e-3, atol=1e7)
 
 
-def test_scaled_rewards_have_mean_zero_and_spread_one_whatever_the_endings() -> None:
+def test_scaled_rewards_have_mean_zero_and_a_small_spread_whatever_the_endings() -> None:
     logs = covering_log(world(4, n_terminal=2), 200, 4)
     replay = Replay.of(torch, logs, gamma=0.9, standardise=True, learner="test")
     used = replay.rewards.numpy()[replay.rows].astype(np.float64)
-    np.testing.assert_allclose([used.mean(), used.std()], [0, 1], atol=1e-6)
+    np.testing.assert_allclose([used.mean(), used.std()], [0, 0.1], atol=1e-6)
     assert logs.rewards is not None
     discounts = replay.discounts.numpy()[replay.rows]
     back = used * replay.unit + (1 - discounts) * replay.level

@@ -14,11 +14,13 @@ from tests.learners.test_bcq import random_batch
 
 torch = pytest.importorskip("torch")
 
-SMALL = DiscreteCQL(gamma=0.9, alpha=0.05, hidden=(32, 32), batch=64, steps=1_500, polyak=0.05, seed=1)
+SMALL = DiscreteCQL(
+    gamma=0.9, alpha=0.005, hidden=(32,), learning_rate=3e-3, batch=64, steps=800, polyak=0.02, seed=1
+)
 
 
 def test_it_keeps_what_every_learner_keeps() -> None:
-    check_learner(replace(SMALL, gamma=0.3, steps=250), attains=0.5)
+    check_learner(replace(SMALL, gamma=0.3, steps=120), attains=0.5)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_a_large_alpha_imitates_the_log_and_none_does_not() -> None:
     narrow[:, 1] = 0.9
     logs = mdp.log(narrow, 800, 20, 5)
     actions = {
-        alpha: table(mdp, replace(SMALL, alpha=alpha, steps=800).fit(logs)).argmax(axis=1).tolist()
+        alpha: table(mdp, replace(SMALL, alpha=alpha, steps=400).fit(logs)).argmax(axis=1).tolist()
         for alpha in (0.0, 100.0)
     }
     assert actions[100.0] == [1] * 6

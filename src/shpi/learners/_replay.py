@@ -12,7 +12,9 @@ where it was not, or where it is not known what was allowed there, its last deci
     Q'(x_t, a_t) <- r'_t + gamma on_t Q'(x_{t+1}, a')      r'_t = (r_t - (1 - gamma on_t) level) / unit
 
 This is exact whatever the endings, unlike subtracting the mean reward, which makes leaving look better or
-worse than it is. Level and unit are chosen so that r' has mean 0 and standard deviation 1.
+worse than it is. Level and unit are chosen so that r' has mean 0 and standard deviation 1 - gamma. Then Q' is
+of order 1, and its errors stay where smooth L1 is quadratic. Beyond, smooth L1 estimates something near to a
+median: with r' of standard deviation 1, the error of Q on finite worlds was three to five times as large.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class Replay:
         rewards = rewards_of(logs, learner, logs.reward_observed)
         usable, forbidden = _usable(logs)
         discounts = np.where(goes_on(logs), gamma, 0.0)
-        scaled, level, unit = _scale(rewards, discounts, usable, standardise)
+        scaled, level, unit = _scale(rewards, discounts, usable, 1.0 - gamma if standardise else None)
         following = np.arange(1, len(logs) + 1)
         following[logs.offsets[1:] - 1] = len(logs) + np.arange(logs.n_trajectories)
         inputs = Standardise().fit(logs.contexts[:: 1 + len(logs) // SAMPLE])
@@ -144,18 +146,21 @@ def _usable(logs: LoggedData) -> tuple[BoolArray, BoolArray | None]:
 
 
 def _scale(
-    rewards: Float64Array, discounts: Float64Array, usable: BoolArray, standardise: bool
+    rewards: Float64Array, discounts: Float64Array, usable: BoolArray, wanted: float | None
 ) -> tuple[Float32Array, float, float]:
-    """The r' [n] in float32 (0 where it is not used), the level and the unit; see the top of this file."""
+    """The r' [n] in float32 (0 where it is not used), the level and the unit; see the top of this file.
+
+    ``wanted`` is the standard deviation of r'; None leaves the rewards as they are.
+    """
     used, left = rewards[usable], 1.0 - discounts[usable]
     level, unit = 0.0, 1.0
-    if standardise:
+    if wanted is not None:
         level = float(used.mean() / left.mean())
         shifted = used - left * level
         size = float(np.abs(shifted).max())
         spread = size * float((shifted / size).std()) if size > 0 else 0.0
         # rewards that are all the same differ by rounding only
-        unit = spread if spread > 1e-9 * float(np.abs(used).max()) else 1.0
+        unit = spread / wanted if spread > 1e-9 * float(np.abs(used).max()) else 1.0
     scaled = np.zeros(len(rewards), dtype=np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled[usable] = (used - left * level) / unit

@@ -46,10 +46,11 @@ class DiscreteBCQ:
         learning_rate: of Adam; the authors use 3e-4, the paper 1e-3.
         steps: gradient steps.
         batch: transitions per step.
-        polyak: how far the target network moves towards Q in each step.
-        copy_every: copy Q into the target network every so many steps, in place of ``polyak``.
-        standardise: learn in units in which rewards have mean 0 and spread 1; the policy does not depend on
-            the units otherwise.
+        polyak: how far the moving average of the parameters moves in each step; it is the target network.
+        copy_every: have as target network a copy of Q that is renewed every so many steps.
+        average: act on the moving average; otherwise on the last iterate, as the authors do.
+        standardise: learn in units in which values are of order 1, see `shpi.learners._replay`; otherwise in
+            the units of the rewards.
         seed: of the networks and of the samples.
         progress: show a bar; None shows it in a terminal.
     """
@@ -63,6 +64,7 @@ class DiscreteBCQ:
     batch: int = 256
     polyak: float = 0.005
     copy_every: int | None = None
+    average: bool = True
     standardise: bool = True
     seed: int = 0
     progress: bool | None = None
