@@ -16,11 +16,11 @@ from tests.learners.rivals import one_step_shortfall, with_empty_candidates, wit
 
 torch = pytest.importorskip("torch")
 
-SMALL = CBMF(hidden=(16,), batch=256, steps=500, learning_rate=1e-2, seed=1)
+SMALL = CBMF(hidden=(16,), batch=256, steps=300, learning_rate=1e-2, seed=1)
 
 
 def test_it_keeps_what_every_learner_keeps() -> None:
-    check_learner(replace(SMALL, steps=200), attains=0.5)
+    check_learner(replace(SMALL, steps=100), attains=0.5)
 
 
 @pytest.mark.parametrize("change", [{}, {"hidden": ()}])
@@ -49,7 +49,7 @@ def low_rank_log(n: int, rank: int, seed: int) -> tuple[LoggedData, np.ndarray]:
 
 def test_it_recovers_a_factorisation_in_the_unit_of_the_rewards() -> None:
     logs, means = low_rank_log(4_000, 2, 0)
-    policy = replace(SMALL, hidden=(), rank=2, decay=0.0, steps=1_500).fit(logs)
+    policy = replace(SMALL, hidden=(), rank=2, decay=0.0, steps=800).fit(logs)
     assert isinstance(policy, Greedy)
     assert isinstance(policy.scorer, MlpScorer)
     error = policy.scorer.scores(logs.contexts) - means
@@ -72,7 +72,7 @@ def test_a_rank_that_is_too_low_cannot_tell_it_all() -> None:
 
 
 def test_the_paper_s_alternation_learns_in_a_simulator() -> None:
-    learner = replace(SMALL, steps=200, held_out=0.1)
+    learner = replace(SMALL, steps=150, held_out=0.1)
     policy = learner.fit_online(Tastes(masked=True), users=100, rounds=2)
     again = learner.fit_online(Tastes(masked=True), users=100, rounds=2)
     contexts, masks = Tastes(masked=True).fresh(200, seed=9)
@@ -80,11 +80,13 @@ def test_the_paper_s_alternation_learns_in_a_simulator() -> None:
     np.testing.assert_array_equal(policy.action_probs(contexts), again.action_probs(contexts))
 
 
-@pytest.mark.parametrize("learner", [CBMF(steps=400, seed=0), NNIPS(steps=400, seed=0)])
+@pytest.mark.parametrize(
+    "learner", [cls(steps=300, batch=512, learning_rate=3e-3, seed=0) for cls in (CBMF, NNIPS)]
+)
 def test_clicks_of_recogym_rise_by_a_tenth_at_least(learner: Learner) -> None:
     shop = RecoGym(n_products=10, reward="click", horizon=100)
-    policy = learner.fit(shop.rollout(UniformPolicy(10), 600, seed=0))
-    clicks = [mean_return(shop, p, 600, seed=1).returns.mean() for p in (UniformPolicy(10), policy)]
+    policy = learner.fit(shop.rollout(UniformPolicy(10), 500, seed=0))
+    clicks = [mean_return(shop, p, 400, seed=1).returns.mean() for p in (UniformPolicy(10), policy)]
     assert clicks[1] > 1.1 * clicks[0]
 
 

@@ -14,11 +14,11 @@ from tests.learners.rivals import one_step_shortfall, with_empty_candidates, wit
 
 torch = pytest.importorskip("torch")
 
-SMALL = NNIPS(hidden=(32,), batch=256, steps=500, learning_rate=1e-2, seed=1)
+SMALL = NNIPS(hidden=(32,), batch=256, steps=300, learning_rate=1e-2, seed=1)
 
 
 def test_it_keeps_what_every_learner_keeps() -> None:
-    check_learner(replace(SMALL, steps=200), attains=0.5)
+    check_learner(replace(SMALL, steps=80), attains=0.5)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_held_out_users_stop_it_where_there_is_nothing_to_learn() -> None:
     logs = bandit_log(400, np.full(4, 0.25), np.zeros(4))
     stopped = replace(SMALL, greedy=False, patience=2).fit(logs).action_probs(np.ones((1, 1)))
     unstopped = replace(SMALL, greedy=False, held_out=0.0).fit(logs).action_probs(np.ones((1, 1)))
-    assert unstopped.max() > 0.9  # it believed the noise
+    assert unstopped.max() > 0.7  # it believed the noise
     assert stopped.max() < unstopped.max()
 
 
