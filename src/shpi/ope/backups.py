@@ -161,18 +161,20 @@ def adjoint(fit: Backups, gradients: Float64Array) -> Adjoint:
     )
 
 
-def contributions(problem: Problem, design: Design, by_fold: Sequence[Adjoint]) -> Float64Array:
+def contributions(
+    problem: Problem, design: Design, by_fold: Sequence[Adjoint], *, rewards_only: bool = False
+) -> Float64Array:
     """How far every user moves the number [U]; ``by_fold[k]`` is for the decisions of the users in fold k."""
-    found = problem.map(lambda part: _contributions_of(problem, part, design, by_fold))
+    found = problem.map(lambda part: _contributions_of(problem, part, design, by_fold, not rewards_only))
     return np.concatenate(found)
 
 
 def _contributions_of(
-    problem: Problem, part: Part, design: Design, by_fold: Sequence[Adjoint]
+    problem: Problem, part: Part, design: Design, by_fold: Sequence[Adjoint], ahead: bool
 ) -> Float64Array:
     tables = [_by_action(design, one) for one in by_fold]
     total = np.zeros(part.logs.n_users)
-    for block in blocks(problem, part, design):
+    for block in blocks(problem, part, design, ahead=ahead):
         fold = part.fold[block.rows]
         for k, table in enumerate(tables):
             rows = np.flatnonzero(fold == k)
@@ -222,7 +224,9 @@ def _of_rows(part: Part, block: Block, rows: Int64Array, table: _ByAction) -> Fl
     for a, mine in zip(found, np.split(order, first[1:]), strict=True):
         f, ahead = block.here[rows[mine]], block.ahead[rows[mine]]
         of_reward = (f @ table.reward[a]) * rewards[mine] - np.einsum("bd,bd->b", f @ table.reward_fit[a], f)
-        of_step = np.einsum("bp,bp->b", f @ table.ahead[a], ahead)
-        of_step -= np.einsum("bd,bd->b", f @ table.here[a], f)
-        result[mine] = np.where(seen[mine], of_reward, 0.0) + known[mine] * of_step
+        result[mine] = np.where(seen[mine], of_reward, 0.0)
+        if ahead.shape[1]:
+            of_step = np.einsum("bp,bp->b", f @ table.ahead[a], ahead)
+            of_step -= np.einsum("bd,bd->b", f @ table.here[a], f)
+            result[mine] += known[mine] * of_step
     return result

@@ -27,7 +27,7 @@ from shpi.features import FeatureMap, Recipe
 from shpi.ope.backups import Backups, adjoint, contributions, fit_backups
 from shpi.ope.baseline import on_policy, reward_terms
 from shpi.ope.estimator import finish
-from shpi.ope.model import Target, default_design, model_sums, sums_by_step, target_features
+from shpi.ope.model import Target, designed, sums_by_step, target_features
 from shpi.ope.predictions import value_limits
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
@@ -65,8 +65,8 @@ class FQE:
 
     def model(self, problem: Problem, target: Target) -> Modelled:
         """The model's value of pi or of mu."""
-        design = default_design(problem, target, self.features)
-        sums = model_sums(problem, design).without(None)
+        design, by_fold = designed(problem, target, self.features)
+        sums = by_fold.without(None)
         fit = fit_backups(
             sums,
             design,
@@ -98,13 +98,17 @@ class DirectMethod:
 
     def model(self, problem: Problem, target: Target) -> Modelled:
         """The model's value of pi or of mu."""
-        design = default_design(problem, target, self.features)
-        sums = model_sums(problem, design).without(None)
+        design, by_fold = designed(problem, target, self.features)
+        sums = by_fold.without(None)
         fit = fit_backups(
             sums, design, gamma=0.0, horizon=1, limits=value_limits(problem, 1), ridge=self.ridge
         )
+        key = f"rewards {target} {problem.number_of(self.features)} {self.ridge}"
         means = step_means(
-            problem, StepWeights.equal, lambda _, part: _predicted_rewards(problem, part, fit), normalise=True
+            problem,
+            StepWeights.equal,
+            lambda _, part: _predicted_rewards(problem, part, fit, key),
+            normalise=True,
         )
         coefficient = problem.per_user * problem.discounts
         gradients = np.zeros((2, design.p))
@@ -113,7 +117,9 @@ class DirectMethod:
             gradients[1] += sums_by_step(part, design, share * coefficient[part.steps], problem.horizon).sum(
                 axis=0
             )
-        moved = contributions(problem, design, [adjoint(fit, gradients)] * problem.settings.folds)
+        moved = contributions(
+            problem, design, [adjoint(fit, gradients)] * problem.settings.folds, rewards_only=True
+        )
         return Modelled(means.value, means.influence + problem.users * (moved - moved.mean()), fit.boost)
 
 
@@ -153,8 +159,18 @@ def _start_values(part: Part, fit: Backups) -> Float64Array:
     return total
 
 
-def _predicted_rewards(problem: Problem, part: Part, fit: Backups) -> Terms:
-    values = np.empty(len(part.logs))
-    for rows, psi in target_features(part, fit.design, np.arange(len(part.logs))):
-        values[rows] = psi @ fit.theta[1]
-    return Terms(values=values, counts=problem.known_weights(part, "reward"))
+def _predicted_rewards(problem: Problem, part: Part, fit: Backups, key: str) -> Terms:
+    def make() -> Float64Array:
+        slopes = fit.tables(1)  # [A, d]
+        values = np.empty(len(part.logs))
+        for rows, probs in part.probs():
+            scores = fit.design.of(part.logs.contexts[rows]) @ slopes.T
+            if fit.design.target == "pi":
+                values[rows] = np.einsum("ba,ba->b", probs, scores)
+            elif part.logs.behaviour is not None:
+                values[rows] = np.einsum("ba,ba->b", part.logs.behaviour[rows], scores)
+            else:
+                values[rows] = scores[np.arange(len(scores)), part.logs.actions[rows]]
+        return values
+
+    return Terms(values=part.memo(key, make), counts=problem.known_weights(part, "reward"))

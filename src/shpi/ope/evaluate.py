@@ -229,14 +229,17 @@ def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate],
 def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Estimate]) -> Estimator:
     """The estimator that decides: the one that was named, or by how far the weights reach.
 
-    Without a name it is the first with an answer and at least `LEAST_EFFECTIVE` effective users; when none has
-    as many, the one with the most. Rewards have no say in it, so the choice does not favour lucky estimates.
+    Without a name it is the first of those that weigh with at least `LEAST_EFFECTIVE` effective users; when
+    none has as many, the one with the most. Rewards have no say in it, so lucky estimates are not favoured.
+    A model alone decides only where nothing weighs.
     """
-    found = {one.name: one.effective_users for one in estimates}
+    found = {one.name: one.effective_users for one in estimates if one.weights is not None}
+    found = found or {one.name: one.effective_users for one in estimates}
     known = {one.name: one for one in chosen}
     if name is None:
         enough = [key for key in known if found.get(key, 0.0) >= LEAST_EFFECTIVE]
         name = enough[0] if enough else max(found, key=lambda key: found[key])
+    found = {one.name: one.effective_users for one in estimates}
     if name not in found:
         raise ConfigError(
             expected=f"a main estimator among those with an answer, {sorted(found)}", found=repr(name)

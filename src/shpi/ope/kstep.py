@@ -86,7 +86,11 @@ class KStepSHPI:
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
         fits = cross_fits(problem, "state", self.features, self.ridge)
-        deltas = _Deltas(problem=problem, fits=fits, key=f"backups state {self.features!r} {self.ridge}")
+        deltas = _Deltas(
+            problem=problem,
+            fits=fits,
+            key=f"backups state {problem.number_of(self.features)} {self.ridge}",
+        )
         if self.k == "session":
             counted = as_sessions(problem)
             steps, window = None, None

@@ -16,25 +16,24 @@ The influences treat w as known. In the coverage benchmark that made little diff
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from shpi.errors import DataError
 from shpi.features import Chain, FeatureMap, RandomFourier, Recipe, Standardise
-from shpi.features.base import fit_features
 from shpi.ope.baseline import on_policy
 from shpi.ope.estimator import finish
+from shpi.ope.model import Design, blocks, default_design
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
 from shpi.ope.steps import add_up, summary
 from shpi.protocols import Float64Array
-from shpi.shift.linear import LinearRatio, PreparedLinearRatio, RatioSums
+from shpi.shift.linear import LinearRatio, RatioSums
 
 _BLOCK = 1 << 15
-_FEATURE_ROWS = 50_000
 _FLOOR = 0.05  # d_mu is divided by: at least this share of its mean
 _LONG = 0.05  # gamma^H above this deserves a note
 
@@ -44,8 +43,8 @@ class MIS:
     """Marginalised importance sampling with a closed-form state ratio.
 
     Args:
-        features: of a context, for the ratio; the constant must be in their span. None: 100 random Fourier
-            features of the standardised contexts.
+        features: of a context, for the ratio; an intercept is added. None: 100 random Fourier features of the
+            standardised contexts.
         name: of the estimator.
     """
 
@@ -99,54 +98,43 @@ class _Ratio:
     """The two fitted state densities, as multiples of the log's."""
 
     problem: Problem
-    features: FeatureMap
-    of_pi: Float64Array  # [p]
-    of_mu: Float64Array  # [p]
+    design: Design
+    zeta: Float64Array  # [2, p] of pi, of mu
     floor: float
     negative: float  # share of the decisions with a negative weight
 
     @classmethod
     def of(cls, problem: Problem, config: LinearRatio, recipe: Recipe | FeatureMap | None) -> _Ratio:
-        logs = next(problem.parts()).logs
-        sample = logs.contexts[:: 1 + len(logs) // _FEATURE_ROWS]
-        default = Chain((Standardise(), RandomFourier(n_features=100, seed=problem.settings.seed)))
-        features = fit_features(default if recipe is None else recipe, sample)
-
-        def sums(part: Part, ratios: Float64Array) -> RatioSums:
-            return PreparedLinearRatio(config=config, logs=part.logs, features=features).sums(ratios)
-
-        found = problem.map(
-            lambda part: (sums(part, np.exp(part.log_ratios)), sums(part, np.ones(len(part.logs))))
+        default = Chain(
+            (Standardise(), RandomFourier(n_features=100, intercept=False, seed=problem.settings.seed))
         )
+        design = default_design(problem, "state", default if recipe is None else recipe)
+        found = problem.map(lambda part: _ratio_sums(problem, part, design))
         of_pi, of_mu = (
             reduce(RatioSums.__add__, [one[j] for one in found]).solve(
                 config.gamma, config.zeta_ridge, config.nu_ridge
             )
             for j in (0, 1)
         )
-        draft = cls(problem=problem, features=features, of_pi=of_pi, of_mu=of_mu, floor=0.0, negative=0.0)
+        draft = cls(problem=problem, design=design, zeta=np.stack([of_pi, of_mu]), floor=0.0, negative=0.0)
         means = np.sum([draft._means(part) for part in problem.parts()], axis=0) / problem.decisions
-        return cls(
-            problem=problem,
-            features=features,
-            of_pi=of_pi,
-            of_mu=of_mu,
-            floor=_FLOOR * max(float(means[0]), 1e-300),
-            negative=float(means[1]),
-        )
+        return replace(draft, floor=_FLOOR * max(float(means[0]), 1e-300), negative=float(means[1]))
 
     def _means(self, part: Part) -> Float64Array:
-        here = self._both(part)
-        return np.array([here[1].sum(), float((here[0] < 0).sum())])
+        of_pi, of_mu = self._both(part)
+        return np.array([of_mu.sum(), float((of_pi < 0).sum())])
 
     def _both(self, part: Part) -> Float64Array:
         """phi(x)'zeta of pi and of mu, [2, n]."""
-        zeta = np.stack([self.of_pi, self.of_mu], axis=1)
-        blocks = [
-            self.features.transform(part.logs.contexts[start : start + _BLOCK]) @ zeta
-            for start in range(0, len(part.logs), _BLOCK)
-        ]
-        return np.concatenate(blocks).T
+
+        def make() -> Float64Array:
+            blocks = [
+                self.zeta @ self.design.of(part.logs.contexts[start : start + _BLOCK]).T
+                for start in range(0, len(part.logs), _BLOCK)
+            ]
+            return np.concatenate(blocks, axis=1)
+
+        return part.memo(f"ratio {self.problem.number_of(self.design)}", make)
 
     def sums_by_user(self, part: Part, target: Literal["pi", "mu"]) -> Float64Array:
         """The sums of beta w rho r, of beta w rho, of beta w, and of trajectories; [4, users]."""
@@ -168,3 +156,24 @@ class _Ratio:
                 np.bincount(logs.user_codes, minlength=logs.n_users).astype(np.float64),
             ]
         )
+
+
+def _ratio_sums(problem: Problem, part: Part, design: Design) -> tuple[RatioSums, RatioSums]:
+    """The sums of `shpi.shift.linear` for pi and for mu, in one pass."""
+    p, logs = design.p, part.logs
+    gram, drift, plain, rows = np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p)), 0.0
+    for block in blocks(problem, part, design):
+        left = block.here.T * block.known
+        step = block.ahead - block.here
+        gram += left @ block.here
+        plain += left @ step
+        drift += (left * np.exp(part.log_ratios[block.rows])) @ step
+        rows += float(block.known.sum())
+    initial = design.of(logs.contexts[logs.offsets[:-1]]).sum(axis=0)
+    common: dict[str, Any] = {
+        "gram": gram,
+        "initial": initial,
+        "rows": rows,
+        "trajectories": logs.n_trajectories,
+    }
+    return RatioSums(drift=drift, **common), RatioSums(drift=plain, **common)

@@ -119,8 +119,8 @@ class Block:
     known: Float64Array  # [b] how much it counts among transitions; 0: what follows is unknown
 
 
-def blocks(problem: Problem, part: Part, design: Design) -> Iterator[Block]:
-    """All decisions of a part, by blocks.
+def blocks(problem: Problem, part: Part, design: Design, *, ahead: bool = True) -> Iterator[Block]:
+    """All decisions of a part, by blocks; ``ahead=False`` leaves out what follows them.
 
     After the last decision of a truncated trajectory mu(.|x') is unknown: only models of states use it.
     """
@@ -129,6 +129,11 @@ def blocks(problem: Problem, part: Part, design: Design) -> Iterator[Block]:
     known = problem.known_weights(part, "next" if design.target == "state" else "inside")
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
+        if not ahead:
+            here, group = design.of(logs.contexts[rows]), design.group(part, rows)
+            nothing = np.zeros((len(here), 0))
+            yield Block(rows=rows, here=here, group=group, ahead=nothing, known=np.zeros(len(here)))
+            continue
         extended = design.of(logs.contexts[start : min(rows.stop + 1, n)])
         here = extended[: rows.stop - start]
         after = np.zeros_like(here)
@@ -138,12 +143,12 @@ def blocks(problem: Problem, part: Part, design: Design) -> Iterator[Block]:
             after[logs.offsets[1:][ends] - 1 - start] = design.of(logs.final_contexts[ends])
         code = _next_codes(part, design, rows)  # [b, q]
         code *= ((known > 0) & part.goes_on)[rows, None]
-        ahead = (code[:, :, None] * after[:, None, :]).reshape(len(here), design.p)
+        psi = (code[:, :, None] * after[:, None, :]).reshape(len(here), design.p)
         yield Block(
             rows=rows,
             here=here,
             group=design.group(part, rows),
-            ahead=ahead,
+            ahead=psi,
             known=known[rows],
         )
 
@@ -190,6 +195,18 @@ class ModelSums:
 def model_sums(problem: Problem, design: Design) -> ModelSums:
     """One pass over all parts."""
     return reduce(ModelSums.__add__, problem.map(lambda part: _sums_of(problem, part, design)))
+
+
+def designed(
+    problem: Problem, target: Target, features: Recipe | FeatureMap | None
+) -> tuple[Design, ModelSums]:
+    """The design and its sums, computed once for all estimators that agree on the features."""
+
+    def make() -> tuple[Design, ModelSums]:
+        design = default_design(problem, target, features)
+        return design, model_sums(problem, design)
+
+    return problem.memo(f"sums {target} {problem.number_of(features)}", make)
 
 
 def _sums_of(problem: Problem, part: Part, design: Design) -> ModelSums:

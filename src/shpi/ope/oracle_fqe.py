@@ -21,7 +21,7 @@ from shpi.ope.backups import fit_backups
 from shpi.ope.direct import FQE
 from shpi.ope.estimator import finish
 from shpi.ope.intervals import standard_error
-from shpi.ope.model import default_design, model_sums
+from shpi.ope.model import designed
 from shpi.ope.predictions import value_limits
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
@@ -96,9 +96,9 @@ def _linear_values(
     values, final = np.zeros(len(logs)), np.zeros(logs.n_trajectories)
     if to_go == 0:
         return values, final
-    design = default_design(problem, "pi", None)
+    design, sums = designed(problem, "pi", None)
     fit = fit_backups(
-        model_sums(problem, design).without(fold),
+        sums.without(fold),
         design,
         gamma=problem.gamma,
         horizon=to_go,

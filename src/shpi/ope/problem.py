@@ -184,11 +184,12 @@ class Part:
         """The fold of each decision [n]."""
         return self.fold_of_user[self.users]
 
-    @cached_property
+    @property
     def taken(self) -> Float64Array:
         """pi(a_t|x_t) [n]."""
-        if self.whole is not None:
-            return self.whole.taken
+        return self.memo("taken", self._taken) if self.whole is None else self.whole.taken
+
+    def _taken(self) -> Float64Array:
         taken = np.empty(len(self.logs))
         for rows, probs in self.probs():
             taken[rows] = probs[np.arange(len(probs)), self.logs.actions[rows]]
@@ -360,7 +361,13 @@ class Problem:
 
     def with_metric(self, metric: Rewards) -> Problem:
         """The same problem about another reward: a metric of the log, or a function of a log to [n]."""
-        return type(self).of(self.policy, self.source, self.settings, metric=metric)
+        other = type(self).of(self.policy, self.source, self.settings, metric=metric)
+        if "part" in self._memo:  # the policy need not be asked again
+            other._memo["part"] = other._part(next(_raw_parts(self.source)), 0, 0)
+            for name in ("probs", "taken"):
+                if name in self._memo["part"]._memo:
+                    other._memo["part"]._memo[name] = self._memo["part"]._memo[name]
+        return other
 
     def with_policy(self, policy: Policy) -> Problem:
         """The same problem about another policy."""
@@ -396,6 +403,15 @@ class Problem:
             self._memo[key] = make()
         found: T = self._memo[key]
         return found
+
+    def number_of(self, thing: object) -> int:
+        """A number for an object, for keys of memos: the same object, the same number. It is kept alive."""
+        kept: list[object] = self._memo.setdefault("kept", [])
+        for number, one in enumerate(kept):
+            if one is thing:
+                return number
+        kept.append(thing)
+        return len(kept) - 1
 
     def _seen(self, part: Part, view: View) -> Part:
         return part.memo(

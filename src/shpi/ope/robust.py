@@ -28,7 +28,7 @@ from shpi.ope.backups import Adjoint, Backups, adjoint, contributions, fit_backu
 from shpi.ope.baseline import on_policy
 from shpi.ope.estimator import finish
 from shpi.ope.importance import window_weights
-from shpi.ope.model import Target, default_design, model_sums, sums_by_step
+from shpi.ope.model import Target, designed, sums_by_step
 from shpi.ope.predictions import Predicted, predict, value_limits
 from shpi.ope.problem import Known, Part, Problem
 from shpi.ope.results import Estimate, Weights
@@ -106,7 +106,7 @@ class Residuals:
         paired: bool,
     ) -> Residuals:
         """Fit Q without each fold in turn, once for all estimators with the same settings."""
-        key = f"backups pi {features!r} {ridge}"
+        key = f"backups pi {problem.number_of(features)} {ridge}"
         fits = cross_fits(problem, "pi", features, ridge)
         possible = next(problem.parts()).logs.behaviour is not None
         notes = []
@@ -221,8 +221,7 @@ def cross_fits(
     """Backups for every fold of users, fitted on the others."""
 
     def make() -> tuple[Backups, ...]:
-        design = default_design(problem, target, features)
-        sums = model_sums(problem, design)
+        design, sums = designed(problem, target, features)
         limits = value_limits(problem, problem.horizon)
         return tuple(
             fit_backups(
@@ -236,4 +235,4 @@ def cross_fits(
             for fold in range(problem.settings.folds)
         )
 
-    return problem.memo(f"backups {target} {features!r} {ridge}", make)
+    return problem.memo(f"backups {target} {problem.number_of(features)} {ridge}", make)
