@@ -7,7 +7,9 @@ import pytest
 
 from shpi.data.logged import LoggedData
 from shpi.errors import ActionError, ConfigError, DataError
-from shpi.learners import NNIPS
+from shpi.features import Standardise
+from shpi.learners import NNIPS, _descent
+from shpi.learners._descent import Decisions
 from shpi.policies import Softmax
 from shpi.testing import check_learner, check_policy
 from tests.learners.rivals import one_step_shortfall, with_empty_candidates, without, world
@@ -86,6 +88,20 @@ def test_held_out_users_stop_it_where_there_is_nothing_to_learn() -> None:
     unstopped = replace(SMALL, greedy=False, held_out=0.0).fit(logs).action_probs(np.ones((1, 1)))
     assert unstopped.max() > 0.7  # it believed the noise
     assert stopped.max() < unstopped.max()
+
+
+def test_no_user_is_on_both_sides_of_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    mdp = world(2)
+    logs = mdp.log(mdp.random_policy(0), 60, 10, 0)
+    logs = replace(logs, users=np.arange(60) // 2)  # two trajectories each
+    monkeypatch.setattr(_descent, "ASKED", 40)
+    data = Decisions.of(torch, logs, Standardise(), 0.3, np.random.default_rng(0), "test")
+    sides = [set(logs.user_codes[logs.trajectory_of_row[rows]]) for rows in (data.train, data.test.numpy())]
+    assert not sides[0] & sides[1]
+    assert len(sides[0]) == 21
+    assert len(data.test) == 40
+    alone = Decisions.of(torch, logs.select([0, 1]), Standardise(), 0.3, np.random.default_rng(0), "test")
+    assert len(alone.train) == len(logs.select([0, 1]))
 
 
 def test_units_of_the_reward_do_not_matter() -> None:

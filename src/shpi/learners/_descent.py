@@ -19,6 +19,7 @@ from shpi.protocols import Float64Array, Int64Array
 
 CHECKS = 50  # how often the held-out users are asked, if nothing stops the descent before
 SAMPLE = 50_000  # contexts on which features are fitted
+ASKED = 50_000  # decisions of held-out users that are looked at, so that memory stays bounded
 
 
 class Settings(Protocol):
@@ -63,7 +64,7 @@ class Decisions:
     rewards: Any  # [n] standardised
     forbidden: Any  # [n, A] or None
     train: Int64Array  # [m] rows to learn from
-    test: Any  # [k] rows of the users held out; empty if nobody is
+    test: Any  # [k] rows of the users held out, at most ASKED; empty if nobody is
     mean: float
     spread: float
 
@@ -152,12 +153,12 @@ def descend(
 def _split_users(
     logs: LoggedData, rows: Int64Array, share: float, rng: np.random.Generator
 ) -> tuple[Int64Array, Int64Array]:
-    """Rows to learn from, and rows of a share of the users; nobody is held out where there is one user."""
+    """Rows to learn from, and some rows of a share of the users; a single user is not held out."""
     user = logs.user_codes[logs.trajectory_of_row[rows]]
     users = rng.permutation(np.unique(user))
     count = min(max(round(share * len(users)), int(share > 0)), len(users) - 1)
     out = np.isin(user, users[:count])
-    return rows[~out], rows[out]
+    return rows[~out], np.sort(rng.permutation(rows[out])[:ASKED])
 
 
 def _location(rewards: Float64Array) -> tuple[float, float]:
