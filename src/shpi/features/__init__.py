@@ -7,6 +7,7 @@ phi.transform(contexts)          # [n, phi.width]
 
 from shpi.features.additive import Hinges, HingesMap, Powers, PowersMap
 from shpi.features.base import FeatureMap, Recipe, fit_features
+from shpi.features.cells import Cells, CellsMap
 from shpi.features.chain import Chain, ChainMap
 from shpi.features.fourier import RandomFourier, RandomFourierMap
 from shpi.features.onehot import OneHot, OneHotMap
@@ -14,6 +15,8 @@ from shpi.features.scale import Identity, IdentityMap, Standardise, StandardiseM
 from shpi.features.union import Union, UnionMap
 
 __all__ = [
+    "Cells",
+    "CellsMap",
     "Chain",
     "ChainMap",
     "FeatureMap",

@@ -80,7 +80,7 @@ class ContextualBandit:
             scorer = self._doubly_robust(logs, rewards, usable, seeds)
         else:
             kind: WeightKind = "mtr" if self.target == "mtr" else "none"
-            scorer = _regress(self.oracle, logs, rewards, usable, kind, seeds[0])
+            scorer = regress(self.oracle, logs, rewards, usable, kind, seeds[0])
         if self.support is None:
             return greedy_among_seen(scorer, logs)
         mu = BehaviourCloning(seed=self.seed).fit(logs)
@@ -89,13 +89,13 @@ class ContextualBandit:
     def _doubly_robust(
         self, logs: LoggedData, rewards: Float64Array, usable: BoolArray | None, seeds: list[int]
     ) -> Scorer:
-        whole = _regress(self.oracle, logs, rewards, usable, "none", seeds[0])
+        whole = regress(self.oracle, logs, rewards, usable, "none", seeds[0])
         left_over = np.empty(len(logs))
         for held_out in _halves(logs, seeds[1]):
             seen = ~held_out if usable is None else usable & ~held_out
-            other = whole if not seen.any() else _regress(self.oracle, logs, rewards, seen, "none", seeds[0])
+            other = whole if not seen.any() else regress(self.oracle, logs, rewards, seen, "none", seeds[0])
             left_over[held_out] = (rewards - taken_scores(other, logs))[held_out]
-        return SumScorer(whole, _regress(self.oracle, logs, left_over, usable, "mtr", seeds[0]))
+        return SumScorer(whole, regress(self.oracle, logs, left_over, usable, "mtr", seeds[0]))
 
 
 @saveable("learners/sum-scorer")
@@ -136,7 +136,7 @@ def taken_scores(scorer: Scorer, logs: LoggedData) -> Float64Array:
     return taken
 
 
-def _regress(
+def regress(
     oracle: Oracle,
     logs: LoggedData,
     targets: Float64Array,
