@@ -1,0 +1,118 @@
+"""The options with which every verb reads a log, and the reading itself."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shpi.errors import ConfigError, ShpiError
+
+if TYPE_CHECKING:  # imported when a verb runs, so that `shpi --help` is quick
+    from collections.abc import Iterator
+
+    from shpi.data.logged import LoggedData
+
+# How the errors of the reader name their options, and how they are called here.
+_SPELLINGS = {
+    "With invalid='drop'": "With --invalid drop",
+    "invalid='drop'": "--invalid drop",
+    "duplicates='drop' or 'keep'": "--duplicates drop or keep",
+    "duplicates='drop'": "--duplicates drop",
+}
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """Add LOG and the options that say how to read it."""
+    parser.add_argument("log", nargs="+", metavar="LOG", help="file, glob or folder; several are joined")
+    parser.add_argument("--data", metavar="DIR", help="the folder of a public data set (default: $SHPI_DATA)")
+    parser.add_argument("--columns", metavar="TOML", help="which column means what")
+    parser.add_argument("--session-gap", metavar="GAP", help="a longer pause starts a new session, e.g. 30m")
+    parser.add_argument(
+        "--invalid",
+        choices=("error", "drop"),
+        default="error",
+        help="rows with unusable values: stop (default), or leave them out and report them",
+    )
+    parser.add_argument(
+        "--duplicates",
+        choices=("drop", "keep", "error"),
+        default="drop",
+        help="decisions that repeat an earlier one (default: drop and report)",
+    )
+    parser.add_argument(
+        "--estimate-propensities",
+        action="store_true",
+        help="estimate mu(a|x) from the log, and show how well calibrated the estimate is",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the estimation (default: 0)")
+
+
+def read_logs(options: argparse.Namespace, verb: str) -> LoggedData | None:
+    """The log that the options name; None after a first guess of the missing column map was printed."""
+    try:
+        with _spelled_for_the_command_line():
+            logs = _read(options)
+    except ConfigError as error:
+        advice, _, guess = error.remedy.partition("\n\n")
+        if options.columns is not None or not guess:
+            raise
+        # The guess stands alone, so that it can be copied into a file as it is.
+        place = f"shpi {verb}: {options.log[0]}"
+        print(f"{place} needs a column map; {advice}\n\n{guess}", file=sys.stderr)
+        return None
+    return _estimate(logs, options.seed) if options.estimate_propensities else logs
+
+
+def _read(options: argparse.Namespace) -> LoggedData:
+    from shpi.data.datasets import load, names
+    from shpi.data.read import read_log
+
+    if len(options.log) == 1 and options.log[0] in names() and not Path(options.log[0]).exists():
+        return load(options.log[0], options.data)
+    source = options.log[0] if len(options.log) == 1 else options.log
+    logs = read_log(
+        source,
+        options.columns,
+        session_gap=options.session_gap,
+        invalid=options.invalid,
+        duplicates=options.duplicates,
+    )
+    if options.columns is None and options.session_gap is not None:
+        raise ConfigError(
+            expected="--session-gap together with --columns",
+            found=f"{options.log[0]}, a file that shpi wrote, whose sessions are fixed",
+            remedy="read the original table again with another gap",
+        )
+    return logs
+
+
+def _estimate(logs: LoggedData, seed: int) -> LoggedData:
+    from rich.console import Console
+
+    if logs.propensity_mode == "logged":
+        raise ConfigError(
+            expected="a log without propensities for --estimate-propensities",
+            found="propensities that were logged, which are better than any estimate",
+            remedy="leave 'propensity' out of the column map, if you do not trust them",
+        )
+    with Console(stderr=True).status("estimating propensities"):
+        return logs.with_estimated_propensities(seed=seed)
+
+
+@contextmanager
+def _spelled_for_the_command_line() -> Iterator[None]:
+    """An error of the reader that advises a Python option advises the command's option instead."""
+    try:
+        yield
+    except ShpiError as error:
+        remedy = error.remedy
+        for python, shell in _SPELLINGS.items():
+            remedy = remedy.replace(python, shell)
+        if remedy == error.remedy:
+            raise
+        raise type(error)(
+            expected=error.expected, found=error.found, where=error.where, remedy=remedy
+        ) from None
