@@ -65,12 +65,13 @@ class MIS:
             left = problem.gamma**problem.horizon
             notes.append(f"gamma^H is {left:.2f}: the ratio looks further ahead than the horizon")
         weight = of_pi[1]
+        effective = float(weight.sum() ** 2 / np.sum(weight**2))
         return finish(
             self.name,
             problem,
             base.value + value - itself,
             base.influence + influence - own,
-            summary(weight / weight.sum(), float(weight.sum() / of_mu[1].sum())),
+            summary(weight / weight.sum(), float(weight.sum() / of_mu[1].sum()), effective),
             tuple(notes),
         )
 

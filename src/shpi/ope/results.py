@@ -47,11 +47,11 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """The importance weights of an estimator, per user (a mean over the user's steps)."""
+    """The importance weights of an estimator."""
 
     mean: float  # about 1 when the propensities are right and the support is good
-    max: float
-    ess: float  # effective users: (sum w)^2 / sum w^2
+    max: float  # of a user, as a mean over the user's steps
+    ess: float  # effective users: (sum w)^2 / sum w^2 at each step, harmonic mean over steps
     top_share: float  # the share of all weight that the top 1 % of the users carry
 
 

@@ -178,6 +178,7 @@ def step_means(
         weights=summary(
             np.concatenate([one[1] for one in found]),
             float(problem.discounts @ mean_weight / problem.discounts.sum()),
+            _effective(sums, problem),
         ),
         normaliser=normal,
         independent=independent,
@@ -415,14 +416,20 @@ def _check(sums: StepSums, normalise: bool) -> None:
         )
 
 
-def summary(shares: Float64Array, mean: float) -> Weights:
+def _effective(sums: StepSums, problem: Problem) -> float:
+    """Effective users: the harmonic mean over steps of (sum w)^2 / sum w^2, so that the worst steps count."""
+    weight = np.where(sums.weight > 0, sums.weight, 1.0)
+    inverse = float(problem.discounts @ (sums.squares / weight**2) / problem.discounts.sum())
+    return problem.users / problem.trajectories / inverse if inverse > 0 else 0.0
+
+
+def summary(shares: Float64Array, mean: float, effective: float) -> Weights:
     """From each user's share of the weight (a mean over steps; they sum to 1)."""
     users = len(shares)
     ordered = np.sort(shares)[::-1]
-    square = float(np.sum(ordered**2))
     return Weights(
         mean=mean,
         max=float(ordered[0]) * users * mean,
-        ess=float(ordered.sum() ** 2 / square) if square > 0 else 0.0,
+        ess=effective,
         top_share=float(ordered[: max(1, round(users / 100))].sum() / ordered.sum()),
     )
