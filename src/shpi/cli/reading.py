@@ -24,9 +24,11 @@ _SPELLINGS = {
 }
 
 
-def add_reading_options(parser: argparse.ArgumentParser) -> None:
+def add_reading_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add LOG and the options that say how to read it."""
-    parser.add_argument("log", nargs="+", metavar="LOG", help="file, glob or folder; several are joined")
+    parser.add_argument(
+        "log", nargs="+" if required else "*", metavar="LOG", help="file, glob or folder; several are joined"
+    )
     parser.add_argument("--data", metavar="DIR", help="the folder of a public data set (default: $SHPI_DATA)")
     parser.add_argument("--columns", metavar="TOML", help="which column means what")
     parser.add_argument("--session-gap", metavar="GAP", help="a longer pause starts a new session, e.g. 30m")

@@ -27,7 +27,7 @@ from shpi.errors import ConfigError
 from shpi.features.parts import saveable
 from shpi.learners.base import greedy_among_seen, propensities_of, rewards_of
 from shpi.learners.cloning import BehaviourCloning
-from shpi.oracles import Oracle, PreparedOracle, Ridge, VowpalWabbit
+from shpi.oracles import Gbdt, Oracle, PreparedOracle, Ridge, VowpalWabbit
 from shpi.oracles.base import WeightKind, combined_weights, score_blocks
 from shpi.policies import Greedy, SupportLimited
 from shpi.policies.cloned import RelativeDensity
@@ -68,6 +68,12 @@ class ContextualBandit:
         """The paper's: Vowpal Wabbit with coin betting and mtr (needs the extra ``vw``)."""
         printed: dict[str, Any] = {"oracle": VowpalWabbit(), "target": "mtr", "support": None}
         return cls(**(printed | changes))
+
+    @classmethod
+    def boosted(cls, **changes: Any) -> ContextualBandit:
+        """Boosted trees as the regression (needs the extra ``gbdt``)."""
+        trees: dict[str, Any] = {"oracle": Gbdt()}
+        return cls(**(trees | changes))
 
     def fit(self, logs: LoggedData) -> Greedy | SupportLimited:
         """The greedy policy of the fitted reward."""

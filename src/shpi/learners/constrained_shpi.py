@@ -76,6 +76,12 @@ class ConstrainedSHPI:
             if not fine:
                 raise ConfigError(expected=expected, found=repr(found), where="ConstrainedSHPI")
 
+    @classmethod
+    def mbs(cls, **changes: Any) -> ConstrainedSHPI:
+        """With the constraint of MBS in place of SPIBB's."""
+        other: dict[str, Any] = {"constraint": MBS()}
+        return cls(**(other | changes))
+
     def fit(self, logs: LoggedData) -> ImprovedPolicy:
         """Run the algorithm on a log with propensities."""
         rewards_of(logs, "ConstrainedSHPI", logs.reward_observed)

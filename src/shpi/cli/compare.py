@@ -1,0 +1,348 @@
+"""``shpi compare``: every learner on one log, side by side: seconds, memory, online return."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shpi.cli.fit import parse_option
+from shpi.cli.reading import add_reading_options, read_logs
+from shpi.cli.simulate import parse_param
+from shpi.errors import ConfigError
+
+if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
+    from shpi.data.logged import LoggedData
+    from shpi.protocols import Policy, Simulator
+
+DESCRIPTION = """Run every learner on one log, and compare what they bring.
+
+With the name of a simulator, its trained agent writes the log (uniformly at random with probability epsilon),
+and each policy is then tried on new users of the same world; the users are the same for all policies. With a
+LOG, read as by `shpi audit`, seconds and memory are compared, and also returns if --env names a simulator.
+Each learner runs in a process of its own. Online learners meet as many users as the log has.
+"""
+
+EXAMPLES = """examples:
+  shpi compare storefront --epsilon 1 --users 4000
+  shpi compare synthetic --learners clone,bandit,session-rl,shpi,bcq -o k=5 --json table.json
+  shpi compare log.parquet --env recogym --learners shpi,bandit -o shpi.gamma=0.95
+  shpi fit --list                                   the learners
+"""
+
+NO_SESSIONS_K = 5  # the paper's k, where a log has no sessions inside its trajectories
+EVALUATION = 10_007  # new users: the seed of the log plus this
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What is known about one learner in the end."""
+
+    learner: str
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
+    online: float | None = None  # mean over users of the simulator's own measure, or of the return
+    online_error: float | None = None  # its standard error
+    attained: float | None = None  # of what can be attained, where the simulator knows
+    problem: str | None = None  # an error, or why it was skipped
+    story: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class World:
+    """A simulator by name and parameters, so that another process can make it too."""
+
+    name: str
+    params: Mapping[str, Any]
+    simulator: Simulator
+
+
+def add_parser(verbs: Any) -> None:
+    """Register the verb."""
+    parser = verbs.add_parser(
+        "compare",
+        help="every learner on one log: seconds, memory, online return",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_reading_options(parser)
+    add = parser.add_argument
+    add("--learners", metavar="A,B,C", help="default: all that can run")
+    add("-o", "--option", action="append", default=[], metavar="[LEARNER.]KEY=VALUE", help="may be repeated")
+    add("--env", metavar="ENV", help="with a LOG: the simulator in which policies are tried")
+    add("--param", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the simulator")
+    add("--epsilon", type=float, default=0.3, metavar="E", help="of the logging policy (default: 0.3)")
+    add("--users", type=int, default=2000, metavar="N", help="simulated users in the log (default: 2000)")
+    add("--rollouts", type=int, default=200, metavar="N", help="users that try a policy (default: 200)")
+    add("--timeout", type=float, metavar="S", help="end a learner after so many seconds")
+    add("--json", type=Path, metavar="FILE", help="also write the table as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the verb: 0 if at least one learner came to an end, else 1."""
+    if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
+        raise ConfigError(expected="--json to be a file in a folder that exists", found=str(options.json))
+    if options.rollouts < 1:
+        raise ConfigError(expected="--rollouts of at least 1", found=str(options.rollouts))
+    world, logs, mu = find_log(options)
+    if logs is None:
+        return 2
+    chosen = find_learners(options.learners, online=world is not None)
+    settings = find_settings(options.option, chosen, logs, options.seed)
+    print(f"{logs}\n", file=sys.stderr)
+    rows: list[Row] = []
+    if world is not None and mu is not None:
+        rows.append(evaluate(Row(learner="(logging)"), mu, world, options))
+    with tempfile.TemporaryDirectory() as folder, _bar(len(chosen)) as advance:
+        place = Path(folder) / "log.parquet"
+        logs.to_parquet(place)
+        for name in chosen:
+            advance(name)
+            rows.append(compare_one(name, settings.get(name, {}), place, world, options))
+    show(rows, world)
+    if options.json is not None:
+        write_json(options.json, rows, logs, world, options)
+    return 0 if any(row.cpu_seconds is not None for row in rows) else 1
+
+
+# ---------------------------------------------------------------------- what is compared, on what
+
+
+def find_log(options: argparse.Namespace) -> tuple[World | None, LoggedData | None, Policy | None]:
+    """The simulator, the log and the policy that wrote it, as far as they are known."""
+    from shpi.envs import registry
+
+    name, params = options.log[0], dict(parse_param(text) for text in options.param)
+    if len(options.log) == 1 and name in registry.names() and not Path(name).exists():
+        from shpi.envs.logging import LoggingPolicy
+        from shpi.envs.rollout import rollout
+
+        world = World(name=name, params=params, simulator=registry.make(name, **params))
+        mu = LoggingPolicy(world.simulator, options.epsilon)
+        return world, rollout(world.simulator, mu, options.users, options.seed, progress=None), mu
+    logs = read_logs(options, "compare")
+    if options.env is None:
+        return None, logs, None
+    return World(name=options.env, params=params, simulator=registry.make(options.env, **params)), logs, None
+
+
+def find_learners(names: str | None, *, online: bool) -> list[str]:
+    """The learners in question; those that need a simulator only if there is one."""
+    from shpi.learners import registry
+
+    if names is None:
+        return list(registry.names(None if online else "offline"))
+    chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    for name in chosen:
+        if registry.entry(name).kind == "online" and not online:
+            raise ConfigError(
+                expected=f"a simulator for '{name}', which learns by acting",
+                found="none",
+                remedy="name one with --env, or leave the learner out",
+            )
+    if not chosen:
+        raise ConfigError(expected="at least one learner after --learners", found=repr(names))
+    return chosen
+
+
+def find_settings(
+    texts: Sequence[str], chosen: Sequence[str], logs: LoggedData, seed: int
+) -> dict[str, dict[str, Any]]:
+    """The options of each learner: those of its own, and those of all that have such an option."""
+    from shpi.learners import registry
+
+    usable = [name for name in chosen if registry.missing(name) is None]
+    known = {name: registry.parameters(name) for name in usable}
+    common: dict[str, Any] = {"seed": seed}
+    if logs.n_sessions == logs.n_trajectories:
+        common["k"] = NO_SESSIONS_K
+    settings: dict[str, dict[str, Any]] = {
+        name: {key: value for key, value in common.items() if key in known[name]} for name in usable
+    }
+    for name in usable:
+        budget = registry.entry(name).budget or ("users" if "users" in known[name] else None)
+        if registry.entry(name).kind == "online" and budget is not None:
+            settings[name][budget] = logs.n_users
+    for text in texts:
+        key, value = parse_option(text)
+        owner, dot, own = key.partition(".")
+        targets = [owner] if dot and owner in usable else [n for n in usable if key in known[n]]
+        wanted = own if dot and owner in usable else key
+        if not targets or wanted not in known[targets[0]]:
+            raise ConfigError(expected="-o with an option of a learner in the table", found=repr(text))
+        for name in targets:
+            settings[name][wanted] = value
+    return settings
+
+
+# ---------------------------------------------------------------------- one learner
+
+
+def compare_one(
+    name: str, settings: Mapping[str, Any], log: Path, world: World | None, options: argparse.Namespace
+) -> Row:
+    """Learn in a process of its own, then try the policy."""
+    from shpi.learners import registry
+    from shpi.policies import load_policy
+
+    problem = registry.missing(name)
+    if problem is not None:
+        return Row(learner=name, problem=f"skipped: {problem}")
+    with tempfile.TemporaryDirectory() as folder:
+        facts = learn(name, settings, log, world, Path(folder), options.timeout)
+        if "error" in facts:
+            return Row(learner=name, problem=facts["error"])
+        row = Row(
+            learner=name,
+            cpu_seconds=facts["cpu_seconds"],
+            peak_bytes=facts["peak_bytes"],
+            story=facts.get("story"),
+        )
+        return row if world is None else evaluate(row, load_policy(Path(folder) / "policy"), world, options)
+
+
+def learn(
+    name: str,
+    settings: Mapping[str, Any],
+    log: Path,
+    world: World | None,
+    folder: Path,
+    timeout: float | None,
+) -> dict[str, Any]:
+    """The facts that `shpi.cli.learn_job` reports, or an error in its place."""
+    job = {
+        "learner": name,
+        "options": dict(settings),
+        "log": str(log),
+        "world": None if world is None else {"name": world.name, "params": dict(world.params)},
+        "policy": str(folder / "policy"),
+        "facts": str(folder / "facts.json"),
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "shpi.cli.learn_job", str(folder / "job.json")],
+            env=one_thread | dict(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"ended after {timeout:g} seconds (--timeout)"}
+    if (folder / "facts.json").is_file():
+        facts: dict[str, Any] = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+        return facts
+    last = ended.stderr.strip().splitlines()[-1:] or ["no message"]
+    why = "ended by the system, perhaps for want of memory" if ended.returncode < 0 else last[0]
+    return {"error": f"exit code {ended.returncode}: {why}"}
+
+
+def evaluate(row: Row, policy: Policy, world: World, options: argparse.Namespace) -> Row:
+    """What the policy brings new users of the world; the same users for every policy."""
+    import numpy as np
+
+    from shpi.envs.rollout import mean_return
+
+    try:
+        found = mean_return(world.simulator, policy, options.rollouts, options.seed + EVALUATION)
+    except Exception as error:  # a policy that fails is a row, not the end of the table
+        return Row(**(asdict(row) | {"problem": f"online: {error}"}))
+    users = found.returns if found.scores is None else found.scores
+    attained: Any = getattr(world.simulator, "fraction_attained", None)
+    figures = {
+        "online": float(users.mean()),
+        "online_error": float(users.std(ddof=1) / np.sqrt(len(users))) if len(users) > 1 else None,
+        "attained": None if attained is None else float(attained().mean()),
+    }
+    return Row(**(asdict(row) | figures))
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def show(rows: Sequence[Row], world: World | None) -> None:
+    """Print the table, with the best online return in bold."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=None if world is None else f"online on {world.name}", title_justify="left")
+    attains = any(row.attained is not None for row in rows)
+    titles = ["learner", "CPU s", "peak MB"]
+    titles += ["online", "± s.e."] if world is not None else []
+    titles += ["attained"] if attains else []
+    for title in titles:
+        table.add_column(title, justify="left" if title == "learner" else "right", no_wrap=True)
+    table.add_column("note", overflow="fold")
+    best = max((row.online for row in rows if row.online is not None), default=None)
+    for row in rows:
+        cells = [row.learner, _text(row.cpu_seconds, ".1f"), _text(_megabytes(row.peak_bytes), ",.0f")]
+        cells += [_text(row.online, ",.5g"), _text(row.online_error, ".2g")] if world is not None else []
+        cells += [_text(row.attained, ".1%")] if attains else []
+        table.add_row(
+            *cells, escape(row.problem or ""), style="bold" if best is not None and row.online == best else ""
+        )
+    Console(file=sys.stdout).print(table)
+
+
+def write_json(
+    path: Path, rows: Sequence[Row], logs: LoggedData, world: World | None, options: argparse.Namespace
+) -> None:
+    """The table with all that is needed to make it again."""
+    from shpi import __version__
+
+    content = {
+        "shpi": __version__,
+        "log": {"source": list(options.log), "fingerprint": logs.fingerprint(), "decisions": len(logs)},
+        "world": None if world is None else {"name": world.name, "params": dict(world.params)},
+        "settings": {
+            name: getattr(options, name) for name in ("epsilon", "users", "rollouts", "seed", "option")
+        },
+        "rows": [asdict(row) for row in rows],
+    }
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ConfigError(expected="a file that can be written", found=str(error), where="--json") from None
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar with the name of the learner at work; on standard error, in a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda name: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, completed=-1)
+
+        def advance(name: str) -> None:
+            bar.update(task, description=name, advance=1)
+
+        yield advance
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _megabytes(size: int | None) -> float | None:
+    return None if size is None else size / 1e6

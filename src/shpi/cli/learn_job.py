@@ -1,0 +1,95 @@
+"""One learner in a process of its own: ``python -m shpi.cli.learn_job job.json``.
+
+`shpi compare` starts it once per learner, so that seconds and memory are those of one learner, and one that
+fails, or is ended by the system for want of memory, takes nothing with it. The job and the facts are JSON:
+
+    {"learner": "bandit", "options": {}, "log": "log.parquet", "world": null, "policy": DIR, "facts": FILE}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from shpi.errors import ShpiError
+
+
+def main(place: str) -> int:
+    """Do the job; what goes wrong is a fact like any other."""
+    job = json.loads(Path(place).read_text(encoding="utf-8"))
+    try:
+        facts = learn(job)
+    except ShpiError as error:
+        facts = {"error": str(error)}
+    except Exception as error:
+        facts = {"error": f"{type(error).__name__}: {error}"}
+    target = Path(job["facts"])
+    beside = target.with_name(f".{target.name}.new")
+    beside.write_text(json.dumps(facts), encoding="utf-8")
+    beside.replace(target)
+    return 0
+
+
+def learn(job: dict[str, Any]) -> dict[str, Any]:
+    """Fit, measure, save."""
+    from shpi.learners import registry
+    from shpi.policies import save_policy
+
+    learner: Any = registry.make(job["learner"], **{k: _tuple(v) for k, v in job["options"].items()})
+    source = _simulator(job["world"]) if registry.entry(job["learner"]).kind == "online" else _log(job["log"])
+    forget_peak()
+    began = time.process_time()
+    policy: Any = learner.fit(source)
+    facts: dict[str, Any] = {"cpu_seconds": time.process_time() - began, "peak_bytes": peak_memory()}
+    writer = getattr(policy, "save", None)
+    if writer is None:
+        save_policy(policy, job["policy"])
+    else:
+        writer(job["policy"])
+    if type(policy).__str__ is not object.__str__:
+        facts["story"] = str(policy)
+    return facts
+
+
+def forget_peak() -> None:
+    """Let the peak start again from here, where the system can do that (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak_memory() -> int | None:
+    """The largest resident size of this process, in bytes; libraries and the log are part of it."""
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    with suppress(ImportError):
+        import resource
+
+        size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return size if sys.platform == "darwin" else 1024 * size
+    return None
+
+
+def _log(place: str) -> Any:
+    from shpi.data.read import read_log
+
+    return read_log(place, None)
+
+
+def _simulator(world: dict[str, Any]) -> Any:
+    from shpi.envs import registry
+
+    return registry.make(world["name"], **{key: _tuple(value) for key, value in world["params"].items()})
+
+
+def _tuple(value: Any) -> Any:
+    """JSON has lists only; settings are tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

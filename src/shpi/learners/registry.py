@@ -1,0 +1,160 @@
+"""Learners by name, imported when they are asked for.
+
+    learner = make("bandit", target="dr", seed=3)
+    policy = learner.fit(logs)                          make("deep-sarsa", episodes=500).fit(simulator)
+
+A name stands for a constructor and the options that make it what it is. An extra that is not installed, or a
+module that this version does not have, is a clear error when the learner is made; `missing` says so before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
+
+from shpi.errors import ConfigError, MissingExtraError
+from shpi.learners.base import Learner, OnlineLearner
+
+Kind = Literal["offline", "online"]
+
+_PACKAGES = {"neural": "torch", "vw": "vowpalwabbit", "gbdt": "lightgbm"}  # what an extra must bring
+
+
+class Entry(NamedTuple):
+    """Where a learner is found, and what it is."""
+
+    module: str  # below shpi.learners
+    constructor: str  # a class, or a class and one of its class methods
+    about: str
+    kind: Kind = "offline"
+    extra: str | None = None
+    presets: Mapping[str, Any] = {}
+    budget: str | None = None  # online: the option that says how many users are met
+
+
+_LEARNERS = {
+    "shpi": Entry("offline", "OfflineSHPI", "short-horizon policy improvement, our defaults"),
+    "shpi-paper": Entry(
+        "offline", "OfflineSHPI.paper", "Algorithm 2 of the paper, line by line", extra="neural"
+    ),
+    "bandit": Entry("bandit", "ContextualBandit", "contextual bandit: ridge, direct method"),
+    "bandit-mtr": Entry(
+        "bandit", "ContextualBandit", "… with inverse propensities", presets={"target": "mtr"}
+    ),
+    "bandit-dr": Entry("bandit", "ContextualBandit", "… doubly robust", presets={"target": "dr"}),
+    "bandit-gbdt": Entry("bandit", "ContextualBandit.boosted", "… with boosted trees", extra="gbdt"),
+    "bandit-vw": Entry("bandit", "ContextualBandit.paper", "the paper's: VW with coin and mtr", extra="vw"),
+    "session-rl": Entry("session_rl", "SessionRL", "SHPI with V = 0 at the end of a session"),
+    "a-mu": Entry("named", "PolicyGradientAdvantage", "SHPI with k = 1: policy gradient"),
+    "a-pi": Entry("named", "ConservativePolicyIteration", "SHPI with k = T: conservative policy iteration"),
+    "bcq": Entry("bcq", "DiscreteBCQ", "discrete batch-constrained Q-learning", extra="neural"),
+    "cql": Entry("cql", "DiscreteCQL", "discrete conservative Q-learning", extra="neural"),
+    "cb-mf": Entry("cb_mf", "CBMF", "bandit on a neural matrix factorisation", extra="neural"),
+    "nn-ips": Entry("nn_ips", "NNIPS", "clipped IPS with a neural network", extra="neural"),
+    "spibb": Entry("spibb", "SPIBB", "safe policy improvement with baseline bootstrapping"),
+    "mbs": Entry("mbs", "MBS", "marginalised behaviour support"),
+    "spibb-shpi": Entry("constrained_shpi", "ConstrainedSHPI", "SHPI's advantages under SPIBB's constraint"),
+    "mbs-shpi": Entry("constrained_shpi", "ConstrainedSHPI.mbs", "SHPI's advantages under MBS's constraint"),
+    "clone": Entry("cloning", "BehaviourCloning", "the logging policy, recovered from the log"),
+    "deep-sarsa": Entry(
+        "sarsa", "DeepSARSA", "online RL: deep SARSA", "online", "neural", {"episodes": 1000}, "episodes"
+    ),
+    "online-bandit": Entry(
+        "online_bandit", "OnlineBandit", "online bandit: epsilon-greedy ridge", "online", budget="users"
+    ),
+    "online-bandit-vw": Entry(
+        "online_bandit", "OnlineBandit.paper", "the paper's: VW's exploration", "online", "vw", budget="users"
+    ),
+    "online-shpi": Entry("online", "OnlineSHPI", "online SHPI, Algorithm 1", "online"),
+}
+
+# What a command line can say in place of an object.
+_PARTS: dict[str, dict[str, tuple[str, str]]] = {
+    "oracle": {
+        "ridge": ("shpi.oracles", "Ridge"),
+        "gbdt": ("shpi.oracles", "Gbdt"),
+        "mlp": ("shpi.oracles", "Mlp"),
+        "vw": ("shpi.oracles", "VowpalWabbit"),
+    },
+    "value": {
+        "lstd": ("shpi.values", "LSTD"),
+        "bellman-residual": ("shpi.values", "BellmanResidual"),
+        "zero": ("shpi.values", "Constant"),
+    },
+}
+
+
+def names(kind: Kind | None = None) -> tuple[str, ...]:
+    """The names that `make` knows, of one kind or of both."""
+    return tuple(name for name, entry in _LEARNERS.items() if kind is None or entry.kind == kind)
+
+
+def entry(name: str) -> Entry:
+    """What is known about a name, without importing its module."""
+    if name not in _LEARNERS:
+        raise ConfigError(expected=f"the name of a learner, one of {', '.join(_LEARNERS)}", found=repr(name))
+    return _LEARNERS[name]
+
+
+def missing(name: str) -> str | None:
+    """Why a learner cannot be made here, in a few words; None if it can."""
+    found = entry(name)
+    if find_spec(f"shpi.learners.{found.module}") is None:
+        return "not in this version of shpi"
+    if found.extra is not None and find_spec(_PACKAGES[found.extra]) is None:
+        return f"needs the extra '{found.extra}': pip install 'shpi[{found.extra}]'"
+    return None
+
+
+def parameters(name: str) -> tuple[str, ...]:
+    """The options that a learner takes."""
+    cls = _class(name)
+    return tuple(item.name for item in fields(cls)) if is_dataclass(cls) else ()
+
+
+def make(name: str, **options: Any) -> Learner | OnlineLearner:
+    """The learner of that name. ``options`` are those of its class; "oracle" and "value" may be words."""
+    known = parameters(name)
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(expected=f"options of '{name}' among {', '.join(known)}", found=", ".join(unknown))
+    constructor: Any = _class(name)
+    for part in entry(name).constructor.split(".")[1:]:
+        constructor = getattr(constructor, part)
+    spelled = {key: _part(key, value) for key, value in options.items()}
+    try:
+        learner: Learner | OnlineLearner = constructor(**{**entry(name).presets, **spelled})
+    except TypeError as error:
+        raise ConfigError(expected=f"options of '{name}' of the right types", found=str(error)) from None
+    return learner
+
+
+def _class(name: str) -> type[Any]:
+    found = entry(name)
+    if found.extra is not None and find_spec(_PACKAGES[found.extra]) is None:
+        raise MissingExtraError(_PACKAGES[found.extra], found.extra)
+    try:
+        module = import_module(f"shpi.learners.{found.module}")
+    except ModuleNotFoundError as error:
+        if error.name != f"shpi.learners.{found.module}":
+            raise
+        there = ", ".join(known for known in names() if missing(known) is None)
+        raise ConfigError(
+            expected=f"a learner that this version of shpi has: {there}", found=repr(name)
+        ) from None
+    cls: type[Any] = getattr(module, found.constructor.split(".")[0])
+    return cls
+
+
+def _part(key: str, value: Any) -> Any:
+    """An oracle or a value by its word; anything else as it is."""
+    words = _PARTS.get(key)
+    if words is None or not isinstance(value, str):
+        return value
+    if value not in words:
+        raise ConfigError(expected=f"{key} among {', '.join(words)}", found=repr(value))
+    module, attribute = words[value]
+    return getattr(import_module(module), attribute)()
