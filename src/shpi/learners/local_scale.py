@@ -1,0 +1,42 @@
+r"""How large advantages are around a context: sigma(x), so that they can be regressed in its units.
+
+    log sigma(x)^2 = phi(x)'theta,      regressed on log A^2                        (Harvey 1976)
+
+Dividing A_k by a function of the context alone does not change which action is best there. It changes what a
+regression attends to: users far from where one wants them have advantages a thousand times larger, and least
+squares would fit them alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise
+from shpi.protocols import BoolArray, Float64Array, FloatArray
+
+NARROW = 8  # up to this width sigma may bend
+N_FEATURES = 60
+RIDGE = 10.0  # in decisions
+FLOOR = 1e-6  # of the mean square: an advantage of exactly 0 has no logarithm
+RANGE = (0.01, 0.99)  # quantiles; predictions outside are taken back to them
+
+
+def local_scale(
+    contexts: FloatArray, advantages: Float64Array, valid: BoolArray, *, seed: int
+) -> Float64Array:
+    """sigma(x) [n], with mean square 1 in log units; all ones where the advantages say nothing."""
+    size = float(np.abs(advantages[valid]).max(initial=0.0))
+    if size == 0:
+        return np.ones(len(advantages))
+    square = np.square(advantages[valid] / size)
+    logs = np.log(square + FLOOR * square.mean())
+    recipe: Recipe = Identity(intercept=False)
+    if contexts.shape[1] <= NARROW:
+        recipe = RandomFourier(n_features=N_FEATURES, bandwidth_factor=1.0, intercept=False, seed=seed)
+    phi = Chain((Standardise(), recipe)).fit(contexts).transform(contexts)
+    phi -= phi[valid].mean(axis=0)
+    used = phi[valid]
+    theta = np.linalg.solve(used.T @ used + RIDGE * np.eye(phi.shape[1]), used.T @ (logs - logs.mean()))
+    predicted = phi @ theta
+    scale: Float64Array = np.exp(0.5 * np.clip(predicted, *np.quantile(predicted, RANGE)))
+    return scale
