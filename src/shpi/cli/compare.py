@@ -170,8 +170,8 @@ def find_settings(
         name: {key: value for key, value in common.items() if key in known[name]} for name in usable
     }
     for name in usable:
-        budget = registry.entry(name).budget or ("users" if "users" in known[name] else None)
-        if registry.entry(name).kind == "online" and budget is not None:
+        budget = registry.entry(name).budget
+        if budget is not None:
             settings[name][budget] = logs.n_users
     for text in texts:
         key, value = parse_option(text)

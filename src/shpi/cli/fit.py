@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shpi.cli.learn_job import has_story
 from shpi.cli.reading import add_reading_options, read_logs
 from shpi.cli.simulate import parse_param
 from shpi.errors import ConfigError
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     policy: Policy = learner.fit(logs)
     seconds = time.process_time() - began
     save(policy, options.out, logs, options, seconds)
-    if type(policy).__str__ is not object.__str__:  # a policy that tells how it came about
+    if has_story(policy):
         print(policy)
     print(
         f"wrote {options.out}: a policy over {policy.n_actions} actions, learned by '{options.learner}' from"
@@ -149,9 +149,10 @@ def save(policy: Policy, path: Path, logs: LoggedData, options: argparse.Namespa
         writer(path, **details)
 
 
-def show_learners(only: Sequence[str] | None = None) -> None:
+def show_learners() -> None:
     """Print the learners, what they are, and whether they can run here."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from shpi.learners import registry
@@ -159,8 +160,8 @@ def show_learners(only: Sequence[str] | None = None) -> None:
     table = Table(title="learners", title_justify="left")
     for column in ("name", "what it is", "learns from", "here"):
         table.add_column(column, overflow="fold")
-    for name in only or registry.names():
+    for name in registry.names():
         found = registry.entry(name)
         source = "a log" if found.kind == "offline" else "a simulator"
-        table.add_row(name, found.about, source, registry.missing(name) or "yes", end_section=False)
+        table.add_row(name, found.about, source, escape(registry.missing(name) or "yes"))
     Console(file=sys.stdout).print(table)

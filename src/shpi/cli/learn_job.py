@@ -50,9 +50,13 @@ def learn(job: dict[str, Any]) -> dict[str, Any]:
         save_policy(policy, job["policy"])
     else:
         writer(job["policy"])
-    if type(policy).__str__ is not object.__str__:
-        facts["story"] = str(policy)
-    return facts
+    story = has_story(policy)
+    return facts | ({"story": str(policy)} if story else {})
+
+
+def has_story(policy: object) -> bool:
+    """Whether a policy tells how it came about, which is more than its representation."""
+    return "__str__" in vars(type(policy))
 
 
 def forget_peak() -> None:

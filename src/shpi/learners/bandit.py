@@ -45,8 +45,8 @@ class ContextualBandit:
         oracle: the regression. The target decides how its rows are weighted, whatever the oracle says.
         target: "direct", "mtr" (inverse propensities) or "dr" (doubly robust); the last two need
             propensities.
-        support: as in `OfflineSHPI`: an action is eligible where mu(a|x), cloned from the log, is at least
-            this share of the largest mu(.|x). None: every action that the log ever took is.
+        support: an action is eligible where mu(a|x), cloned from the log, is at least this share of the
+            largest mu(.|x). None: every action that the log ever took is.
         seed: of the oracle, of the clone and of the folds of "dr".
     """
 

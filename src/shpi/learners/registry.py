@@ -68,7 +68,7 @@ _LEARNERS = {
     "online-bandit-vw": Entry(
         "online_bandit", "OnlineBandit.paper", "the paper's: VW's exploration", "online", "vw", budget="users"
     ),
-    "online-shpi": Entry("online", "OnlineSHPI", "online SHPI, Algorithm 1", "online"),
+    "online-shpi": Entry("online", "OnlineSHPI", "online SHPI, Algorithm 1", "online", budget="episodes"),
 }
 
 # What a command line can say in place of an object.
