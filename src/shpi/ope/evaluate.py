@@ -128,7 +128,7 @@ def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Esti
     if problem.propensity_mode == "absent":
         return (FQE(), DirectMethod())
     if problem.horizon == 1:
-        return (WDR(), KStepSHPI(k=1), SNIPS(), IPS(), DR(), DirectMethod(), MIS())
+        return (WDR(), KStepSHPI(k=1), SNIPS(), IPS(), DR(), DirectMethod())
     several = any(part.logs.n_sessions > part.logs.n_trajectories for part in problem.parts())
     chosen: Horizon = k if k is not None else "session" if several else min(4, problem.horizon)
     return (
@@ -192,7 +192,7 @@ def _chosen(
 ) -> tuple[Estimator, ...]:
     chosen = tuple(estimators) if estimators is not None else default_estimators(problem, k)
     for one in chosen:
-        if not isinstance(one, Estimator):
+        if isinstance(one, type) or not isinstance(one, Estimator):
             raise ConfigError(
                 expected="estimators, such as shpi.ope.SNPDIS()",
                 found=repr(one),

@@ -111,6 +111,12 @@ class _Ratio:
         )
         design = default_design(problem, "state", default if recipe is None else recipe)
         found = problem.map(lambda part: _ratio_sums(problem, part, design))
+        if not sum(one[0].rows for one in found) > 0:
+            raise DataError(
+                expected="decisions whose next context is known, for the ratio of contexts",
+                found="none",
+                remedy="log the context after the last decision, or use SNIPS where each user decides once",
+            )
         of_pi, of_mu = (
             reduce(RatioSums.__add__, [one[j] for one in found]).solve(
                 config.gamma, config.zeta_ridge, config.nu_ridge
