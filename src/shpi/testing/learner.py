@@ -20,7 +20,7 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import ShpiError
 from shpi.learners.base import Learner, OnlineLearner
-from shpi.policies.files import load_policy, save_policy
+from shpi.policies.files import load_policy, read_policy_file, save_policy
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Policy
 from shpi.testing.policy import check_policy
 from shpi.testing.tastes import Tastes, attained
@@ -61,7 +61,8 @@ def check_learner(
     elsewhere = _fit(learner, other)
     _check_result(policy, masked, attains, saves=saves)
     _check_result(elsewhere, plain, attains, saves=saves)
-    _check_same(policy, _fit(learner, logs), masked, "a second fit to the same log with the same seed")
+    again = _fit(learner, logs)
+    _check_same(policy, again, masked, "a second fit to the same log with the same seed", saves=saves)
     if hard_logs:
         _check_hard_logs(learner, masked.log(40, seed=3))
 
@@ -92,7 +93,7 @@ def check_online_learner(
     again = learner.fit(used)
     _check_result(policy, world, attains, saves=saves)
     _check_result(elsewhere, plain, attains, saves=saves)
-    _check_same(policy, again, world, "a second fit with the same seed, in a world that was in use,")
+    _check_same(policy, again, world, "a second fit with the same seed, in a world in use,", saves=saves)
 
 
 # ---------------------------------------------------------------------- what is checked
@@ -138,13 +139,7 @@ def _check_files(policy: Policy, contexts: Float32Array, masks: BoolArray | None
         check_policy(policy, contexts, masks, saves=False)
         return
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "policy"
-        save: Callable[..., Any] | None = getattr(policy, "save", None)
-        if save is None:
-            save_policy(policy, place)
-        else:
-            save(place)
-        loaded = load_policy(place)
+        loaded = load_policy(_save(policy, Path(folder) / "policy"))
     for candidates in (None, masks):
         _require(
             np.array_equal(
@@ -155,11 +150,17 @@ def _check_files(policy: Policy, contexts: Float32Array, masks: BoolArray | None
     check_policy(loaded, contexts, masks)
 
 
-def _check_same(policy: Policy, again: Policy, world: Tastes, label: str) -> None:
+def _check_same(policy: Policy, again: Policy, world: Tastes, label: str, *, saves: bool) -> None:
+    """The same probabilities; and the same files, since a greedy policy hides what it is made of."""
     contexts, masks = world.fresh(_TEST_USERS, seed=6)
     for candidates in (None, masks):
         one, two = (p.action_probs(contexts, candidates) for p in (policy, again))
         _require(np.array_equal(one, two), f"{label} gave another policy, by up to {_apart(one, two):.3g}")
+    if saves:
+        with tempfile.TemporaryDirectory() as folder:
+            files = [_save(p, Path(folder) / str(i)) for i, p in enumerate((policy, again))]
+            one_sum, two_sum = (read_policy_file(place).sha256 for place in files)
+        _require(one_sum == two_sum, f"{label} gave another policy, with the same probabilities for now")
 
 
 # ---------------------------------------------------------------------- hard logs
@@ -237,6 +238,16 @@ def digest(logs: LoggedData) -> str:
             whole.update(name.encode())
             whole.update(value.tobytes() if value.dtype != object else repr(value.tolist()).encode())
     return whole.hexdigest()
+
+
+def _save(policy: Policy, place: Path) -> Path:
+    """By the policy's own method where it has one."""
+    own: Callable[..., Any] | None = getattr(policy, "save", None)
+    if own is None:
+        save_policy(policy, place)
+    else:
+        own(place)
+    return place
 
 
 def _apart(one: Float64Array, two: Float64Array) -> float:
