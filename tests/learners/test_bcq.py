@@ -54,9 +54,10 @@ def random_batch(rng: np.random.Generator, n: int = 40, d: int = 3, a: int = 5) 
     )
 
 
-def test_the_gradient_by_hand_is_that_of_the_printed_loss() -> None:
+@pytest.mark.parametrize("threshold", [0.0, 0.8, 1.0])
+def test_the_gradient_by_hand_is_that_of_the_printed_loss(threshold: float) -> None:
     rng = np.random.default_rng(0)
-    batch, learner = random_batch(rng), DiscreteBCQ(threshold=0.8, penalty=0.1)
+    batch, learner = random_batch(rng), DiscreteBCQ(threshold=threshold, penalty=0.1)
     values, (q, imitation) = perceptrons(torch, (3, 16, 8, 5), 2, rng)
     values.mul_(3.0)  # away from the small start, so that errors beyond 1 occur
     target = q.copy()
@@ -77,7 +78,7 @@ def test_the_gradient_by_hand_is_that_of_the_printed_loss() -> None:
 
     with torch.no_grad():
         g = forward(nets[1], batch.following).masked_fill(batch.forbidden_next, -torch.inf).softmax(1)
-        eligible = g / g.max(1, keepdim=True).values >= 0.8
+        eligible = (g / g.max(1, keepdim=True).values >= threshold) & ~batch.forbidden_next
         scores = forward(nets[0], batch.following).masked_fill(~eligible, -torch.inf)
         best = scores.argmax(1, keepdim=True)
         y = batch.rewards + batch.discounts * forward(target, batch.following).gather(1, best)[:, 0]

@@ -11,7 +11,8 @@ Two networks of the same shape: Q(x, .), and the imitation i(x, .) with G = soft
 tau = 0 is double DQN, tau = 1 imitation. The target network follows by Polyak averaging, or by hard copies.
 Settings where the authors' two programs and d3rlpy differ are arguments; the defaults are the authors' for
 low-dimensional inputs, with the network and the learning rate of the paper. What is added: masks, the endings
-of `shpi.learners._replay`, and standardised rewards, without which a return of 1e10 cannot be learned.
+of `shpi.learners._replay`, standardised rewards, without which a return of 1e10 cannot be learned, and the
+averaged networks of `shpi.learners._dqn`.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ class DiscreteBCQ:
         """What is not allowed, or too unlikely, [b, A]; it overwrites the logits."""
         if forbidden is not None:
             logits.masked_fill_(forbidden, -np.inf)
-        return logits < logits.amax(dim=1, keepdim=True) + _log(self.threshold)
+        unlikely = logits < logits.amax(dim=1, keepdim=True) + _log(self.threshold)
+        return unlikely if forbidden is None else unlikely | forbidden
 
 
 @saveable("learners/batch-constrained")
