@@ -137,6 +137,20 @@ def test_influences_are_the_jackknife(k):
     np.testing.assert_allclose(whole.influence_value, factor * (moved - moved.mean()), atol=1e-9)
 
 
+def test_influences_hold_the_noise_of_the_censoring():
+    logs = MDP.log(MU, 60, H, seed=4, ragged=True)
+    assert logs.terminated.any()
+    settings = {"horizon": H - 1}
+    whole = SNPDIS().estimate(problem_of(logs, **settings))
+    left_out = np.array(
+        [SNPDIS().estimate(problem_of(logs.select(np.arange(60) != u), **settings)).value for u in range(60)]
+    )
+    moved = 60 * (whole.value - left_out)
+    slope, _ = np.polyfit(moved, whole.influence_value, 1)
+    assert slope >= 0.97  # to first order in the censoring, and perhaps enlarged to the floor
+    assert np.corrcoef(moved, whole.influence_value)[0, 1] > 0.99
+
+
 def test_several_trajectories_of_a_user_are_one_observation():
     logs = MDP.log(MU, 200, H, seed=3, ragged=False)
     twice = logs.select(np.repeat(np.arange(200), 2))  # each trajectory twice, under one user

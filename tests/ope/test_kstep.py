@@ -98,6 +98,8 @@ def test_slope_stops_where_the_difference_is_no_longer_noise():
     found = [an_estimate(str(i), lift=lift, error=error) for i, (lift, error) in enumerate(rows)]
     assert select(found) == 2  # the fourth is too far from the third, so those after it are biased too
     assert select(found[:1]) == 0
+    same = [an_estimate("a", lift=1.0, error=0.5), an_estimate("a", lift=0.9, error=0.499)]
+    assert select(same) == 0  # the users agree on the difference: it is small, but it is not noise
     noisy = [an_estimate("a", lift=0.0, error=0.1), an_estimate("b", lift=5.0, error=0.2)]
     assert select(noisy) == 0  # more noise is never preferred
 

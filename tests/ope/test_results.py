@@ -8,7 +8,7 @@ from shpi.ope import Diagnostic, Estimate, Evaluation, Interval, Verdict, Weight
 
 
 def an_estimate(name: str = "SNPDIS", *, lift: float = 1.0, error: float = 0.5, users: int = 50) -> Estimate:
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(sum(name.encode()))
     raw = rng.standard_normal(users)
     influence = error * np.sqrt(users) * (raw - raw.mean()) / raw.std(ddof=1)
     return Estimate(

@@ -13,6 +13,12 @@ A number that depends on the values, with gradients g_h = d number / d theta_h, 
 
 (G_r and G are the Gram matrices behind theta_r and T.) The sum over h is taken once, into a vector and two
 matrices, so it costs one quadratic form per decision, whatever H is.
+
+Where few decisions carry a coefficient, their residuals may by chance be small. As for weighted means
+(`shpi.ope.steps`), the part of the rewards has a floor. With a_i the factor of decision i's residual e_i,
+
+    floor^2 = phi (sum_i a_i^2) (sum_i |a_i| e_i^2 / sum_i |a_i|)
+    phi     = sum_u (sum_{i in u} e_i)^2 / sum_i e_i^2
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from scipy import linalg
 from shpi.errors import DataError
 from shpi.ope.model import Block, Design, ModelSums, blocks
 from shpi.ope.problem import Part, Problem
+from shpi.ope.steps import add_up
 from shpi.protocols import Float64Array, Int64Array
 
 OWN_RIDGE = 3.0  # how strongly an action's own part is held back, counted in decisions
@@ -166,22 +173,36 @@ def contributions(
 ) -> Float64Array:
     """How far every user moves the number [U]; ``by_fold[k]`` is for the decisions of the users in fold k."""
     found = problem.map(lambda part: _contributions_of(problem, part, design, by_fold, not rewards_only))
-    return np.concatenate(found)
+    of_reward, of_step, residual = (np.concatenate([one[j] for one in found]) for j in range(3))
+    squares, sizes, spread, plain = np.sum([one[3] for one in found], axis=0)
+    noise = float(np.sum((of_reward - of_reward.mean()) ** 2))
+    if noise > 0 and sizes > 0 and plain > 0:
+        floor = float(np.sum(residual**2)) / plain * squares * spread / sizes
+        of_reward = of_reward * max(1.0, float(np.sqrt(floor / noise)))
+    total: Float64Array = of_reward + of_step
+    return total
 
 
 def _contributions_of(
     problem: Problem, part: Part, design: Design, by_fold: Sequence[Adjoint], ahead: bool
-) -> Float64Array:
+) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
+    """By user: the parts of rewards and of steps, and the sum of the residuals; and the sums of the floor."""
     tables = [_by_action(design, one) for one in by_fold]
-    total = np.zeros(part.logs.n_users)
+    total, sums = np.zeros((3, part.logs.n_users)), np.zeros(4)
     for block in blocks(problem, part, design, ahead=ahead):
         fold = part.fold[block.rows]
         for k, table in enumerate(tables):
             rows = np.flatnonzero(fold == k)
             if len(rows):
-                values = _of_rows(part, block, rows, table)
-                np.add.at(total, part.users[block.rows][rows], values)
-    return total
+                of_reward, of_step, slope = _of_rows(part, block, rows, table)
+                used = slope != 0
+                residual = np.where(used, of_reward, 0.0) / np.where(used, slope, 1.0)
+                user = part.users[block.rows][rows]
+                for j, values in enumerate((of_reward, of_step, residual)):
+                    total[j] += add_up(user, values, part.logs.n_users)
+                size = np.abs(slope)
+                sums += (size @ size, size.sum(), size @ residual**2, residual @ residual)
+    return total[0], total[1], total[2], sums
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -214,8 +235,11 @@ def _by_action(design: Design, one: Adjoint) -> _ByAction:
     )
 
 
-def _of_rows(part: Part, block: Block, rows: Int64Array, table: _ByAction) -> Float64Array:
-    result = np.zeros(len(rows))
+def _of_rows(
+    part: Part, block: Block, rows: Int64Array, table: _ByAction
+) -> tuple[Float64Array, Float64Array, Float64Array]:
+    """The parts of the reward and of the step, and the factor of the reward's residual, [b] each."""
+    of_rewards, of_steps, slopes = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
     group = block.group[rows]
     seen, rewards = part.observed[block.rows][rows], part.rewards[block.rows][rows]
     known = block.known[rows]
@@ -223,10 +247,12 @@ def _of_rows(part: Part, block: Block, rows: Int64Array, table: _ByAction) -> Fl
     found, first = np.unique(group[order], return_index=True)
     for a, mine in zip(found, np.split(order, first[1:]), strict=True):
         f, ahead = block.here[rows[mine]], block.ahead[rows[mine]]
-        of_reward = (f @ table.reward[a]) * rewards[mine] - np.einsum("bd,bd->b", f @ table.reward_fit[a], f)
-        result[mine] = np.where(seen[mine], of_reward, 0.0)
+        slope = f @ table.reward[a]
+        of_reward = slope * rewards[mine] - np.einsum("bd,bd->b", f @ table.reward_fit[a], f)
+        of_rewards[mine] = np.where(seen[mine], of_reward, 0.0)
+        slopes[mine] = np.where(seen[mine], slope, 0.0)
         if ahead.shape[1]:
             of_step = np.einsum("bp,bp->b", f @ table.ahead[a], ahead)
             of_step -= np.einsum("bd,bd->b", f @ table.here[a], f)
-            result[mine] += known[mine] * of_step
-    return result
+            of_steps[mine] = known[mine] * of_step
+    return of_rewards, of_steps, slopes

@@ -16,6 +16,7 @@ The influences treat w as known. In the coverage benchmark that made little diff
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal
@@ -90,7 +91,13 @@ def _total(problem: Problem, sums: Float64Array) -> tuple[float, Float64Array]:
     if problem.any_terminated:
         total = float(mass.sum())
         level = mass * users - total
-    influence = users * total / float(below.sum()) * (top - rate * below) + rate * level
+    pull = users * total / float(below.sum()) * (top - rate * below)
+    # As in `shpi.ope.steps`, never surer than the effective sample size allows.
+    share = below / below.sum()
+    rates = np.where(below > 0, top, 0.0) / np.where(below > 0, below, 1.0)
+    spread = float(share @ (rates - rate) ** 2) / max(1 - float(share @ share), 1e-3)
+    floor, found = total**2 * spread * float(share @ share), float(np.sum(pull**2)) / users**2
+    influence = pull * (max(1.0, math.sqrt(floor / found)) if found > 0 else 1.0) + rate * level
     return total * rate, influence - influence.mean()
 
 

@@ -263,6 +263,7 @@ class Problem:
     any_terminated: bool
     alive: Float64Array  # [H] trajectories with a decision at step t
     kept: Float64Array  # [H] G_t, the chance not to be censored before step t
+    ended: Float64Array  # [H] log of the sum of b over the trajectories that terminated before step t
     censored: int  # trajectories that are truncated before H
     propensity_mode: str
     metric: Rewards | None = None  # None: the reward of the log
@@ -299,7 +300,7 @@ class Problem:
     ) -> Problem:
         horizon = settings.horizon or max(one.longest for one in facts)
         complete = settings.truncated == "complete"
-        alive, kept = _survival(facts, horizon, complete)
+        alive, kept, ended = _survival(facts, horizon, complete)
         users = sum(one.users for one in facts)
         if users < 2:
             raise DataError(
@@ -321,6 +322,7 @@ class Problem:
             any_terminated=complete or any(one.terminated.any() for one in facts),
             alive=alive,
             kept=kept,
+            ended=ended,
             censored=0
             if complete
             else sum(int(((one.lengths < horizon) & ~one.terminated).sum()) for one in facts),
@@ -573,8 +575,10 @@ class _Facts:
         )
 
 
-def _survival(facts: list[_Facts], horizon: int, complete: bool) -> tuple[Float64Array, Float64Array]:
-    """How many decide at each step [H], and the chance G_t not to be censored before it [H]."""
+def _survival(
+    facts: list[_Facts], horizon: int, complete: bool
+) -> tuple[Float64Array, Float64Array, Float64Array]:
+    """How many decide at each step; the chance G_t not to be censored before it; log sum b of the ended."""
     lengths = np.concatenate([one.lengths for one in facts])
     ended = np.concatenate([one.terminated for one in facts]) | complete
     stops = np.bincount(np.minimum(lengths, horizon), minlength=horizon + 1)  # after so many decisions
@@ -587,7 +591,10 @@ def _survival(facts: list[_Facts], horizon: int, complete: bool) -> tuple[Float6
     gone = np.bincount(np.minimum(lengths[ended], horizon), minlength=horizon + 1)[1:horizon]
     going = alive[:-1] - gone  # those who decided at t and did not terminate after it
     share = np.where(going > 0, alive[1:] / np.maximum(going, 1), 1.0)
-    return alive.astype(np.float64), np.append(1.0, np.cumprod(share))
+    kept = np.append(1.0, np.cumprod(share))
+    with np.errstate(divide="ignore"):
+        before = np.log(np.append(0.0, np.cumsum(gone / kept[:-1])))
+    return alive.astype(np.float64), kept, before
 
 
 def _raw_parts(source: Any) -> Iterator[LoggedData]:

@@ -3,10 +3,13 @@ r"""SLOPE (Su, Srinath and Krishnamurthy 2020): the data choose among estimators
 The candidates are ordered from the least biased, and most noisy, to the most biased. With w_i the half-width
 of candidate i's interval, the chosen one is the last i for which, for all j before it,
 
-    |lift_i - lift_j| <= w_i + (sqrt(6) - 1) w_j                            (Tucker and Lee 2021)
+    |lift_i - lift_j| <= w_i + (sqrt(6) - 1) w_j      (Tucker and Lee 2021),     and     <= e_ij
 
 As long as the difference can be noise, the less noisy one is preferred; the first one that is too far off
-must be biased, and so are those after it. The paper leaves k open and names this rule: k is such an index.
+must be biased, and so are those after it. The first bound is the published one, and generous: it knows only
+how unsure each candidate is. The candidates share their users, though, so the standard error e_ij of the
+difference itself is known from the influences, and often much smaller. The paper leaves k open and names
+this rule: k is such an index.
 
 The estimate and its interval are those of the chosen candidate. They do not know of the choice, and a bias
 within the noise of the unbiased candidates remains.
@@ -20,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from shpi.errors import ConfigError, ShpiError
 from shpi.ope.estimator import Estimator
+from shpi.ope.intervals import standard_error
 from shpi.ope.kstep import KStepSHPI
 from shpi.ope.problem import Problem
 from shpi.ope.results import Estimate
@@ -78,10 +82,14 @@ def select(estimates: Sequence[Estimate]) -> int:
     for i in range(1, len(estimates)):
         if widths[i] > min(widths[j] for j in kept):
             continue
-        close = all(
-            abs(estimates[i].lift - estimates[j].lift) <= widths[i] + _FACTOR * widths[j] for j in kept
-        )
-        if not close:
+        if not all(_close(estimates[i], estimates[j], widths[i], widths[j]) for j in kept):
             break
         kept.append(i)
     return kept[-1]
+
+
+def _close(one: Estimate, other: Estimate, width: float, other_width: float) -> bool:
+    """Whether the difference of two estimates can be noise."""
+    apart = abs(one.lift - other.lift)
+    error = standard_error(one.influence_lift - other.influence_lift)
+    return apart <= min(width + _FACTOR * other_width, error)
