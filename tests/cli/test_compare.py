@@ -153,8 +153,9 @@ def test_options_reach_the_learners_that_have_them(log):
     assert found["shpi"] == {"seed": 7, "gamma": 0.9, "k": 4}
     assert found["bandit-dr"] == {"seed": 7, "support": None}
     assert found["session-rl"] == {"seed": 7, "gamma": 0.9}
-    whole = compare.find_settings([], ["shpi", "deep-sarsa"], one_session_each(logs), 0)
-    assert whole["shpi"]["k"] == compare.NO_SESSIONS_K
+    whole = compare.find_settings([], ["session-rl", "shpi-paper", "deep-sarsa"], one_session_each(logs), 0)
+    assert whole["session-rl"]["k"] == compare.NO_SESSIONS_K
+    assert "k" not in whole["shpi-paper"]  # it has a k of its own
     assert whole["deep-sarsa"]["episodes"] == logs.n_users
 
 

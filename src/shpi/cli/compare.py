@@ -38,7 +38,7 @@ EXAMPLES = """examples:
   shpi fit --list                                   the learners
 """
 
-NO_SESSIONS_K = 5  # the paper's k, where a log has no sessions inside its trajectories
+NO_SESSIONS_K = 5  # the paper's k, in place of "session" where a log has no sessions inside its trajectories
 EVALUATION = 10_007  # new users: the seed of the log plus this
 
 
@@ -163,13 +163,13 @@ def find_settings(
 
     usable = [name for name in chosen if registry.missing(name) is None]
     known = {name: registry.parameters(name) for name in usable}
-    common: dict[str, Any] = {"seed": seed}
-    if logs.n_sessions == logs.n_trajectories:
-        common["k"] = NO_SESSIONS_K
     settings: dict[str, dict[str, Any]] = {
-        name: {key: value for key, value in common.items() if key in known[name]} for name in usable
+        name: {"seed": seed} if "seed" in known[name] else {} for name in usable
     }
     for name in usable:
+        whole = logs.n_sessions == logs.n_trajectories
+        if whole and getattr(registry.make(name), "k", None) == "session":
+            settings[name]["k"] = NO_SESSIONS_K
         budget = registry.entry(name).budget
         if budget is not None:
             settings[name][budget] = logs.n_users
