@@ -27,9 +27,10 @@ from shpi.features import FeatureMap, Recipe
 from shpi.ope.backups import Backups, adjoint, contributions, fit_backups
 from shpi.ope.baseline import on_policy, reward_terms
 from shpi.ope.estimator import finish
-from shpi.ope.model import Target, designed, sums_by_step, target_features
+from shpi.ope.model import Target, sums_by_step, target_features
 from shpi.ope.predictions import value_limits
 from shpi.ope.problem import Part, Problem
+from shpi.ope.recipes import designed
 from shpi.ope.results import Estimate
 from shpi.ope.steps import StepWeights, Terms, step_means
 from shpi.protocols import Float64Array

@@ -24,6 +24,7 @@ from shpi.ope.importance import IPS, PDIS, SNIPS, SNPDIS
 from shpi.ope.kstep import KStepSHPI
 from shpi.ope.magic import MAGIC
 from shpi.ope.marginal import MIS
+from shpi.ope.oracle_fqe import OracleFQE
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
 from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Verdict
 from shpi.ope.robust import DR, WDR
@@ -31,7 +32,10 @@ from shpi.protocols import Float64Array, Policy
 
 Per = Literal["user", "decision"]
 
-LEAST_EFFECTIVE = 100.0  # effective users below which the next estimator decides
+LEAST_EFFECTIVE = 30.0  # effective users below which the next estimator decides
+
+
+UNSOUND = (IPS, PDIS, DR, MAGIC, MIS, FQE, DirectMethod, OracleFQE)  # these decide only if they are named
 
 
 class Decides(Protocol):
@@ -229,17 +233,17 @@ def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate],
 def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Estimate]) -> Estimator:
     """The estimator that decides: the one that was named, or by how far the weights reach.
 
-    Without a name it is the first of those that weigh with at least `LEAST_EFFECTIVE` effective users; when
-    none has as many, the one with the most. Rewards have no say in it, so lucky estimates are not favoured.
-    A model alone decides only where nothing weighs.
+    Without a name it is the first with at least `LEAST_EFFECTIVE` effective users; when none has as many, the
+    one with the most. Rewards have no say in it, so lucky estimates are not favoured. Estimators that trust a
+    model, and plain ones, whose intervals do not hold with heavy weights, decide only among themselves.
     """
-    found = {one.name: one.effective_users for one in estimates if one.weights is not None}
-    found = found or {one.name: one.effective_users for one in estimates}
+    found = {one.name: one.effective_users for one in estimates}
     known = {one.name: one for one in chosen}
     if name is None:
-        enough = [key for key in known if found.get(key, 0.0) >= LEAST_EFFECTIVE]
-        name = enough[0] if enough else max(found, key=lambda key: found[key])
-    found = {one.name: one.effective_users for one in estimates}
+        sound = [key for key, one in known.items() if key in found and not isinstance(_inner(one), UNSOUND)]
+        able = sound or list(found)
+        enough = [key for key in able if found[key] >= LEAST_EFFECTIVE]
+        name = enough[0] if enough else max(able, key=lambda key: found[key])
     if name not in found:
         raise ConfigError(
             expected=f"a main estimator among those with an answer, {sorted(found)}", found=repr(name)
@@ -287,8 +291,12 @@ def _short_term(problem: Problem) -> Estimate | None:
         return None
 
 
+def _inner(estimator: Any) -> Any:
+    return estimator.estimator if isinstance(estimator, PerDecision) else estimator
+
+
 def _described(estimator: Any) -> dict[str, Any]:
-    inner = estimator.estimator if isinstance(estimator, PerDecision) else estimator
+    inner = _inner(estimator)
     settings = {}
     if is_dataclass(inner) and not isinstance(inner, type):
         settings = {key: repr(value) for key, value in vars(inner).items() if key != "name"}

@@ -27,8 +27,9 @@ from shpi.errors import DataError
 from shpi.features import Chain, FeatureMap, RandomFourier, Recipe, Standardise
 from shpi.ope.baseline import on_policy
 from shpi.ope.estimator import finish
-from shpi.ope.model import Design, blocks, default_design
+from shpi.ope.model import Design, blocks
 from shpi.ope.problem import Part, Problem
+from shpi.ope.recipes import make_design
 from shpi.ope.results import Estimate
 from shpi.ope.steps import add_up, summary
 from shpi.protocols import Float64Array
@@ -116,7 +117,7 @@ class _Ratio:
         default = Chain(
             (Standardise(), RandomFourier(n_features=100, intercept=False, seed=problem.settings.seed))
         )
-        design = default_design(problem, "state", default if recipe is None else recipe)
+        design = make_design(problem, "state", default if recipe is None else recipe)
         found = problem.map(lambda part: _ratio_sums(problem, part, design))
         if not sum(one[0].rows for one in found) > 0:
             raise DataError(

@@ -21,8 +21,7 @@ from typing import Literal
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.features import Chain, FeatureMap, Identity, Powers, RandomFourier, Recipe, Standardise, Union
-from shpi.features.base import fit_features
+from shpi.features import FeatureMap
 from shpi.ope.problem import Part, Problem
 from shpi.oracles.base import action_table
 from shpi.protocols import Float64Array, FloatArray, Int64Array
@@ -30,10 +29,7 @@ from shpi.protocols import Float64Array, FloatArray, Int64Array
 Target = Literal["pi", "mu", "state"]
 
 OWN_SLOPES = 60  # actions; beyond this they share their slopes
-MAX_FEATURES = 800  # p
-FEW_DIMENSIONS = 6
 _ENTRIES = 3_000_000  # of the largest temporary matrix
-_FEATURE_ROWS = 20_000  # contexts that a feature map is fitted to
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,32 +59,6 @@ class Design:
         if self.target == "state":
             return np.zeros(rows.stop - rows.start, dtype=np.int64)
         return part.logs.actions[rows].astype(np.int64)
-
-
-def default_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
-    """The features are fitted on the first part; see the top of this file."""
-    logs = next(problem.parts()).logs
-    codes = np.ones((1, 1)) if target == "state" else action_codes(logs)
-    sample = logs.contexts[:: 1 + len(logs) // _FEATURE_ROWS]
-    recipe = (
-        features
-        if features is not None
-        else default_features(logs.schema.width, codes.shape[1], problem.settings.seed)
-    )
-    return Design(features=fit_features(recipe, sample), codes=codes, target=target)
-
-
-def default_features(width: int, codes: int, seed: int) -> Recipe:
-    """As rich as the number of codes allows: linear and smooth Fourier ones, linear and square, linear."""
-    room = MAX_FEATURES // codes - 1
-    linear = Identity(intercept=False)
-    if 0 < width <= FEW_DIMENSIONS and room >= width + 20:
-        count = 2 * (min(room - width, 60) // 2)
-        bent = RandomFourier(n_features=count, bandwidth_factor=2.0, intercept=False, seed=seed)
-        return Chain((Standardise(), Union((linear, bent))))
-    if width > 0 and room >= 2 * width:
-        return Chain((Standardise(), Powers(degree=2, intercept=False)))
-    return Chain((Standardise(), linear))
 
 
 def action_codes(logs: LoggedData) -> Float64Array:
@@ -197,18 +167,6 @@ def model_sums(problem: Problem, design: Design) -> ModelSums:
     return reduce(ModelSums.__add__, problem.map(lambda part: _sums_of(problem, part, design)))
 
 
-def designed(
-    problem: Problem, target: Target, features: Recipe | FeatureMap | None
-) -> tuple[Design, ModelSums]:
-    """The design and its sums, computed once for all estimators that agree on the features."""
-
-    def make() -> tuple[Design, ModelSums]:
-        design = default_design(problem, target, features)
-        return design, model_sums(problem, design)
-
-    return problem.memo(f"sums {target} {problem.number_of(features)}", make)
-
-
 def _sums_of(problem: Problem, part: Part, design: Design) -> ModelSums:
     groups, d, p, folds = len(design.codes), design.d, design.p, problem.settings.folds
     sums = ModelSums(
@@ -252,17 +210,13 @@ def _add_initial(sums: ModelSums, part: Part, design: Design) -> None:
 
 
 def target_features(
-    part: Part, design: Design, rows: Int64Array, *, taken: bool = False
+    part: Part, design: Design, rows: Int64Array
 ) -> Iterator[tuple[Int64Array, Float64Array]]:
-    """psi(x) = sum_a nu(a|x) phi(x, a) at some decisions, by blocks: (rows, [b, p]).
-
-    With ``taken`` it is phi(x, a) of the logged action instead.
-    """
+    """psi(x) = sum_a nu(a|x) phi(x, a) at some decisions, by blocks: (rows, [b, p])."""
     size = max(_ENTRIES // design.p, 64)
     for start in range(0, len(rows), size):
         some = rows[start : start + size]
-        f = design.of(part.logs.contexts[some])
-        code = design.codes[part.logs.actions[some]] if taken else target_codes(part, design, some)
+        f, code = design.of(part.logs.contexts[some]), target_codes(part, design, some)
         yield some, (code[:, :, None] * f[:, None, :]).reshape(len(some), design.p)
 
 
@@ -279,12 +233,18 @@ def target_codes(part: Part, design: Design, rows: Int64Array | slice) -> Float6
 def sums_by_step(
     part: Part, design: Design, coefficients: Float64Array, horizon: int, *, taken: bool = False
 ) -> Float64Array:
-    """sum_i c_i psi(x_i) over the decisions of each step, [H, p]; see `target_features`."""
-    total = np.zeros((horizon, design.p))
+    """sum_i c_i psi(x_i) over the decisions of each step, [H, p]; phi(x_i, a_i) if ``taken``."""
+    total = np.zeros((horizon, design.codes.shape[1], design.d))
     order, _ = part.by_step
     wanted = order[coefficients[order] != 0]
-    for rows, psi in target_features(part, design, wanted, taken=taken):
+    size = max(_ENTRIES // (design.d + design.codes.shape[1]), 64)
+    for start in range(0, len(wanted), size):
+        rows = wanted[start : start + size]
+        f = design.of(part.logs.contexts[rows])
+        code = design.codes[part.logs.actions[rows]] if taken else target_codes(part, design, rows)
+        code = code * coefficients[rows, None]
         steps = part.steps[rows]  # in rising order
-        first = np.flatnonzero(np.append(True, np.diff(steps) > 0))
-        total[steps[first]] += np.add.reduceat(coefficients[rows, None] * psi, first, axis=0)
-    return total
+        bounds = np.append(np.flatnonzero(np.append(True, np.diff(steps) > 0)), len(rows))
+        for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+            total[steps[low]] += code[low:high].T @ f[low:high]
+    return total.reshape(horizon, design.p)

@@ -21,9 +21,9 @@ from shpi.ope.backups import fit_backups
 from shpi.ope.direct import FQE
 from shpi.ope.estimator import finish
 from shpi.ope.intervals import standard_error
-from shpi.ope.model import designed
 from shpi.ope.predictions import value_limits
 from shpi.ope.problem import Part, Problem
+from shpi.ope.recipes import designed
 from shpi.ope.results import Estimate
 from shpi.oracles import Gbdt, Oracle
 from shpi.policies.scorers import Scorer

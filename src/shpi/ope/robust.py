@@ -28,9 +28,10 @@ from shpi.ope.backups import Adjoint, Backups, adjoint, contributions, fit_backu
 from shpi.ope.baseline import on_policy
 from shpi.ope.estimator import finish
 from shpi.ope.importance import window_weights
-from shpi.ope.model import Target, designed, sums_by_step
+from shpi.ope.model import Target, sums_by_step
 from shpi.ope.predictions import Predicted, predict, value_limits
 from shpi.ope.problem import Known, Part, Problem
+from shpi.ope.recipes import designed
 from shpi.ope.results import Estimate, Weights
 from shpi.ope.steps import StepMeans, StepWeights, Terms, add_up, step_means
 from shpi.protocols import Float64Array
