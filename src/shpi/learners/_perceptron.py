@@ -1,7 +1,8 @@
 """Perceptrons on one flat vector, with the gradient written out.
 
 With all parameters in one vector, Adam and a moving average are one call each. The gradient by hand spares
-the bookkeeping of autograd, which at 128 x 128 costs about half of the time; a test holds both equal.
+the bookkeeping of autograd: at 128 x 128 a step of BCQ took 1.4 (batch 256) to 1.6 times (batch 32) as long
+with it. A test holds both gradients equal.
 """
 
 from __future__ import annotations

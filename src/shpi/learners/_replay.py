@@ -14,7 +14,8 @@ where it was not, or where it is not known what was allowed there, its last deci
 This is exact whatever the endings, unlike subtracting the mean reward, which makes leaving look better or
 worse than it is. Level and unit are chosen so that r' has mean 0 and standard deviation 1 - gamma. Then Q' is
 of order 1, and its errors stay where smooth L1 is quadratic. Beyond, smooth L1 estimates something near to a
-median: with r' of standard deviation 1, the error of Q on finite worlds was three to five times as large.
+median: with r' of standard deviation 1, the error of Q was 1.1 to 8 times as large on eight finite worlds,
+4 times in the median.
 """
 
 from __future__ import annotations
