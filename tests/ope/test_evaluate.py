@@ -350,3 +350,24 @@ def test_default_estimators_suit_the_log(logs):
     problem = Problem.of(MDP.policy(PI), logs)
     assert default_estimators(problem)[1].name == "SHPI(k=session)"
     assert default_estimators(problem, k=3)[1].name == "SHPI(k=3)"
+
+
+def test_a_saved_policy_names_its_actions_and_columns(tmp_path, logs):
+    from shpi.data.actions import ActionSpace
+    from shpi.data.schema import ContextSchema
+    from shpi.ope import check_saved
+    from shpi.policies import read_policy_file, save_policy
+
+    def saved(name, ids, columns):
+        schema = ContextSchema.numeric(columns)
+        save_policy(UniformPolicy(3), tmp_path / name, schema=schema, actions=ActionSpace(ids=ids))
+        return read_policy_file(tmp_path / name)
+
+    own = [f"x{j}" for j in range(5)]
+    check_saved(saved("same", (0, 1, 2), own), logs)
+    with pytest.raises(ConfigError, match=r"such as \['shoes'\]"):
+        check_saved(saved("other", (0, 1, "shoes"), own), logs)
+    with pytest.raises(ConfigError, match="another order"):
+        check_saved(saved("order", (0, 2, 1), own), logs)
+    with pytest.raises(ConfigError, match=r"context dimensions of the log.*such as \['age'\]"):
+        check_saved(saved("columns", (0, 1, 2), ["age", *own[1:]]), logs)

@@ -12,6 +12,7 @@ An estimator is configuration; ``estimator.estimate(Problem.of(policy, logs, set
 from shpi.ope.direct import FQE, DirectMethod
 from shpi.ope.estimator import Estimator
 from shpi.ope.evaluate import default_estimators, evaluate
+from shpi.ope.facts import check_saved
 from shpi.ope.importance import IPS, PDIS, SNIPS, SNPDIS
 from shpi.ope.intervals import interval_of
 from shpi.ope.kstep import KStepSHPI
@@ -59,6 +60,7 @@ __all__ = [
     "Settings",
     "Verdict",
     "Weights",
+    "check_saved",
     "default_estimators",
     "evaluate",
     "interval_of",

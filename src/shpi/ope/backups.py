@@ -32,7 +32,7 @@ from scipy import linalg
 from shpi.errors import DataError
 from shpi.ope.model import Block, Design, ModelSums, blocks
 from shpi.ope.problem import Part, Problem
-from shpi.ope.steps import add_up
+from shpi.ope.weighting import add_up
 from shpi.protocols import Float64Array, Int64Array
 
 OWN_RIDGE = 3.0  # how strongly an action's own part is held back, counted in decisions

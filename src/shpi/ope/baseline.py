@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shpi.ope.problem import Part, Problem
-from shpi.ope.steps import StepMeans, StepWeights, Terms, step_means
+from shpi.ope.steps import StepMeans, step_means
+from shpi.ope.weighting import StepWeights, Terms
 
 
 def reward_terms(problem: Problem, part: Part) -> Terms:

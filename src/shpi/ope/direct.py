@@ -32,7 +32,8 @@ from shpi.ope.predictions import value_limits
 from shpi.ope.problem import Part, Problem
 from shpi.ope.recipes import designed
 from shpi.ope.results import Estimate
-from shpi.ope.steps import StepWeights, Terms, step_means
+from shpi.ope.steps import step_means
+from shpi.ope.weighting import StepWeights, Terms
 from shpi.protocols import Float64Array
 
 

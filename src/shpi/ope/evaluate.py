@@ -107,12 +107,7 @@ def evaluate(
         estimates=tuple(estimates),
         main=decisive.name,
         diagnostics=(*failures, *_diagnosed(problem, estimates, decisive.name)),
-        configuration={
-            "settings": asdict(settings),
-            "horizon": problem.horizon,
-            "per": per,
-            "estimators": [_described(one) for one in chosen],
-        },
+        configuration=_configuration(problem, chosen, per),
         fingerprint=logs.fingerprint() if isinstance(logs, LoggedData) else "",
         users=problem.users,
         decisions=problem.decisions,
@@ -289,6 +284,15 @@ def _short_term(problem: Problem) -> Estimate | None:
         return PerDecision(SNPDIS(k=1, name="next reward")).estimate(problem)
     except ShpiError:  # no propensities, or no overlap: the failures of the estimators say so already
         return None
+
+
+def _configuration(problem: Problem, chosen: Sequence[Estimator], per: Per) -> dict[str, Any]:
+    return {
+        "settings": asdict(problem.settings),
+        "horizon": problem.horizon,
+        "per": per,
+        "estimators": [_described(one) for one in chosen],
+    }
 
 
 def _inner(estimator: Any) -> Any:

@@ -28,7 +28,8 @@ from shpi.ope.baseline import on_policy, reward_terms
 from shpi.ope.estimator import finish
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
-from shpi.ope.steps import StepWeights, step_means
+from shpi.ope.steps import step_means
+from shpi.ope.weighting import StepWeights
 from shpi.protocols import Float64Array, Int64Array
 
 

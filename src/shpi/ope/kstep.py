@@ -49,7 +49,8 @@ from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
 from shpi.ope.robust import cross_fits, through_fits
 from shpi.ope.sessions import as_sessions, session_discounts
-from shpi.ope.steps import StepMeans, StepWeights, Terms, step_means
+from shpi.ope.steps import StepMeans, step_means
+from shpi.ope.weighting import StepWeights, Terms
 from shpi.protocols import Float64Array
 
 Form = Literal["sliding", "start"]

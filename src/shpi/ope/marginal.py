@@ -31,7 +31,8 @@ from shpi.ope.model import Design, blocks
 from shpi.ope.problem import Part, Problem
 from shpi.ope.recipes import make_design
 from shpi.ope.results import Estimate
-from shpi.ope.steps import add_up, summary
+from shpi.ope.steps import summary
+from shpi.ope.weighting import add_up
 from shpi.protocols import Float64Array
 from shpi.shift.linear import LinearRatio, RatioSums
 

@@ -33,7 +33,8 @@ from shpi.ope.predictions import Predicted, predict, value_limits
 from shpi.ope.problem import Known, Part, Problem
 from shpi.ope.recipes import designed
 from shpi.ope.results import Estimate, Weights
-from shpi.ope.steps import StepMeans, StepWeights, Terms, add_up, step_means
+from shpi.ope.steps import StepMeans, step_means
+from shpi.ope.weighting import StepWeights, Terms, add_up
 from shpi.protocols import Float64Array
 
 

@@ -32,9 +32,9 @@ to 95-99 %.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -42,38 +42,15 @@ from shpi.errors import DataError
 from shpi.ope import censoring
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Weights
-from shpi.protocols import Float64Array, Int64Array
+from shpi.ope.weighting import Ended, StepWeights, Terms, add_up
+from shpi.protocols import Float64Array
 
-_SMALL = 1e-3  # below this, dividing by 1 - h is left out where users have ended: it changes 0.1 %
 _LARGEST = 150 * np.log(10.0)  # plain weights beyond 1e150 are refused: their squares overflow
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class StepWeights:
-    """The logarithms of the weights w, of decisions and of trajectories that have terminated."""
-
-    rows: Float64Array  # [n] log w_it
-    after: Float64Array  # [N] of a terminated trajectory, from step T_i + tail_length on
-    tail_length: int = 0
-    tail: Callable[[int], Float64Array] | None = None  # j -> [N] at step T_i + j, for j < tail_length
-
-    @classmethod
-    def equal(cls, part: Part) -> StepWeights:
-        """All weights 1: mu itself."""
-        return cls(rows=np.zeros(len(part.logs)), after=np.zeros(part.logs.n_trajectories))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Terms:
-    """What is averaged: z [n], and how much a decision counts for those whose z is unknown [n]."""
-
-    values: Float64Array
-    counts: Float64Array  # `Problem.known_weights`: 0 where z is unknown
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class StepSums:
-    """Sums at every step, scaled by exp(-top); those of parts add up."""
+    """Sums at every step; those of parts add up. Where means are self-normalised, scaled by exp(-top)."""
 
     top: Float64Array  # [H] the largest log-weight; -inf where all weights are 0
     weighted: Float64Array  # [H] sum of b w z over decisions
@@ -82,10 +59,13 @@ class StepSums:
     ended: Float64Array  # [H] log of the sum of b w over trajectories that terminated before step t
     weight: Float64Array  # [H] sum of b w over decisions and over trajectories that have terminated
     known: Float64Array  # [H] decisions whose z is known
+    scaled: bool
 
     def __add__(self, other: StepSums) -> StepSums:
         top = np.maximum(self.top, other.top)
-        mine, theirs = _scale(self.top, top), _scale(other.top, top)
+        mine, theirs = (
+            (_scale(self.top, top), _scale(other.top, top)) if self.scaled else (np.ones(1), np.ones(1))
+        )
         return StepSums(
             top=top,
             weighted=self.weighted * mine + other.weighted * theirs,
@@ -94,6 +74,7 @@ class StepSums:
             ended=np.logaddexp(self.ended, other.ended),
             weight=self.weight * mine + other.weight * theirs,
             known=self.known + other.known,
+            scaled=self.scaled,
         )
 
 
@@ -113,7 +94,7 @@ class StepMeans:
 class Normaliser:
     """How much a decision counts at its step."""
 
-    top: Float64Array  # [H]
+    top: Float64Array  # [H] 0 for plain means
     kept: Float64Array  # [H] G_t
     denominator: Float64Array  # [H] D_t exp(-top_t)
 
@@ -179,59 +160,40 @@ def step_means(
         reference: the same with equal weights, for the floor of the errors; None: no floor.
     """
     sums = reduce(
-        StepSums.__add__, problem.map(lambda part: _sums(part, weigh(part), terms(problem, part), problem))
+        StepSums.__add__,
+        problem.map(lambda part: _sums(part, weigh(part), terms(problem, part), problem, normalise)),
     )
     _check(sums, normalise)
-    top, weight = _finite(sums.top), sums.weight
-    normal = Normaliser(
-        top=top,
-        kept=problem.kept,
-        denominator=weight if normalise else problem.trajectories * np.exp(-top),
-    )
-    means = sums.weighted / normal.denominator
-    through = None
-    counted = np.where(np.arange(problem.horizon) < (problem.horizon if steps is None else steps), 1.0, 0.0)
-    discounts = problem.discounts * counted
-    if problem.censored and problem.any_terminated:
-        coefficient = problem.trajectories * discounts * means / normal.denominator
-        if normalise:
-            through = censoring.slopes(problem, coefficient, top, sums.ended)
-        else:
-            flat = problem.trajectories * discounts * means / problem.trajectories
-            through = censoring.slopes(problem, flat, np.zeros(problem.horizon), problem.ended)
+    below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
+    normal = Normaliser(top=_scale_of(sums.top, normalise), kept=problem.kept, denominator=below)
+    counted = np.arange(problem.horizon) < (problem.horizon if steps is None else steps)
     reach = _Reach(
         problem=problem,
-        through_censoring=through,
-        discounts=discounts,
+        discounts=problem.discounts * counted,
         normal=normal,
-        means=means,
-        weight=np.where(weight > 0, weight, 1.0),
+        means=sums.weighted / below,
+        weight=np.where(sums.weight > 0, sums.weight, 1.0),
         normalise=normalise,
+        ended=sums.ended if normalise else problem.ended,
     )
     found = problem.map(lambda part: reach.of(part, weigh(part), terms(problem, part)))
     influence = np.concatenate([one[0] for one in found])
     influence -= influence.mean()
-    shape = Shape.of(sums, discounts * problem.per_user)
+    shape = Shape.of(sums, reach.discounts * problem.per_user)
     if reference is not None and influence.any():
         variance = float(np.var(influence, ddof=1)) / problem.users
         influence *= max(1.0, float(np.sqrt(shape.floor(reference) / variance)))
-    with np.errstate(over="ignore"):
-        mean_weight = weight * np.exp(top) / problem.trajectories
     return StepMeans(
-        means=means,
-        value=problem.per_user * float(discounts @ means),
+        means=reach.means,
+        value=problem.per_user * float(reach.discounts @ reach.means),
         influence=influence,
-        weights=summary(
-            np.concatenate([one[1] for one in found]),
-            float(problem.discounts @ mean_weight / problem.discounts.sum()),
-            _effective(sums, problem),
-        ),
+        weights=_weights(np.concatenate([one[1] for one in found]), sums, problem, normal),
         normaliser=normal,
         shape=shape,
     )
 
 
-def _sums(part: Part, weights: StepWeights, terms: Terms, problem: Problem) -> StepSums:
+def _sums(part: Part, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
     horizon, known = problem.horizon, terms.counts > 0
     rows = np.where(known, weights.rows, -np.inf)
     top = np.full(horizon, -np.inf)
@@ -239,16 +201,19 @@ def _sums(part: Part, weights: StepWeights, terms: Terms, problem: Problem) -> S
     top[: len(bounds) - 1] = np.maximum.reduceat(rows[order], bounds[:-1])
     ended = Ended.of(part, weights, problem)
     top = np.maximum(top, ended.top())
-    scaled = np.exp(rows - _finite(top)[part.steps]) * terms.counts / problem.kept[part.steps]
+    scale = _scale_of(top, normalise)
+    # What is beyond the largest plain weight is refused later; here it must not overflow.
+    scaled = np.exp(np.minimum(rows - scale[part.steps], _LARGEST)) * terms.counts / problem.kept[part.steps]
     z = np.where(known, terms.values, 0.0)
     return StepSums(
         top=top,
         weighted=add_up(part.steps, scaled * z, horizon),
         squared=add_up(part.steps, scaled * z**2, horizon),
-        squares=add_up(part.steps, scaled**2, horizon) + ended.weight(_finite(top), power=2),
+        squares=add_up(part.steps, scaled**2, horizon) + ended.weight(scale, power=2),
         ended=ended.before(),
-        weight=add_up(part.steps, scaled, horizon) + ended.weight(_finite(top)),
+        weight=add_up(part.steps, scaled, horizon) + ended.weight(scale),
         known=add_up(part.steps, known.astype(np.float64), horizon),
+        scaled=normalise,
     )
 
 
@@ -262,7 +227,13 @@ class _Reach:
     means: Float64Array  # [H]
     weight: Float64Array  # [H] sum b w exp(-top)
     normalise: bool
-    through_censoring: Float64Array | None  # [H - 1]; None where nobody is censored, or nobody terminates
+    ended: Float64Array  # [H] log of the sum of v over trajectories that terminated before step t
+
+    @cached_property
+    def through_censoring(self) -> Float64Array:
+        """What going on after step s is worth to a trajectory, [H - 1]; see `shpi.ope.censoring`."""
+        coefficient = self.problem.trajectories * self.discounts * self.means / self.normal.denominator
+        return censoring.slopes(self.problem, coefficient, self.normal.top, self.ended)
 
     def of(self, part: Part, weights: StepWeights, terms: Terms) -> tuple[Float64Array, Float64Array]:
         """Influences and shares of the weight, [users of the part] each."""
@@ -286,124 +257,21 @@ class _Reach:
 
         ended = Ended.of(part, in_sum, problem)
         if len(ended.which):
-            user = part.logs.user_codes[ended.which]
-            top = self.normal.top if self.normalise else np.zeros(problem.horizon)
-            denominator = self.normal.denominator * (1.0 if self.normalise else np.exp(self.normal.top))
-            pull_ended = ended.total(
-                -gamma_t * self.means / denominator, top, denominator if jackknife else None
+            user, below_t = part.logs.user_codes[ended.which], self.normal.denominator
+            pulled = ended.total(
+                -gamma_t * self.means / below_t, self.normal.top, below_t if jackknife else None
             )
-            influence += add_up(user, pull_ended, n_users)
+            influence += add_up(user, pulled, n_users)
             own = Ended.of(part, weights, problem)
             mass += add_up(user, own.total(flat / self.weight, self.normal.top), n_users)
-        if self.through_censoring is not None:
+        if problem.censored and problem.any_terminated:
             influence += censoring.moved(problem, part, self.through_censoring)
         count = np.bincount(part.logs.user_codes, minlength=n_users)
         influence += (count - problem.per_user) * float(self.discounts @ self.means)
         return influence, mass
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ended:
-    """The trajectories of a part that terminated before the horizon, with log b + log w."""
-
-    which: Int64Array  # [E]
-    steps: Int64Array  # [E] T_i, the first step without a decision
-    after: Float64Array  # [E] log b w, from step T_i + tail_length on
-    log_b: Float64Array  # [E]
-    weights: StepWeights
-    horizon: int
-
-    @classmethod
-    def of(cls, part: Part, weights: StepWeights, problem: Problem) -> Ended:
-        """Those of one part."""
-        lengths = np.diff(part.logs.offsets)
-        which = np.flatnonzero(part.logs.terminated & (lengths < problem.horizon))
-        log_b = -np.log(problem.kept[lengths[which] - 1])
-        return cls(
-            which=which,
-            steps=lengths[which],
-            after=weights.after[which] + log_b,
-            log_b=log_b,
-            weights=weights,
-            horizon=problem.horizon,
-        )
-
-    @property
-    def start(self) -> Int64Array:
-        """The first step at which ``after`` holds [E], at most the horizon."""
-        return np.minimum(self.steps + self.weights.tail_length, self.horizon)
-
-    def moving(self) -> Iterator[tuple[Int64Array, Int64Array, Float64Array]]:
-        """For each j of the tail: which of the E are before the horizon, their step, their log b w."""
-        tail = self.weights.tail
-        if tail is None or not len(self.which):
-            return
-        for j in range(min(self.weights.tail_length, self.horizon - int(self.steps.min()))):
-            here = np.flatnonzero(self.steps + j < self.horizon)
-            yield here, self.steps[here] + j, tail(j)[self.which[here]] + self.log_b[here]
-
-    def before(self) -> Float64Array:
-        """The log of the sum of b w over those that terminated before each step [H], as they ended."""
-        found = np.full(self.horizon + 1, -np.inf)
-        np.logaddexp.at(found, self.steps, self.after)
-        return np.logaddexp.accumulate(found)[: self.horizon]
-
-    def top(self) -> Float64Array:
-        """The largest log b w of an ended trajectory at every step [H]."""
-        top = np.full(self.horizon + 1, -np.inf)
-        np.maximum.at(top, self.start, self.after)
-        top = np.maximum.accumulate(top[: self.horizon])
-        for _, step, log_weight in self.moving():
-            np.maximum.at(top, step, log_weight)
-        return top
-
-    def weight(self, top: Float64Array, power: int = 1) -> Float64Array:
-        """The sum of (b w)^power at every step, times exp(-power top) [H]."""
-        by_start = np.full(self.horizon + 1, -np.inf)
-        np.logaddexp.at(by_start, self.start, power * self.after)
-        total: Float64Array = np.exp(np.logaddexp.accumulate(by_start[: self.horizon]) - power * top)
-        for _, step, log_weight in self.moving():
-            total += add_up(step, np.exp(power * (log_weight - top[step])), self.horizon)
-        return total
-
-    def total(
-        self, coefficient: Float64Array, top: Float64Array, lever: Float64Array | None = None
-    ) -> Float64Array:
-        """The sum over t >= T_i of coefficient_t y_t [E], y_t = b w exp(-top_t); over 1 - y_t / lever_t."""
-        start = self.start
-        later = np.zeros(self.horizon + 1)  # sum_{s >= t} coefficient_s exp(top_t - top_s), from the back
-        for t in range(self.horizon - 1, -1, -1):
-            ahead = later[t + 1] * np.exp(min(top[t] - top[t + 1], 600.0)) if t + 1 < self.horizon else 0.0
-            later[t] = coefficient[t] + ahead
-        result: Float64Array = np.exp(self.after - np.append(top, np.inf)[start]) * later[start]
-        if lever is not None:
-            self._put_leverage(result, coefficient, top, lever)
-        for here, step, log_weight in self.moving():
-            scaled = np.exp(log_weight - top[step])
-            share = 0.0 if lever is None else np.minimum(scaled / lever[step], 1 - 1e-9)
-            result[here] += coefficient[step] * scaled / (1 - share)
-        return result
-
-    def _put_leverage(
-        self, result: Float64Array, coefficient: Float64Array, top: Float64Array, lever: Float64Array
-    ) -> None:
-        """Sum step by step for the few trajectories whose weight is large at some step."""
-        start = self.start
-        least = np.append(top + np.log(lever), np.inf)  # log of the denominators
-        smallest = np.minimum.accumulate(least[::-1])[::-1]  # over all later steps
-        for i in np.flatnonzero(self.after - smallest[start] > np.log(_SMALL)):
-            t = np.arange(start[i], self.horizon)
-            scaled = np.exp(self.after[i] - top[t])
-            share = np.minimum(scaled / lever[t], 1 - 1e-9)
-            result[i] = float(np.sum(coefficient[t] * scaled / (1 - share)))
-
-
 # ---------------------------------------------------------------------- small helpers
-
-
-def add_up(index: Int64Array, values: Float64Array, size: int) -> Float64Array:
-    """Sums of values by index, [size]."""
-    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
 
 
 def _leverage(part: Part, share: Float64Array) -> Float64Array:
@@ -419,6 +287,11 @@ def _leverage(part: Part, share: Float64Array) -> Float64Array:
 
 def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
     return np.exp(np.where(np.isfinite(top), top - _finite(common), -np.inf))
+
+
+def _scale_of(top: Float64Array, normalise: bool) -> Float64Array:
+    """The logarithm that is taken out of every weight of a step [H]: the largest, or nothing."""
+    return _finite(top) if normalise else np.zeros(len(top))
 
 
 def _finite(top: Float64Array) -> Float64Array:
@@ -454,11 +327,14 @@ def _check(sums: StepSums, normalise: bool) -> None:
         )
 
 
-def _effective(sums: StepSums, problem: Problem) -> float:
-    """Effective users: the harmonic mean over steps of (sum w)^2 / sum w^2, so that the worst steps count."""
+def _weights(shares: Float64Array, sums: StepSums, problem: Problem, normal: Normaliser) -> Weights:
+    """Effective users are a harmonic mean over steps, so that the worst steps count."""
+    flat = problem.discounts / problem.discounts.sum()
     weight = np.where(sums.weight > 0, sums.weight, 1.0)
-    inverse = float(problem.discounts @ (sums.squares / weight**2) / problem.discounts.sum())
-    return problem.users / problem.trajectories / inverse if inverse > 0 else 0.0
+    inverse = float(flat @ (sums.squares / weight**2))
+    with np.errstate(over="ignore"):
+        mean = float(flat @ (sums.weight * np.exp(normal.top))) / problem.trajectories
+    return summary(shares, mean, problem.users / problem.trajectories / inverse if inverse > 0 else 0.0)
 
 
 def summary(shares: Float64Array, mean: float, effective: float) -> Weights:

@@ -1,0 +1,203 @@
+"""A part of a log: whole users, with what the estimators need of them, each computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import polars as pl
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError, DataError, ShpiError
+from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
+from shpi.values.transitions import goes_on
+
+T = TypeVar("T")
+
+# "reward": r_t.  "next": the next context.  "inside": the next context, and mu there.
+# "return" and "paired return": the reward with what follows, as far as it counts before the horizon.
+Known = Literal["reward", "next", "inside", "return", "paired return"]
+
+_BLOCK = 50_000
+_CACHE = 1 << 30  # bytes of pi(.|x) that are kept
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """Whole users of a log, cut at the horizon. n decisions, N trajectories, U users in this part."""
+
+    logs: LoggedData
+    rewards: Float64Array  # [n] of the metric at hand
+    policy: Policy
+    first_user: int  # the place of this part's users among all
+    first_trajectory: int
+    horizon: int  # H
+    folds: int
+    seed: int
+    whole: Part | None = None  # the same decisions before they were seen otherwise; see `Problem.seen_as`
+    _memo: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def origin(self) -> Part:
+        """The part of the problem itself, of which this is a view."""
+        return self if self.whole is None else self.whole
+
+    @cached_property
+    def steps(self) -> Int64Array:
+        """The step t of each decision [n]."""
+        return self.logs.steps
+
+    @cached_property
+    def users(self) -> Int64Array:
+        """For each decision [n], the number of its user within this part."""
+        return self.logs.user_codes[self.logs.trajectory_of_row]
+
+    @cached_property
+    def observed(self) -> BoolArray:
+        """Decisions whose reward is known [n]."""
+        seen = self.logs.reward_observed
+        return np.ones(len(self.logs), dtype=bool) if seen is None else seen
+
+    @cached_property
+    def goes_on(self) -> BoolArray:
+        """Decisions after which the user is not gone for good [n]."""
+        return goes_on(self.logs)
+
+    def memo(self, key: str, make: Callable[[], T]) -> T:
+        """What ``make`` returns, computed once as long as this part is kept."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        found: T = self._memo[key]
+        return found
+
+    def known(self, what: Known) -> BoolArray:
+        """Decisions for which something is known [n]; see `Known`."""
+        if what == "reward":
+            return self.observed
+        last = self.logs.offsets[1:] - 1
+        follows = np.ones(len(self.logs), dtype=bool)
+        seen = self.logs.final_observed if what in ("next", "return") else False
+        follows[last] = self.logs.terminated | seen
+        if what == "return" or what == "paired return":  # nothing counts after the last step
+            follows |= self.steps == self.horizon - 1
+            follows &= self.observed
+        return follows
+
+    @cached_property
+    def by_step(self) -> tuple[Int64Array, Int64Array]:
+        """The rows in order of their step [n], and where each step begins [longest + 1]."""
+        order = np.argsort(self.steps, kind="stable")
+        return order, np.append(0, np.cumsum(np.bincount(self.steps)))
+
+    @cached_property
+    def fold_of_user(self) -> Int64Array:
+        """By a hash of the user id, so that neither the order of users nor the cut into parts matters."""
+        ids, first = np.unique(self.logs.user_codes, return_index=True)
+        assert len(ids) == self.logs.n_users
+        names = pl.Series(self.logs.users[first])
+        return (names.hash(seed=self.seed).to_numpy() % np.uint64(self.folds)).astype(np.int64)
+
+    @cached_property
+    def fold(self) -> Int64Array:
+        """The fold of each decision [n]."""
+        return self.fold_of_user[self.users]
+
+    @property
+    def taken(self) -> Float64Array:
+        """pi(a_t|x_t) [n]."""
+        return self.memo("taken", self._taken) if self.whole is None else self.whole.taken
+
+    def _taken(self) -> Float64Array:
+        taken = np.empty(len(self.logs))
+        for rows, probs in self.probs():
+            taken[rows] = probs[np.arange(len(probs)), self.logs.actions[rows]]
+        return taken
+
+    @cached_property
+    def log_ratios(self) -> Float64Array:
+        """The logarithm of pi(a_t|x_t) / mu(a_t|x_t) [n]; -inf where pi never takes the logged action."""
+        if self.logs.propensities is None:
+            raise DataError(
+                expected="a log with propensities mu(a|x)",
+                found="none",
+                remedy="log the probability of each action, or estimate it with "
+                "logs.with_estimated_propensities(), or use estimators that need none: DirectMethod, FQE",
+            )
+        with np.errstate(divide="ignore"):
+            return np.log(self.taken / self.logs.propensities)
+
+    def probs(self) -> Iterator[tuple[slice, Float64Array]]:
+        """pi(.|x) of the decisions by blocks: (rows, [b, A])."""
+        for start in range(0, len(self.logs), _BLOCK):
+            rows = slice(start, min(start + _BLOCK, len(self.logs)))
+            yield rows, self.probs_of(rows)
+
+    def probs_of(self, rows: slice | Int64Array) -> Float64Array:
+        """pi(.|x) of some decisions [b, A]; asked of the policy once, as long as the table is small."""
+        logs = self.logs
+        if 8 * len(logs) * logs.n_actions > _CACHE:
+            return self._ask(rows)
+        if "probs" not in self._memo:
+            table = np.empty((len(logs), logs.n_actions))
+            for start in range(0, len(logs), _BLOCK):
+                part = slice(start, min(start + _BLOCK, len(logs)))
+                table[part] = self._ask(part)
+            self._memo["probs"] = table
+        cached: Float64Array = self._memo["probs"]
+        return cached[rows]
+
+    def _ask(self, rows: slice | Int64Array) -> Float64Array:
+        mask = None if self.logs.candidates is None else self.logs.candidates[rows]
+        first = rows.start if isinstance(rows, slice) else 0
+        return checked_probs(self.policy, self.logs.contexts[rows], mask, first)
+
+    @cached_property
+    def final_probs(self) -> Float64Array:
+        """pi(.|x) of the final contexts [N, A]; 0 where nothing follows or was seen."""
+        logs = self.logs
+        table = np.zeros((logs.n_trajectories, logs.n_actions))
+        wanted = np.flatnonzero(~logs.terminated & logs.final_observed)
+        for start in range(0, len(wanted), _BLOCK):
+            now = wanted[start : start + _BLOCK]
+            mask = None if logs.final_candidates is None else logs.final_candidates[now]
+            table[now] = checked_probs(self.policy, logs.final_contexts[now], mask)
+        return table
+
+
+def checked_probs(
+    policy: Policy, contexts: Any, candidates: BoolArray | None, first_row: int = 0
+) -> Float64Array:
+    """pi(.|x) [n, A], checked: right shape, finite, not negative, sums of 1, nothing outside the mask."""
+    try:
+        table = np.asarray(policy.action_probs(contexts, candidates), dtype=np.float64)
+    except ShpiError:
+        raise
+    except (ValueError, IndexError, TypeError) as error:
+        raise ConfigError(
+            expected=f"a policy for contexts of {contexts.shape[1]} dimensions",
+            found=f"{type(error).__name__}: {error}",
+            where=f"{type(policy).__name__}.action_probs",
+            remedy="evaluate with the columns that the policy was learned from",
+        ) from error
+    wanted = (len(contexts), policy.n_actions)
+    if table.shape != wanted:
+        raise ConfigError(
+            expected=f"action probabilities of shape {wanted}",
+            found=f"shape {table.shape}",
+            where="the policy",
+        )
+    bad = ~((table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) <= 1e-6))
+    if candidates is not None:
+        bad |= np.where(candidates, 0.0, table).any(axis=1)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise DataError(
+            expected="probabilities that sum to 1 over the allowed actions",
+            found=f"{np.array2string(table[row, :8], precision=4)}",
+            where=f"row {first_row + row}",
+            remedy="check the policy with shpi.testing.check_policy",
+        )
+    return table

@@ -1,0 +1,138 @@
+"""Weights of decisions, and of trajectories that have terminated: those keep counting, with z = 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.ope.problem import Part, Problem
+from shpi.protocols import Float64Array, Int64Array
+
+_SMALL = 1e-3  # below this, dividing by 1 - h is left out where users have ended: it changes 0.1 %
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepWeights:
+    """The logarithms of the weights w, of decisions and of trajectories that have terminated."""
+
+    rows: Float64Array  # [n] log w_it
+    after: Float64Array  # [N] of a terminated trajectory, from step T_i + tail_length on
+    tail_length: int = 0
+    tail: Callable[[int], Float64Array] | None = None  # j -> [N] at step T_i + j, for j < tail_length
+
+    @classmethod
+    def equal(cls, part: Part) -> StepWeights:
+        """All weights 1: mu itself."""
+        return cls(rows=np.zeros(len(part.logs)), after=np.zeros(part.logs.n_trajectories))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Terms:
+    """What is averaged: z [n], and how much a decision counts for those whose z is unknown [n]."""
+
+    values: Float64Array
+    counts: Float64Array  # `Problem.known_weights`: 0 where z is unknown
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ended:
+    """The trajectories of a part that terminated before the horizon, with log b + log w."""
+
+    which: Int64Array  # [E]
+    steps: Int64Array  # [E] T_i, the first step without a decision
+    after: Float64Array  # [E] log b w, from step T_i + tail_length on
+    log_b: Float64Array  # [E]
+    weights: StepWeights
+    horizon: int
+
+    @classmethod
+    def of(cls, part: Part, weights: StepWeights, problem: Problem) -> Ended:
+        """Those of one part."""
+        lengths = np.diff(part.logs.offsets)
+        which = np.flatnonzero(part.logs.terminated & (lengths < problem.horizon))
+        log_b = -np.log(problem.kept[lengths[which] - 1])
+        return cls(
+            which=which,
+            steps=lengths[which],
+            after=weights.after[which] + log_b,
+            log_b=log_b,
+            weights=weights,
+            horizon=problem.horizon,
+        )
+
+    @property
+    def start(self) -> Int64Array:
+        """The first step at which ``after`` holds [E], at most the horizon."""
+        return np.minimum(self.steps + self.weights.tail_length, self.horizon)
+
+    def moving(self) -> Iterator[tuple[Int64Array, Int64Array, Float64Array]]:
+        """For each j of the tail: which of the E are before the horizon, their step, their log b w."""
+        tail = self.weights.tail
+        if tail is None or not len(self.which):
+            return
+        for j in range(min(self.weights.tail_length, self.horizon - int(self.steps.min()))):
+            here = np.flatnonzero(self.steps + j < self.horizon)
+            yield here, self.steps[here] + j, tail(j)[self.which[here]] + self.log_b[here]
+
+    def before(self) -> Float64Array:
+        """The log of the sum of b w over those that terminated before each step [H], as they ended."""
+        found = np.full(self.horizon + 1, -np.inf)
+        np.logaddexp.at(found, self.steps, self.after)
+        return np.logaddexp.accumulate(found)[: self.horizon]
+
+    def top(self) -> Float64Array:
+        """The largest log b w of an ended trajectory at every step [H]."""
+        top = np.full(self.horizon + 1, -np.inf)
+        np.maximum.at(top, self.start, self.after)
+        top = np.maximum.accumulate(top[: self.horizon])
+        for _, step, log_weight in self.moving():
+            np.maximum.at(top, step, log_weight)
+        return top
+
+    def weight(self, top: Float64Array, power: int = 1) -> Float64Array:
+        """The sum of (b w)^power at every step, times exp(-power top) [H]."""
+        by_start = np.full(self.horizon + 1, -np.inf)
+        np.logaddexp.at(by_start, self.start, power * self.after)
+        sums = np.logaddexp.accumulate(by_start[: self.horizon])
+        total: Float64Array = np.exp(np.minimum(sums - power * top, 700.0))
+        for _, step, log_weight in self.moving():
+            total += add_up(step, np.exp(np.minimum(power * (log_weight - top[step]), 700.0)), self.horizon)
+        return total
+
+    def total(
+        self, coefficient: Float64Array, top: Float64Array, lever: Float64Array | None = None
+    ) -> Float64Array:
+        """The sum over t >= T_i of coefficient_t y_t [E], y_t = b w exp(-top_t); over 1 - y_t / lever_t."""
+        start = self.start
+        later = np.zeros(self.horizon + 1)  # sum_{s >= t} coefficient_s exp(top_t - top_s), from the back
+        for t in range(self.horizon - 1, -1, -1):
+            ahead = later[t + 1] * np.exp(min(top[t] - top[t + 1], 600.0)) if t + 1 < self.horizon else 0.0
+            later[t] = coefficient[t] + ahead
+        result: Float64Array = np.exp(self.after - np.append(top, np.inf)[start]) * later[start]
+        if lever is not None:
+            self._put_leverage(result, coefficient, top, lever)
+        for here, step, log_weight in self.moving():
+            scaled = np.exp(log_weight - top[step])
+            share = 0.0 if lever is None else np.minimum(scaled / lever[step], 1 - 1e-9)
+            result[here] += coefficient[step] * scaled / (1 - share)
+        return result
+
+    def _put_leverage(
+        self, result: Float64Array, coefficient: Float64Array, top: Float64Array, lever: Float64Array
+    ) -> None:
+        """Sum step by step for the few trajectories whose weight is large at some step."""
+        start = self.start
+        least = np.append(top + np.log(lever), np.inf)  # log of the denominators
+        smallest = np.minimum.accumulate(least[::-1])[::-1]  # over all later steps
+        for i in np.flatnonzero(self.after - smallest[start] > np.log(_SMALL)):
+            t = np.arange(start[i], self.horizon)
+            scaled = np.exp(self.after[i] - top[t])
+            share = np.minimum(scaled / lever[t], 1 - 1e-9)
+            result[i] = float(np.sum(coefficient[t] * scaled / (1 - share)))
+
+
+def add_up(index: Int64Array, values: Float64Array, size: int) -> Float64Array:
+    """Sums of values by index, [size]."""
+    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
