@@ -185,7 +185,7 @@ def test_what_is_missing_is_named(shop_log: LoggedData) -> None:
     [
         ({"iterations": 0}, "iterations of at least 1"),
         ({"held_out": 1.0}, r"held_out in \[0, 1\)"),
-        ({"support": 2.0}, r"support in \[0, 1\]"),
+        ({"reach": -1.0}, "reach of at least 0"),
         ({"start": "mu"}, "start 'behaviour', 'random' or a policy"),
         ({"confidence": 1.0}, "confidence"),
     ],
@@ -199,6 +199,6 @@ def test_the_paper_s_configuration_runs(shop_log: LoggedData) -> None:
     from shpi.values import BellmanResidual
 
     config = OfflineSHPI.paper(iterations=2, value=BellmanResidual(steps=50))
-    assert (config.k, config.form, config.start, config.support) == (5, "raw", "random", None)
+    assert (config.k, config.form, config.start, config.reach) == (5, "raw", "random", None)
     policy = config.fit(shop_log.select(np.arange(300)))
     assert policy.chosen == len(policy.history)

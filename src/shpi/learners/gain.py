@@ -32,12 +32,8 @@ class Gain:
 def held_out_gain(logs: LoggedData, advantages: Advantages, probs: Float64Array, confidence: float) -> Gain:
     """Estimate the gain of the policy whose pi(a_t|x_t) on the log is ``probs`` [n]."""
     rho = np.where(advantages.valid, ratios_of(logs, probs), 0.0)
-    ones = advantages.valid.astype(np.float64)
-    target, t_parts = _ratio(logs, rho, advantages.values)
-    base, b_parts = _ratio(logs, ones, advantages.values)
-    users = logs.n_users
-    error = float(np.sqrt(users / max(users - 1, 1) * np.sum((t_parts - b_parts) ** 2)))
-    estimate = target - base
+    estimate, parts = gain_parts(logs, advantages, rho)
+    users, error = logs.n_users, clustered_error(parts)
     quantile = float(stats.t.ppf(confidence, max(users - 1, 1)))
     square = float(np.sum(rho**2))
     return Gain(
@@ -47,6 +43,19 @@ def held_out_gain(logs: LoggedData, advantages: Advantages, probs: Float64Array,
         effective_decisions=float(rho.sum() ** 2 / square) if square > 0 else 0.0,
         users=users,
     )
+
+
+def gain_parts(logs: LoggedData, advantages: Advantages, rho: Float64Array) -> tuple[float, Float64Array]:
+    """The gain for the ratios rho = pi/mu [n], and each user's part of its linearised error [users]."""
+    target, t_parts = _ratio(logs, rho, advantages.values)
+    base, b_parts = _ratio(logs, advantages.valid.astype(np.float64), advantages.values)
+    return target - base, t_parts - b_parts
+
+
+def clustered_error(parts: Float64Array) -> float:
+    """The standard error from the users' parts [users]."""
+    users = len(parts)
+    return float(np.sqrt(users / max(users - 1, 1) * np.sum(parts**2)))
 
 
 def _ratio(logs: LoggedData, weights: Float64Array, values: Float64Array) -> tuple[float, Float64Array]:

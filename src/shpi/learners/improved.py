@@ -9,6 +9,7 @@ from typing import Any
 
 from shpi.advantages import Advantages
 from shpi.learners.gain import Gain
+from shpi.learners.horizon import HorizonChoice
 from shpi.policies import Policy, PolicyMethods, save_policy
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 from shpi.values import FittedValue
@@ -51,17 +52,25 @@ class ImprovedPolicy(PolicyMethods):
     history: tuple[Iteration, ...]
     chosen: int  # the number of the returned iterate; 0: a clone of mu, since no gain could be shown
     value: FittedValue  # the termination bonus
+    horizon: HorizonChoice | None = None  # how k was chosen, if it was
 
     @classmethod
-    def choose(cls, history: Sequence[Iteration], *, behaviour: Policy, value: FittedValue) -> ImprovedPolicy:
+    def choose(
+        cls,
+        history: Sequence[Iteration],
+        *,
+        behaviour: Policy,
+        value: FittedValue,
+        horizon: HorizonChoice | None = None,
+    ) -> ImprovedPolicy:
         """The iterate with the largest held-out gain if that is above 0 with confidence, else mu."""
         rounds = tuple(history)
         if rounds[-1].gain is None:
-            return cls(rounds[-1].policy, rounds, rounds[-1].number, value)
+            return cls(rounds[-1].policy, rounds, rounds[-1].number, value, horizon)
         best = max(rounds, key=lambda one: one.gain.lower if one.gain is not None else float("-inf"))
         if best.gain is not None and best.gain.lower > 0:
-            return cls(best.policy, rounds, best.number, value)
-        return cls(behaviour, rounds, 0, value)
+            return cls(best.policy, rounds, best.number, value, horizon)
+        return cls(behaviour, rounds, 0, value, horizon)
 
     @property
     def n_actions(self) -> int:
@@ -84,7 +93,7 @@ class ImprovedPolicy(PolicyMethods):
 
     def __str__(self) -> str:
         head = "round  advantage  ± deviation  changed  effective  held-out gain (lower bound)"
-        rows = [head]
+        rows = [head] if self.horizon is None else [str(self.horizon), head]
         for one in self.history:
             gain = "" if one.gain is None else f"{one.gain.estimate:.4g} ({one.gain.lower:.4g})"
             mark = " <- returned" if one.number == self.chosen else ""

@@ -9,14 +9,14 @@ r"""Offline SHPI, Algorithm 2 of the paper.
         pi_j <- argmax_a f(x, a)
 
 Two configurations: `OfflineSHPI.paper()` is the above line by line. The defaults start from mu, use the
-residual form and LSTD, choose only among actions that the log supports, and return the iterate with the
-largest gain on held-out users, or a clone of mu if no gain can be shown. V = `Constant(0.0)` is session-based
-RL, and with k = 1 a contextual bandit.
+residual form and LSTD, are greedy only as far as bounded ratios pi <= c mu allow (`BoundedRatio`), and return
+the iterate with the largest gain on held-out users, or a clone of mu if no gain can be shown.
+V = `Constant(0.0)` is session-based RL, and with k = 1 a contextual bandit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,18 +28,19 @@ from shpi.errors import ConfigError, DataError
 from shpi.features import Chain, Identity, RandomFourier, Standardise, Union
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
 from shpi.learners.gain import Gain, held_out_gain
+from shpi.learners.horizon import HorizonChoice, choose_horizon
 from shpi.learners.improved import ImprovedPolicy, Iteration
+from shpi.learners.on_log import Improvement
 from shpi.oracles import Oracle, PreparedOracle, Ridge
-from shpi.policies import Greedy, LinearScorer, Policy, SupportLimited
-from shpi.policies.cloned import RelativeDensity
-from shpi.policies.scorers import Scorer
+from shpi.policies import Greedy, LinearScorer, Policy
 from shpi.progress import progress_bar
-from shpi.protocols import BoolArray, Float64Array
+from shpi.protocols import Float64Array
 from shpi.values import LSTD, BellmanResidual, ValueModel, with_backshift
 
 Start = Literal["behaviour", "random"]
-BLOCK = 50_000
-NARROW, FEW_ACTIONS = 8, 100  # up to here the default features bend
+NARROW, FEW_ACTIONS, FEW_VALUES, SAMPLE = 8, 100, 12, 10_000  # where curved features are tried
+PROBE = 10  # k of the policy whose gain decides "auto"
+CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 GAIN_CLIP = (0.0, 10.0)  # products are only truncated from above when a gain is estimated
 
 
@@ -48,7 +49,8 @@ class OfflineSHPI:
     """Learn a policy that is better than mu in the long term, from mu's log alone.
 
     Args:
-        k: how many steps ahead, or "session": to the end of each decision's session.
+        k: how many steps ahead; "session": to the end of each decision's session; "auto": chosen from the
+            log, see `shpi.learners.horizon`.
         gamma: the discount.
         iterations: J, at most; it stops when fewer than ``tolerance`` of the decisions change.
         weight_clip: q1 and q2.
@@ -57,8 +59,8 @@ class OfflineSHPI:
         value: the termination bonus.
         oracle: the regression; None takes a ridge over features that extrapolate, see `default_oracle`.
         start: pi_0; "behaviour" is mu itself, "random" the paper's, or any policy.
-        support: an action is eligible where mu(a|x) is at least this share of the largest mu(.|x); None
-            lets all actions be eligible, as in the paper.
+        reach: how far pi may go from mu: pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x). None is greedy,
+            as in the paper.
         held_out: share of the users on whom the iterate is chosen; 0 returns the last one.
         confidence: of the bound on the gain that an iterate needs to be preferred to mu.
         backshift: recover the rewards from ``value``, which must then be given: r = V(x) - gamma V(x').
@@ -67,7 +69,7 @@ class OfflineSHPI:
         progress: show a bar; by default in a terminal.
     """
 
-    k: Horizon = "session"
+    k: Horizon | Literal["auto"] = "auto"
     gamma: float = 0.99
     iterations: int = 10
     weight_clip: tuple[float, float] | None = (0.5, 2.0)
@@ -76,7 +78,7 @@ class OfflineSHPI:
     value: ValueModel = field(default_factory=LSTD)
     oracle: Oracle | None = None
     start: Start | Policy = "behaviour"
-    support: float | None = 0.1
+    reach: float | None = 1.2
     held_out: float = 0.2
     confidence: float = 0.95
     backshift: bool = False
@@ -89,7 +91,8 @@ class OfflineSHPI:
             (self.iterations >= 1, "iterations of at least 1", self.iterations),
             (0 <= self.held_out < 1, "held_out in [0, 1)", self.held_out),
             (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),
-            (self.support is None or 0 <= self.support <= 1, "support in [0, 1] or None", self.support),
+            (self.reach is None or (np.isfinite(self.reach) and self.reach >= 0),
+             "a reach of at least 0, or None", self.reach),
             (not isinstance(self.start, str) or self.start in ("behaviour", "random"),
              "start 'behaviour', 'random' or a policy", self.start),
         )  # fmt: skip
@@ -107,7 +110,7 @@ class OfflineSHPI:
             "value": BellmanResidual(),
             "oracle": Ridge.exact(weights="mtr"),
             "start": "random",
-            "support": None,
+            "reach": None,
             "held_out": 0.0,
             "tolerance": 0.0,
         }
@@ -139,26 +142,26 @@ class OfflineSHPI:
         oracle = self.oracle or default_oracle(train, seeds[2])
         prepared: PreparedOracle = oracle.prepare(train, seed=seeds[2])
         mu = BehaviourCloning(seed=self.seed).fit(train)
-        eligible = self._eligible(train, mu)
+        improve = Improvement(logs=train, mu=mu, reach=self.reach)
+        config, horizon = self._with_horizon(train, bonus, prepared, improve)
 
         history: list[Iteration] = []
         probs = self._start(train, seeds[2])  # pi(a_t|x_t) [n] of the current policy
         with progress_bar("policy iteration", self.iterations, self.progress) as advance:
             for j in range(1, self.iterations + 1):
-                advantages = self._advantages(train, bonus, probs)
+                advantages = config._advantages(train, bonus, probs)
                 if j == 1:
                     prepared = prepared.tune(advantages.values, valid=advantages.valid)
                 scorer = prepared.fit(advantages.values, valid=advantages.valid)
-                taken = _greedy_on_log(prepared, scorer, train, eligible)
-                changed = float((taken != probs).mean())
-                probs = taken
-                policy = self._policy(scorer, mu)
-                gain = None if test is None or test_bonus is None else self._gain(test, test_bonus, policy)
+                before, probs = probs, improve.taken_probs(prepared, scorer)
+                changed = float((np.abs(probs - before) > CHANGED).mean())
+                policy = improve.policy(scorer)
+                gain = None if test is None or test_bonus is None else config._gain(test, test_bonus, policy)
                 history.append(Iteration.of(j, advantages, changed, policy, gain))
                 advance(1)
                 if changed <= self.tolerance:
                     break
-        return ImprovedPolicy.choose(history, behaviour=mu, value=value)
+        return ImprovedPolicy.choose(history, behaviour=mu, value=value, horizon=horizon)
 
     # ------------------------------------------------------------------ the steps
 
@@ -177,9 +180,27 @@ class OfflineSHPI:
         assert not isinstance(self.start, str)
         return taken_probs(logs, self.start)
 
+    def _with_horizon(
+        self, logs: LoggedData, bonus: StateValues, prepared: PreparedOracle, improve: Improvement
+    ) -> tuple[OfflineSHPI, HorizonChoice | None]:
+        """This configuration with k = "auto" decided, for a policy learned under mu at `PROBE` steps."""
+        if self.k != "auto":
+            return self, None
+        assert logs.propensities is not None
+        mu = logs.propensities
+
+        def advantages(k: int) -> Advantages:
+            return replace(self, k=k)._advantages(logs, bonus, mu)
+
+        probe = advantages(PROBE)
+        scorer = prepared.fit(probe.values, valid=probe.valid)
+        choice = choose_horizon(logs, advantages, improve.taken_probs(prepared, scorer))
+        return replace(self, k=choice.k), choice
+
     def _advantages(
         self, logs: LoggedData, bonus: StateValues, probs: Float64Array, *, clipped: bool = True
     ) -> Advantages:
+        assert self.k != "auto"
         return k_step_advantages(
             logs,
             bonus,
@@ -191,25 +212,6 @@ class OfflineSHPI:
             clip=self.clip,
         )
 
-    def _eligible(self, logs: LoggedData, mu: Policy) -> BoolArray | None:
-        """Which actions the log supports at each decision, [n, A]; None: all that are candidates."""
-        if self.support is None:
-            return logs.candidates
-        density = RelativeDensity(mu)
-        parts = [
-            density.scores(logs.contexts[i : i + BLOCK]) >= self.support for i in range(0, len(logs), BLOCK)
-        ]
-        known: BoolArray = np.concatenate(parts)
-        if logs.candidates is None:
-            return known
-        both = known & logs.candidates
-        return np.where(both.any(axis=1, keepdims=True), both, logs.candidates)
-
-    def _policy(self, scorer: Scorer, mu: Policy) -> Policy:
-        if self.support is None:
-            return Greedy(scorer)
-        return SupportLimited(scorer, mu, RelativeDensity(mu), self.support, "mbs")
-
     def _gain(self, test: LoggedData, bonus: StateValues, policy: Policy) -> Gain:
         probs = taken_probs(test, policy)
         return held_out_gain(
@@ -218,35 +220,22 @@ class OfflineSHPI:
 
 
 def default_oracle(logs: LoggedData, seed: int) -> Oracle:
-    """A ridge over linear features, beside which stand smooth Fourier ones where contexts are narrow.
+    """A ridge over linear features, beside which curved ones are tried where contexts are discrete.
 
-    Narrow bandwidths, or Fourier features alone, predict held-out advantages better and still make worse
-    policies: a new policy leaves the states of the log, and there they say nothing.
+    Curved features predict held-out advantages better and still make worse policies where contexts are
+    continuous: a new policy leaves the states of the log, and there they say nothing; lines extrapolate.
     """
-    if logs.schema.width > NARROW or logs.n_actions > FEW_ACTIONS:
-        return Ridge()
     linear = Identity(intercept=False)
-    bent = [
-        Chain(
-            (
-                Standardise(),
-                Union((linear, RandomFourier(n_features=p, bandwidth_factor=c, intercept=False, seed=seed))),
-            )
-        )
+    plain = Chain((Standardise(), linear))
+    sample = logs.contexts[:: 1 + len(logs) // SAMPLE]
+    discrete = all(len(np.unique(column)) <= FEW_VALUES for column in sample.T)
+    if not discrete or logs.schema.width > NARROW or logs.n_actions > FEW_ACTIONS:
+        return Ridge(features=plain)
+    curved = (
+        Union((linear, RandomFourier(n_features=p, bandwidth_factor=c, intercept=False, seed=seed)))
         for c, p in ((2.0, 100), (4.0, 60))
-    ]
-    return Ridge(features=(*bent, Chain((Standardise(), linear))))
-
-
-def _greedy_on_log(
-    prepared: PreparedOracle, scorer: Scorer, logs: LoggedData, eligible: BoolArray | None
-) -> Float64Array:
-    """pi(a_t|x_t) of the greedy policy [n]: 1 where it takes the logged action. Uses the cached features."""
-    taken = np.empty(len(logs))
-    for rows, scores in prepared.scores_on_log(scorer):
-        allowed = scores if eligible is None else np.where(eligible[rows], scores, -np.inf)
-        taken[rows] = allowed.argmax(axis=1) == logs.actions[rows]
-    return taken
+    )
+    return Ridge(features=(*(Chain((Standardise(), recipe)) for recipe in curved), plain))
 
 
 def _random_policy(logs: LoggedData, seed: int) -> Policy:

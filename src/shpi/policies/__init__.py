@@ -10,6 +10,7 @@ All are immutable, and all obey a mask of allowed actions.
 """
 
 from shpi.policies.base import PolicyMethods, act
+from shpi.policies.bounded import BoundedRatio
 from shpi.policies.files import PolicyFile, load_policy, read_policy_file, save_policy
 from shpi.policies.heads import BehaviourRegularised, EpsilonGreedy, Greedy, Softmax
 from shpi.policies.plain import ConstantPolicy, Mixture, TabularPolicy, UniformPolicy
@@ -20,6 +21,7 @@ from shpi.protocols import Policy
 
 __all__ = [
     "BehaviourRegularised",
+    "BoundedRatio",
     "ConstantPolicy",
     "EpsilonGreedy",
     "FunctionScorer",

@@ -1,0 +1,90 @@
+r"""How many steps ahead: k chosen from the log, the paper's open question.
+
+The gain of a fixed policy pi over mu for one decision, measured with A_k while mu acts in all later steps,
+
+    theta_k = E_{x ~ d_mu, a ~ pi} [ A_k(x, a) ] - E_{x ~ d_mu, a ~ mu} [ A_k(x, a) ]
+
+is the same number for every k if the bonus V is right. Its bias, which comes from the error of V(x_{t+k}),
+falls with k: more of the window is real reward, and more of what the context does not show has come to light.
+Its variance grows with k. That is the setting of Lepski's rule (SLOPE, Su et al. 2020): take the smallest k
+whose estimate does not contradict that of any larger one,
+
+    |theta_k - theta_k'| <= z se(theta_k - theta_k')      for all k' > k,
+
+with errors of the paired differences, users as clusters. A small k is also what the clipped importance
+weights of the later rounds want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.advantages import Advantages, ratios_of
+from shpi.data.logged import LoggedData
+from shpi.learners.gain import clustered_error, gain_parts
+from shpi.protocols import Float64Array
+
+HORIZONS = (1, 3, 5, 10, 20, 40, 80, 160)
+CONTRADICTION = 1.64  # z
+
+
+@dataclass(frozen=True, kw_only=True)
+class HorizonChoice:
+    """The chosen k, with what it was chosen from."""
+
+    k: int
+    horizons: tuple[int, ...]
+    gains: tuple[float, ...]  # theta_k
+    errors: tuple[float, ...]  # their standard errors
+
+    def __str__(self) -> str:
+        rows = [f"  k = {k:3d}   gain {g: .4g} ± {e:.2g}" for k, g, e in self._rows()]
+        return "\n".join([f"k = {self.k}, the smallest that no larger one contradicts:", *rows])
+
+    def _rows(self) -> list[tuple[int, float, float]]:
+        return list(zip(self.horizons, self.gains, self.errors, strict=True))
+
+
+def choose_horizon(
+    logs: LoggedData, advantages: Callable[[int], Advantages], probs: Float64Array
+) -> HorizonChoice:
+    """Apply the rule above.
+
+    Args:
+        logs: on which the gains are measured.
+        advantages: A_k of its decisions under mu, by k.
+        probs: pi(a_t|x_t) of the fixed policy [n].
+    """
+    horizons = possible_horizons(logs)
+    gains, parts = [], []
+    for k in horizons:
+        found = advantages(k)
+        gain, part = gain_parts(logs, found, np.where(found.valid, ratios_of(logs, probs), 0.0))
+        gains.append(gain)
+        parts.append(part)
+    return HorizonChoice(
+        k=horizons[smallest_uncontradicted(gains, parts)],
+        horizons=horizons,
+        gains=tuple(gains),
+        errors=tuple(clustered_error(part) for part in parts),
+    )
+
+
+def possible_horizons(logs: LoggedData) -> tuple[int, ...]:
+    """Those shorter than the longest trajectory, and at least k = 1."""
+    longest = int(np.diff(logs.offsets).max(initial=1))
+    return tuple(k for k in HORIZONS if k == 1 or k < longest)
+
+
+def smallest_uncontradicted(gains: Sequence[float], parts: Sequence[Float64Array]) -> int:
+    """The position of the smallest k whose gain no larger k contradicts."""
+    for i in range(len(gains)):
+        later = range(i + 1, len(gains))
+        if all(
+            abs(gains[i] - gains[j]) <= CONTRADICTION * clustered_error(parts[i] - parts[j]) for j in later
+        ):
+            return i
+    return len(gains) - 1

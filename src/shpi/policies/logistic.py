@@ -1,0 +1,53 @@
+"""A logistic policy: what behaviour cloning returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.errors import ConfigError
+from shpi.features.base import FeatureMap
+from shpi.features.parts import frozen_array, saveable
+from shpi.policies.base import PolicyMethods
+from shpi.policies.heads import softmax
+from shpi.policies.sampling import check_candidates
+from shpi.protocols import BoolArray, Float64Array, FloatArray
+
+
+@saveable("policies/logistic")
+@dataclass(frozen=True, eq=False)
+class LogisticPolicy(PolicyMethods):
+    """mu(a|x) ∝ exp(phi(x)'w_a) over the candidates that were ever ``seen``; the others get probability 0."""
+
+    weights: Float64Array  # [A, p]
+    features: FeatureMap
+    seen: BoolArray  # [A]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", frozen_array(self.weights, "weights", ndim=2))
+        if self.weights.shape != (len(self.seen), self.features.width) or not np.any(self.seen):
+            raise ConfigError(
+                expected=f"weights of shape [A, {self.features.width}] and at least one action seen",
+                found=f"shape {self.weights.shape}, {int(np.sum(self.seen))} seen",
+            )
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return len(self.weights)
+
+    @property
+    def width(self) -> int:
+        """The width d of a context."""
+        return self.features.width_in
+
+    def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
+        """Probabilities [n, A]; all candidates count where none of them was ever seen."""
+        logits = self.features.transform(contexts) @ self.weights.T
+        mask = check_candidates(candidates, len(logits), self.n_actions)
+        allowed = np.broadcast_to(self.seen, logits.shape)
+        if mask is not None:
+            known = mask & self.seen
+            allowed = np.where(np.any(known, axis=1, keepdims=True), known, mask)
+        return softmax(np.where(allowed, logits, -np.inf))
