@@ -25,7 +25,7 @@ def run() -> list[Row]:
     rows += [Row(f"  {name}", seconds, "s CPU") for name, seconds in result["seconds"].items()]
     sharded = in_process("benchmarks.bench_ope", "evaluate_shards")
     rows.append(
-        Row("SNPDIS and PDIS over 8 shards", sharded["result"]["seconds"], "s CPU", "read from disk in each pass")
+        Row("SNPDIS and PDIS over 8 shards", sharded["result"]["seconds"], "s CPU", "read in each pass")
     )
     rows.append(Row("  peak memory", sharded["peak"] / 2**30, "GiB", "one shard at a time"))
     return rows
