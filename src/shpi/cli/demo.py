@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 NOT_YET = (
     "judging a policy from the log alone, with a verdict and an HTML report (shpi evaluate)",
-    "learning from the command line (shpi fit); in Python: shpi.learners.OfflineSHPI",
     "defaults of OfflineSHPI for logs with little exploration: for now, look at its held-out gain",
     "rerunning the paper's tables and figures (shpi reproduce)",
 )
