@@ -11,7 +11,7 @@ value that the seen rewards allow: min r / (1 - gamma), or 0 if that is positive
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -60,7 +60,9 @@ class Pessimistic:
         """V_low."""
         floor = least_value(logs, gamma)
         if isinstance(self.base, LSTD) and self.method != "ensemble":
-            return _posterior(self.base, logs, gamma=gamma, seed=seed, z=self.z, floor=floor)
+            # The deltas of overlapping windows are correlated: the closed form holds for one step only.
+            one_step = replace(self.base, lookahead=1)
+            return _posterior(one_step, logs, gamma=gamma, seed=seed, z=self.z, floor=floor)
         draws, *seeds = np.random.SeedSequence(seed).spawn(self.members + 1)
         rng, groups = np.random.default_rng(draws), _trajectories_of_users(logs)
         fitted = []
