@@ -269,9 +269,14 @@ class Problem:
             ]
             return np.stack(counts)
 
-        known, all_of_them = sum(self.map(count), np.zeros((2, 2 * self.horizon)))
-        shares: Float64Array = known / np.where(all_of_them > 0, all_of_them, 1.0)
-        return shares.reshape(2, self.horizon)
+        known, everyone = sum(self.map(count), np.zeros((2, 2 * self.horizon))).reshape(2, 2, self.horizon)
+        shares: Float64Array = known / np.where(everyone > 0, everyone, 1.0)
+        if what not in ("next", "inside"):
+            # Of one kind nothing at all is known at some step: the other kind stands for both there.
+            alone = ((everyone > 0) & (known == 0)).any(axis=0)
+            both = known.sum(axis=0) / np.maximum(everyone.sum(axis=0), 1.0)
+            shares = np.where(alone, both, shares)
+        return shares
 
     # ------------------------------------------------------------------ intervals
 

@@ -53,6 +53,7 @@ class Weights:
     max: float  # of a user, as a mean over the user's steps
     ess: float  # effective users: (sum w)^2 / sum w^2 at each step, harmonic mean over steps
     top_share: float  # the share of all weight that the top 1 % of the users carry
+    worst: float | None = None  # the effective users of the step that has the fewest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

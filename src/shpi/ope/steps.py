@@ -121,6 +121,11 @@ class Shape:
         inverse = sums.squares / weight**2  # [H] 1 / E_t
         centre = sums.weighted / weight
         spread = np.maximum(sums.squared / weight - centre**2, 0.0) / np.maximum(1 - inverse, 1e-3)
+        thin = (
+            inverse > 0.5
+        )  # not even two effective users: their spread says nothing, so others' stands for it
+        if thin.any() and not thin.all():
+            spread[thin] = np.maximum(spread[thin], spread[~thin].max())
         size = np.abs(discounts) * np.sqrt(spread)
         later = np.append(np.cumsum(size[::-1])[::-1][1:], 0.0)  # [H] sum over t > s
         pairs = float(size @ later)
@@ -282,7 +287,7 @@ def _leverage(part: Part, share: Float64Array) -> Float64Array:
         key = part.users * np.int64(int(part.steps.max()) + 1) + part.steps
         _, place = np.unique(key, return_inverse=True)
         lever = add_up(place, share, int(place.max()) + 1)[place]
-    return np.minimum(lever, 1 - 1e-9)
+    return np.minimum(lever, 1 - 1e-6)
 
 
 def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
@@ -334,10 +339,12 @@ def _weights(shares: Float64Array, sums: StepSums, problem: Problem, normal: Nor
     inverse = float(flat @ (sums.squares / weight**2))
     with np.errstate(over="ignore"):
         mean = float(flat @ (sums.weight * np.exp(normal.top))) / problem.trajectories
-    return summary(shares, mean, problem.users / problem.trajectories / inverse if inverse > 0 else 0.0)
+    ratio = problem.users / problem.trajectories
+    worst = ratio / float((sums.squares / weight**2).max()) if inverse > 0 else 0.0
+    return summary(shares, mean, ratio / inverse if inverse > 0 else 0.0, worst)
 
 
-def summary(shares: Float64Array, mean: float, effective: float) -> Weights:
+def summary(shares: Float64Array, mean: float, effective: float, worst: float | None = None) -> Weights:
     """From each user's share of the weight (a mean over steps; they sum to 1)."""
     users = len(shares)
     ordered = np.sort(shares)[::-1]
@@ -345,5 +352,6 @@ def summary(shares: Float64Array, mean: float, effective: float) -> Weights:
         mean=mean,
         max=float(ordered[0]) * users * mean,
         ess=effective,
+        worst=worst,
         top_share=float(ordered[: max(1, round(users / 100))].sum() / ordered.sum()),
     )

@@ -115,7 +115,7 @@ class Ended:
             self._put_leverage(result, coefficient, top, lever)
         for here, step, log_weight in self.moving():
             scaled = np.exp(log_weight - top[step])
-            share = 0.0 if lever is None else np.minimum(scaled / lever[step], 1 - 1e-9)
+            share = 0.0 if lever is None else np.minimum(scaled / lever[step], 1 - 1e-6)
             result[here] += coefficient[step] * scaled / (1 - share)
         return result
 
@@ -129,7 +129,7 @@ class Ended:
         for i in np.flatnonzero(self.after - smallest[start] > np.log(_SMALL)):
             t = np.arange(start[i], self.horizon)
             scaled = np.exp(self.after[i] - top[t])
-            share = np.minimum(scaled / lever[t], 1 - 1e-9)
+            share = np.minimum(scaled / lever[t], 1 - 1e-6)
             result[i] = float(np.sum(coefficient[t] * scaled / (1 - share)))
 
 
