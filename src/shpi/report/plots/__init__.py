@@ -1,0 +1,1 @@
+"""How the charts of `shpi.report.svg` are drawn, one kind of chart per file."""

@@ -1,0 +1,170 @@
+"""Scales with round ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.protocols import Float64Array
+from shpi.report.numbers import MINUS, number
+from shpi.report.plots.canvas import SMALL, Canvas, text_width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """From numbers to pixels, linear or logarithmic; what lies outside is put on the edge."""
+
+    low: float
+    high: float
+    start: float  # px of low
+    end: float  # px of high
+    log: bool = False
+    ticks: tuple[tuple[float, str], ...] = ()
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value."""
+        low, high, here = self.low, self.high, min(max(value, self.low), self.high)
+        if self.log:
+            low, high, here = math.log10(low), math.log10(high), math.log10(here)
+        share = (here - low) / (high - low)
+        return self.start + (self.end - self.start) * share
+
+    def inside(self, value: float) -> bool:
+        """Whether a value is within the limits."""
+        return self.low <= value <= self.high
+
+    @classmethod
+    def over(
+        cls,
+        values: Iterable[float] | Float64Array,
+        start: float,
+        end: float,
+        *,
+        log: bool = False,
+        many: int | None = None,
+        room: float = 0.0,
+    ) -> Scale:
+        """A scale over those of some values that can be drawn: below 1e300, and positive if ``log``.
+
+        Args:
+            values: what must be inside.
+            start: pixel of the lower end.
+            end: pixel of the upper end.
+            log: logarithmic.
+            many: about how many ticks; None fits labels of a horizontal axis.
+            room: share of the width to leave free at both ends, linear only.
+        """
+        known = np.asarray([one for one in values if abs(one) < 1e300 and (one > 0 or not log)], dtype=float)
+        if not len(known):
+            known = np.array([0.1, 1.0]) if log else np.array([0.0, 1.0])
+        low, high = float(known.min()), float(known.max())
+        if log:
+            low, high = (min(max(one, 1e-300), 1e300) for one in (low, high))
+        wanted = many or max(3, int(abs(end - start) / 85))
+        if log:
+            return cls._log(low, high, start, end, wanted)
+        span = high - low
+        if not span > 1e-9 * max(abs(low), abs(high)):
+            half = 0.5 * max(abs(low), abs(high)) or 0.5
+            low, high = low - half, high + half
+        elif room:
+            low, high = low - room * span, high + room * span
+        return cls(low=low, high=high, start=start, end=end, ticks=round_ticks(low, high, wanted))
+
+    @classmethod
+    def _log(cls, low: float, high: float, start: float, end: float, many: int) -> Scale:
+        if high < low * 1.001:
+            low, high = low / 3, high * 3
+        return cls(low=low, high=high, start=start, end=end, log=True, ticks=log_ticks(low, high, many))
+
+
+def log_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], ...]:
+    """About ``many`` powers of ten within the limits; 2 and 5 times them too where there are few."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    whole = [10.0**p for p in powers if low * 0.999 <= 10.0**p <= high * 1.001]
+    if len(whole) >= 3:
+        every = math.ceil(len(whole) / many)
+        first = next((i % every for i, one in enumerate(whole) if abs(one - 1) < 1e-12), 0)  # 1 is a tick
+        return tuple((one, number(one, 1)) for one in whole[first::every])
+    for factors in ((1, 3), (1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)):
+        found = [f * 10.0**p for p in powers for f in factors if low * 0.999 <= f * 10.0**p <= high * 1.001]
+        if len(found) >= 3:
+            return tuple((one, number(one, 1)) for one in found)
+    return tuple((one, number(one, 3)) for one in (low, high))
+
+
+def round_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], ...]:
+    """About ``many`` round numbers within the limits, with labels that tell them apart."""
+    raw = (high - low) / max(many, 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    if last - first > 50:  # the step is lost in rounding: the limits are nearly equal
+        return ((low, number(low, 6)), (high, number(high, 6)))
+    values = [index * step for index in range(first, last + 1)]
+    return tuple((value, label) for value, label in zip(values, _labels(values, step), strict=True))
+
+
+def _labels(values: list[float], step: float) -> list[str]:
+    largest = max((abs(one) for one in values), default=0.0)
+    if largest >= 1e6 or (0 < largest < 1e-3):
+        digits = 1 + max(0, round(math.log10(largest / step)) if largest else 0) + 1
+        return [_tidy(number(one, min(digits, 9))) for one in values]
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
+        decimals += 1
+    return [f"{one + 0.0:,.{decimals}f}".replace("-", MINUS) if one else "0" for one in values]
+
+
+def _tidy(label: str) -> str:
+    """1e6 instead of 1.00e6."""
+    mantissa, e, exponent = label.partition("e")
+    if "." in mantissa and e:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}{e}{exponent}"
+
+
+def bottom_axis(canvas: Canvas, scale: Scale, top: float, bottom: float, label: str = "") -> float:
+    """Grid lines, tick labels and a label below; returns where the axis ends, in px."""
+    for value, words in _spaced(scale):
+        x = scale(value)
+        canvas.line(x, top, x, bottom, cls="grid")
+        canvas.text(x, bottom + 17, words, anchor="middle", cls="soft", size=SMALL)
+    canvas.line(scale.start, bottom, scale.end, bottom)
+    end = bottom + 24
+    if label:
+        middle = (scale.start + scale.end) / 2
+        reach = 2 * min(middle, canvas.width - middle)
+        canvas.text(middle, bottom + 37, label, anchor="middle", cls="soft", size=SMALL, most=reach)
+        end = bottom + 45
+    return end
+
+
+def left_axis(canvas: Canvas, scale: Scale, left: float, right: float, label: str = "") -> None:
+    """Grid lines and tick labels at the left; the label stands above the axis."""
+    for value, words in scale.ticks:
+        y = scale(value)
+        canvas.line(left, y, right, y, cls="grid")
+        canvas.text(left - 6, y + 4, words, anchor="end", cls="soft", size=SMALL)
+    if label:
+        canvas.text(2, min(scale.start, scale.end) - 10, label, cls="soft", size=SMALL, most=canvas.width - 4)
+
+
+def tick_room(scale: Scale) -> float:
+    """How wide the labels of a left axis are, in px."""
+    return max((text_width(words, SMALL) for _, words in scale.ticks), default=0.0) + 10
+
+
+def _spaced(scale: Scale) -> list[tuple[float, str]]:
+    """The ticks whose labels do not run into the one before."""
+    kept: list[tuple[float, str]] = []
+    reach = -math.inf
+    for value, words in scale.ticks:
+        half = text_width(words, SMALL) / 2
+        if scale(value) - half >= reach:
+            kept.append((value, words))
+            reach = scale(value) + half + 6
+    return kept

@@ -1,0 +1,178 @@
+"""A sheet to draw on: a handful of SVG elements, escaped, with a title for screen readers."""
+
+from __future__ import annotations
+
+import math
+from hashlib import sha256
+from html import escape
+
+from shpi.errors import ConfigError
+from shpi.report.plots.theme import FONT, style_sheet
+
+SIZE = 13.0  # of text, in px
+SMALL = 12.0
+_NARROW = frozenset("iljtfrI.,:;!|'()[]·` ")
+_BROAD = frozenset("mwMWQO@%—…")
+
+
+class Canvas:
+    """Elements in the order in which they are drawn; `svg` wraps them up."""
+
+    def __init__(self, width: float) -> None:
+        if not 200 <= width <= 4000:
+            raise ConfigError(expected="a width of 200 to 4000 px", found=f"{width:g}")
+        self.width = float(width)
+        self._parts: list[str] = []
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        *,
+        anchor: str = "start",
+        cls: str = "ink",
+        size: float = SIZE,
+        bold: bool = False,
+        most: float | None = None,
+    ) -> None:
+        """Words with their baseline at y, cut to ``most`` px; the whole is then a tooltip."""
+        shown = words if most is None else shortened(words, most, size * (1.06 if bold else 1))
+        tip = "" if shown == words else f"<title>{_clean(words)}</title>"
+        weight = ' font-weight="600"' if bold else ""
+        self._parts.append(
+            f'<text class="shpi-{cls}" fill="currentColor" x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}"'
+            f' text-anchor="{anchor}"{weight}>{_clean(shown)}{tip}</text>'
+        )
+
+    def line(
+        self,
+        x1: float,
+        y1: float,
+        x2: float,
+        y2: float,
+        *,
+        cls: str = "axis",
+        width: float = 1.0,
+        dash: str = "",
+    ) -> None:
+        """A straight line."""
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        self._parts.append(
+            f'<line class="shpi-{cls}" stroke="currentColor" stroke-width="{_n(width)}" x1="{_n(x1)}"'
+            f' y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}"{dashed}/>'
+        )
+
+    def rect(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        *,
+        cls: str,
+        opacity: float = 1.0,
+        outline: bool = False,
+        tip: str = "",
+    ) -> None:
+        """A box, filled or (also) outlined."""
+        edge = ' stroke="currentColor" stroke-width="1.5"' if outline else ""
+        faint = f' fill-opacity="{_n(opacity)}"' if opacity < 1 else ""
+        title = f"<title>{_clean(tip)}</title>" if tip else ""
+        self._parts.append(
+            f'<rect class="shpi-{cls}" fill="currentColor"{faint}{edge} x="{_n(x)}" y="{_n(y)}"'
+            f' width="{_n(max(width, 0))}" height="{_n(max(height, 0))}">{title}</rect>'
+        )
+
+    def path(
+        self,
+        d: str,
+        *,
+        cls: str,
+        width: float = 0.0,
+        fill: bool = False,
+        opacity: float = 1.0,
+        dash: str = "",
+    ) -> None:
+        """A path: stroked if ``width`` is positive, filled if ``fill``."""
+        paint = 'fill="currentColor"' if fill else 'fill="none"'
+        stroke = f' stroke="currentColor" stroke-width="{_n(width)}" stroke-linejoin="round"' if width else ""
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        faint = f' opacity="{_n(opacity)}"' if opacity < 1 else ""
+        self._parts.append(f'<path class="shpi-{cls}" {paint}{stroke}{dashed}{faint} d="{d}"/>')
+
+    def dot(self, x: float, y: float, radius: float = 4.0, *, cls: str, hollow: bool = False) -> None:
+        """A disc, or a ring on paper."""
+        self._parts.append(
+            f'<circle class="shpi-{cls}" stroke="currentColor" stroke-width="2" cx="{_n(x)}" cy="{_n(y)}"'
+            f' r="{_n(radius)}" fill="{"none" if hollow else "currentColor"}"/>'
+        )
+
+    def diamond(self, x: float, y: float, radius: float = 6.0, *, cls: str, hollow: bool = False) -> None:
+        """A square on its corner."""
+        corners = ((x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y))
+        self.path(polygon(corners), cls=cls, width=1.8 if hollow else 0, fill=not hollow)
+
+    def svg(self, height: float, title: str, description: str = "") -> str:
+        """The finished chart, alone or inside a page."""
+        key = sha256("".join([title, description, *self._parts]).encode()).hexdigest()[:10]
+        about = f"<desc id='d{key}'>{_clean(description)}</desc>" if description else ""
+        labels = f"t{key} d{key}" if description else f"t{key}"
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(self.width)} {_n(height)}"'
+            f' width="{_n(self.width)}" height="{_n(height)}" role="img" aria-labelledby="{labels}"'
+            f' class="shpi-plot" font-family="{FONT}">'
+            f"<title id='t{key}'>{_clean(title)}</title>{about}<style>{style_sheet()}</style>"
+            f'<rect class="shpi-paper" fill="currentColor" width="{_n(self.width)}" height="{_n(height)}"/>'
+            + "".join(self._parts)
+            + "</svg>"
+        )
+
+
+def text_width(words: str, size: float = SIZE) -> float:
+    """About how wide words are in px; a guess on the safe side, since fonts differ."""
+    ems = sum(
+        0.33
+        if one in _NARROW
+        else 0.9
+        if one in _BROAD
+        else 0.7
+        if one.isupper()
+        else 1.0
+        if ord(one) > 0x2E80
+        else 0.58
+        for one in words
+    )
+    return ems * size
+
+
+def shortened(words: str, most: float, size: float = SIZE) -> str:
+    """Words cut so that they fit, with an ellipsis."""
+    if text_width(words, size) <= most:
+        return words
+    kept = words
+    while kept and text_width(kept + "…", size) > most:
+        kept = kept[:-1]
+    return kept.rstrip() + "…"
+
+
+def polygon(points: tuple[tuple[float, float], ...] | list[tuple[float, float]], closed: bool = True) -> str:
+    """The path through some points."""
+    steps = " L".join(f"{_n(x)} {_n(y)}" for x, y in points)
+    return f"M{steps}{' Z' if closed else ''}"
+
+
+def _n(value: float) -> str:
+    """A coordinate; what is not finite has been dealt with before."""
+    if not math.isfinite(value):
+        raise ConfigError(expected="finite coordinates", found=str(value), where="a chart")
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value != round(value) else str(int(value))
+
+
+def _clean(words: str) -> str:
+    """Escaped, and without the control characters that XML forbids."""
+    plain = "".join(
+        one if one >= " " and one not in "\ufffe\uffff" and not "\ud800" <= one <= "\udfff" else " "
+        for one in words
+    )
+    return escape(plain, quote=True)

@@ -1,0 +1,122 @@
+"""Estimates with intervals, one row each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from shpi.protocols import Float64Array
+from shpi.report.plots.axes import Scale, bottom_axis
+from shpi.report.plots.canvas import Canvas, polygon
+from shpi.report.plots.legend import Key, diamond, legend, tick
+from shpi.report.plots.rows import Rows, same_length
+
+_FAR = 6.0  # an interval this many times as wide as the median one does not stretch the axis
+
+
+def forest(
+    labels: Sequence[str],
+    centers: Sequence[float],
+    lowers: Sequence[float],
+    uppers: Sequence[float],
+    *,
+    title: str,
+    description: str = "",
+    bounds: Sequence[float] | None = None,
+    main: int | None = None,
+    texts: Sequence[str] | None = None,
+    reference: float | None = 0.0,
+    x_label: str = "",
+    names: tuple[str, str, str] = ("estimate and interval", "one-sided lower bound", "the one that decides"),
+    width: float = 680,
+) -> str:
+    """A forest plot: a diamond and a line per row; what does not fit ends in an arrow.
+
+    Args:
+        labels: of the rows, from top to bottom.
+        centers: the estimates; what is not finite is left out.
+        lowers: two-sided intervals, -inf included.
+        uppers: the same.
+        title: for screen readers and as a tooltip.
+        description: for screen readers.
+        bounds: one-sided lower bounds, drawn as upright ticks.
+        main: the row that decides: bold, filled, in the first colour.
+        texts: to the right of the rows, such as the numbers.
+        reference: an upright line, such as 0; None for none.
+        x_label: below the axis.
+        names: for the legend: of estimates, of bounds and of the main row.
+        width: of the sheet in px; below 480 labels stand above their rows.
+    """
+    same_length(labels=labels, centers=centers, lowers=lowers, uppers=uppers, bounds=bounds)
+    canvas = Canvas(width)
+    keys = [Key(name=names[0], draw=diamond("c6", hollow=True))]
+    if main is not None:
+        keys = [Key(name=names[2], draw=diamond("c0")), *keys]
+    if bounds is not None:
+        keys.append(Key(name=names[1], draw=tick("c1")))
+    rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 18)
+    middle, low, high = (np.asarray(one, dtype=np.float64) for one in (centers, lowers, uppers))
+    floor = None if bounds is None else np.asarray(bounds, dtype=np.float64)
+    scale = Scale.over(limits(middle, low, high, floor, main, reference), rows.left, rows.right, room=0.04)
+    end = bottom_axis(canvas, scale, rows.top, rows.bottom, x_label)
+    if reference is not None:
+        canvas.line(scale(reference), rows.top - 2, scale(reference), rows.bottom, cls="ink", width=1.4)
+    for index in range(len(rows.labels)):
+        rows.write(canvas, index, bold=index == main)
+        _whisker(canvas, scale, rows.middle(index), low[index], high[index], index == main)
+        if floor is not None and scale.inside(floor[index]):
+            x, y = scale(floor[index]), rows.middle(index)
+            canvas.line(x, y - 8, x, y + 8, cls="c1", width=2.5)
+        if scale.inside(middle[index]):
+            cls = "c0" if index == main else "c6"
+            canvas.diamond(scale(middle[index]), rows.middle(index), cls=cls)
+    return canvas.svg(end, title, description)
+
+
+def limits(
+    middle: Float64Array,
+    low: Float64Array,
+    high: Float64Array,
+    floor: Float64Array | None,
+    main: int | None,
+    reference: float | None,
+) -> list[float]:
+    """What the axis must show: all of the main row and of rows that are not far wider than the others."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        spans = high - low
+    usual = spans[np.isfinite(spans)]
+    typical = float(np.median(usual)) if len(usual) else 0.0
+    anchor = spans[main] if main is not None and np.isfinite(spans[main]) else typical
+    most = _FAR * max(typical, float(anchor)) if typical else math.inf
+    known = middle[np.isfinite(middle)]
+    center = middle[main] if main is not None else float(np.median(known)) if len(known) else 0.0
+    shown = [reference] if reference is not None else []
+    for index in range(len(middle)):
+        near = abs(middle[index] - center) <= most and spans[index] <= most
+        if index == main or near:
+            shown += [float(middle[index]), float(low[index]), float(high[index])]
+            shown += [] if floor is None else [float(floor[index])]
+    return shown if any(math.isfinite(one) for one in shown[1:]) else [*shown, *middle.tolist()]
+
+
+def _whisker(canvas: Canvas, scale: Scale, y: float, low: float, high: float, main: bool) -> None:
+    """The line of an interval, with arrow heads where it goes on beyond the axis."""
+    if math.isnan(low) or math.isnan(high):
+        return
+    cls, width = ("c0", 3.0) if main else ("c6", 1.8)
+    if high < scale.low or low > scale.high:  # all of it lies outside
+        edge, sign = (scale.start, -1) if high < scale.low else (scale.end, 1)
+        _arrow(canvas, edge, y, sign, cls)
+        return
+    canvas.line(scale(low), y, scale(high), y, cls=cls, width=width)
+    for value, sign in ((low, -1), (high, 1)):
+        if scale.inside(value):
+            canvas.line(scale(value), y - 4, scale(value), y + 4, cls=cls, width=width)
+        else:
+            _arrow(canvas, scale(value), y, sign, cls)
+
+
+def _arrow(canvas: Canvas, x: float, y: float, sign: int, cls: str) -> None:
+    canvas.path(polygon([(x, y), (x - 9 * sign, y - 5), (x - 9 * sign, y + 5)]), cls=cls, fill=True)

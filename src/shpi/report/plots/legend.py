@@ -1,0 +1,54 @@
+"""Names of series, above a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shpi.report.plots.canvas import SIZE, Canvas, shortened, text_width
+
+Draw = Callable[[Canvas, float, float], None]  # at x (left end of a 20 px wide place) and y (middle)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """One entry: a name and how its sign is drawn."""
+
+    name: str
+    draw: Draw
+
+
+def legend(canvas: Canvas, keys: Sequence[Key], top: float, left: float = 2.0) -> float:
+    """Entries from left to right, in as many lines as they need; returns where they end, in px."""
+    if not keys:
+        return top
+    x, y = left, top + 12
+    for key in keys:
+        name = shortened(key.name, canvas.width - left - 30)
+        width = 26 + text_width(name) + 14
+        if x > left and x + width > canvas.width:
+            x, y = left, y + 20
+        key.draw(canvas, x, y - 4)
+        canvas.text(x + 26, y, key.name, most=canvas.width - left - 30, size=SIZE)
+        x += width
+    return y + 12
+
+
+def swatch(cls: str, opacity: float = 1.0) -> Draw:
+    """A small box."""
+    return lambda canvas, x, y: canvas.rect(x + 3, y - 6, 14, 12, cls=cls, opacity=opacity)
+
+
+def stroke(cls: str, dash: str = "", width: float = 2.2) -> Draw:
+    """A short line."""
+    return lambda canvas, x, y: canvas.line(x, y, x + 20, y, cls=cls, dash=dash, width=width)
+
+
+def diamond(cls: str, hollow: bool = False) -> Draw:
+    """A square on its corner."""
+    return lambda canvas, x, y: canvas.diamond(x + 10, y, cls=cls, hollow=hollow)
+
+
+def tick(cls: str) -> Draw:
+    """A short upright line."""
+    return lambda canvas, x, y: canvas.line(x + 10, y - 7, x + 10, y + 7, cls=cls, width=2.5)

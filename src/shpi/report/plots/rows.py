@@ -1,0 +1,80 @@
+"""Charts with one row per label: where labels, marks and texts go on a broad and on a narrow sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shpi.errors import ConfigError
+from shpi.report.plots.canvas import SIZE, Canvas, text_width
+
+NARROW = 480.0  # px; below this a label stands above its row, so that the marks have the whole width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Positions of the rows of a chart."""
+
+    labels: tuple[str, ...]
+    texts: tuple[str, ...]  # at the right end; empty strings for none
+    left: float  # of the plotting area
+    right: float
+    top: float
+    step: float  # from row to row
+    mark: float  # from the top of a row to the middle of its marks
+    narrow: bool
+
+    @classmethod
+    def on(
+        cls, canvas: Canvas, labels: Sequence[str], texts: Sequence[str] | None, top: float, height: float
+    ) -> Rows:
+        """Rows whose marks are ``height`` px high."""
+        shown = tuple(str(one) for one in labels)
+        notes = tuple(texts) if texts is not None else ("",) * len(shown)
+        if len(notes) != len(shown):
+            raise ConfigError(expected=f"{len(shown)} texts, one per label", found=str(len(notes)))
+        if canvas.width < NARROW:
+            step, mark = height + 26, 20 + height / 2
+            return cls(labels=shown, texts=notes, left=8, right=canvas.width - 8, top=top, step=step,
+                       mark=mark, narrow=True)  # fmt: skip
+        most = canvas.width * 0.34
+        left = 12 + min(most, max((text_width(one) * 1.06 for one in shown), default=0))
+        note = max((text_width(one) for one in notes), default=0)
+        right = canvas.width - (note + 18 if note else 10)
+        step = height + 12
+        return cls(labels=shown, texts=notes, left=left, right=right, top=top, step=step, mark=step / 2,
+                   narrow=False)  # fmt: skip
+
+    @property
+    def bottom(self) -> float:
+        """Where the last row ends."""
+        return self.top + self.step * len(self.labels) + 4
+
+    def middle(self, index: int) -> float:
+        """The y of a row's marks."""
+        return self.top + self.step * index + self.mark
+
+    def write(self, canvas: Canvas, index: int, *, bold: bool = False) -> None:
+        """The label and the text of a row."""
+        label, note = self.labels[index], self.texts[index]
+        if self.narrow:
+            y = self.top + self.step * index + 14
+            canvas.rect(0, y - 13, canvas.width, 18, cls="paper")  # lines stop at words
+            space = canvas.width - 4 - (text_width(note) + 10 if note else 0)
+            canvas.text(2, y, label, bold=bold, most=max(space, canvas.width / 3))
+            canvas.text(canvas.width - 2, y, note, anchor="end", bold=bold)
+        else:
+            y = self.middle(index) + SIZE * 0.35
+            canvas.text(2, y, label, bold=bold, most=self.left - 10)
+            canvas.text(canvas.width - 2, y, note, anchor="end", bold=bold)
+
+
+def same_length(*, labels: Sequence[str], **columns: Sequence[object] | None) -> None:
+    """Refuse columns that do not have one entry per label."""
+    if not len(labels):
+        raise ConfigError(expected="at least one row", found="none", where="a chart")
+    for name, column in columns.items():
+        if column is not None and len(column) != len(labels):
+            raise ConfigError(
+                expected=f"{len(labels)} entries, one per label", found=str(len(column)), where=name
+            )

@@ -1,0 +1,48 @@
+"""Colours, as CSS variables with fallbacks: a page may set them, a file of its own needs none.
+
+Every rule is written twice, without and with ``var()``: programs that know no CSS variables keep the first.
+Series colours have a contrast of at least 4.5 : 1 to the paper, in light and in dark.
+"""
+
+from __future__ import annotations
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
+
+# name -> (light, dark)
+COLOURS: dict[str, tuple[str, str]] = {
+    "paper": ("#ffffff", "#16191d"),
+    "ink": ("#1b1f24", "#e8eaed"),
+    "soft": ("#59626d", "#a3adb8"),
+    "grid": ("#dfe3e8", "#333a42"),
+    "axis": ("#8b949e", "#6b7682"),
+    "c0": ("#1b5fc1", "#79b0ff"),
+    "c1": ("#a85400", "#ffb066"),
+    "c2": ("#19743f", "#69d394"),
+    "c3": ("#7538ad", "#c99dff"),
+    "c4": ("#b3261e", "#ff948a"),
+    "c5": ("#0b7080", "#5fd0df"),
+    "c6": ("#59626d", "#a3adb8"),
+    "c7": ("#7d5526", "#d8ae7c"),
+}
+SERIES = 8
+
+
+def series(index: int) -> str:
+    """The class of the index-th series."""
+    return f"c{index % SERIES}"
+
+
+def variables(dark: bool) -> str:
+    """``--shpi-ink: …;`` and so on, for a page that wants to set all of them."""
+    return " ".join(f"--shpi-{name}: {pair[int(dark)]};" for name, pair in COLOURS.items())
+
+
+def style_sheet() -> str:
+    """The rules that every chart carries."""
+    dark = "".join(_rule(name, pair[1]) for name, pair in COLOURS.items())
+    light = "".join(_rule(name, pair[0]) for name, pair in COLOURS.items())
+    return f"{light}@media (prefers-color-scheme: dark){{{dark}}}@media print{{{light}}}"
+
+
+def _rule(name: str, colour: str) -> str:
+    return f".shpi-{name}{{color:{colour};color:var(--shpi-{name},{colour})}}"
