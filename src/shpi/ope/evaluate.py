@@ -25,8 +25,9 @@ from shpi.ope.kstep import KStepSHPI
 from shpi.ope.magic import MAGIC
 from shpi.ope.marginal import MIS
 from shpi.ope.oracle_fqe import OracleFQE
+from shpi.ope.overlap import overlap
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Overlap, Verdict
 from shpi.ope.robust import DR, WDR
 from shpi.protocols import Float64Array, Policy
 
@@ -275,7 +276,15 @@ def _with_details(
         segments=breakdown.segments(problem, evaluation.decisive, segment_by),
         actions_gained_lost=breakdown.action_shifts(problem),
         short_term=_short_term(problem),
+        overlap=_overlap(problem),
     )
+
+
+def _overlap(problem: Problem) -> Overlap | None:
+    try:
+        return overlap(problem)
+    except ShpiError:  # no propensities
+        return None
 
 
 def _short_term(problem: Problem) -> Estimate | None:

@@ -139,6 +139,26 @@ class ActionShift:
         return self.policy - self.logged
 
 
+@dataclass(frozen=True, kw_only=True)
+class Histogram:
+    """Counts between edges: what is left of a column of the log, however long it is."""
+
+    edges: tuple[float, ...]  # rising, one more than counts
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """How far the policy's decisions are from the logged ones."""
+
+    logged: Histogram  # of mu(a|x), a the logged action
+    policy: Histogram  # of pi(a|x), of the same decisions
+    ratios: Histogram  # of pi/mu where it is positive
+    never: int  # decisions that the policy would never make: pi(a|x) = 0
+    steps: tuple[int, ...]  # 1 is the first decision of a trajectory
+    effective_users: tuple[float, ...]  # left at these steps, by the whole product of ratios
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
     """Everything that `shpi.evaluate` found out about one policy on one log."""
@@ -153,6 +173,7 @@ class Evaluation:
     segments: tuple[Segment, ...] = ()
     actions_gained_lost: tuple[ActionShift, ...] = ()  # the largest changes first
     short_term: Estimate | None = None  # the next reward alone, contexts as logged
+    overlap: Overlap | None = None  # None: no propensities, or not asked for
     configuration: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""  # of the log
     users: int = 0

@@ -57,6 +57,10 @@ def bars(
     ends = [x for name in table for x in (*(table[name] - spread[name]), *(table[name] + spread[name]))]
     scale = _scale([0.0, *ends, *([] if reference is None else [reference])], rows, table, show)
     end = bottom_axis(canvas, scale, rows.top, rows.bottom, x_label)
+    canvas.line(scale(0.0), rows.top - 2, scale(0.0), rows.bottom, cls="ink", width=1.2)
+    if reference is not None:
+        x = scale(reference)
+        canvas.line(x, rows.top - 2, x, rows.bottom, cls="ink", width=1.2, dash="4 3")
     for index in range(len(rows.labels)):
         rows.write(canvas, index)
         for j, name in enumerate(table):
@@ -64,10 +68,6 @@ def bars(
             value = float(table[name][index])
             cls = series_class(j) if not by_sign else "c2" if value >= 0 else "c4"
             _bar(canvas, scale, y, value, float(spread[name][index]), cls, show(value))
-    canvas.line(scale(0.0), rows.top - 2, scale(0.0), rows.bottom, cls="ink", width=1.2)
-    if reference is not None:
-        x = scale(reference)
-        canvas.line(x, rows.top - 2, x, rows.bottom, cls="ink", width=1.2, dash="4 3")
     return canvas.svg(end, title, description)
 
 

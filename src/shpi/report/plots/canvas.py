@@ -131,19 +131,16 @@ class Canvas:
 
 def text_width(words: str, size: float = SIZE) -> float:
     """About how wide words are in px; a guess on the safe side, since fonts differ."""
-    ems = sum(
-        0.33
-        if one in _NARROW
-        else 0.9
-        if one in _BROAD
-        else 0.7
-        if one.isupper()
-        else 1.0
-        if ord(one) > 0x2E80
-        else 0.58
-        for one in words
-    )
+    ems = sum(_em(one) for one in words)
     return ems * size
+
+
+def _em(letter: str) -> float:
+    if letter in _NARROW:
+        return 0.36
+    if letter in _BROAD or letter.isupper():
+        return 0.95 if letter in _BROAD else 0.7
+    return 1.0 if ord(letter) > 0x2E80 else 0.62
 
 
 def shortened(words: str, most: float, size: float = SIZE) -> str:

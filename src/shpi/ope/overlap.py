@@ -1,0 +1,79 @@
+"""How far the policy's decisions are from the logged ones: counts for plots, whatever the size of the log."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from shpi.ope.importance import window_weights
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Histogram, Overlap
+from shpi.ope.weighting import Ended, add_up
+from shpi.protocols import Float64Array
+
+CHANCES = np.linspace(0.0, 1.0, 21)
+RATIOS = 10.0 ** np.linspace(-4, 4, 41)  # what is smaller or larger counts in the first or last bin
+MANY_STEPS = 100  # points of the curve over steps
+
+
+def overlap(problem: Problem) -> Overlap:
+    """One pass over the log. Refuses a log without propensities."""
+    chances, ratios, never = reduce(_add, problem.map(_counts))
+    steps = np.unique(np.linspace(0, problem.horizon - 1, MANY_STEPS).round().astype(np.int64))
+    effective = _effective_users(problem)[steps]
+    return Overlap(
+        logged=_histogram(CHANCES, chances[0]),
+        policy=_histogram(CHANCES, chances[1]),
+        ratios=_histogram(RATIOS, ratios),
+        never=int(never),
+        steps=tuple(int(t) + 1 for t in steps),
+        effective_users=tuple(float(one) for one in effective),
+    )
+
+
+Counts = tuple[Float64Array, Float64Array, float]
+
+
+def _counts(part: Part) -> Counts:
+    """Of mu(a|x) and pi(a|x) of the logged actions [2, bins], of their ratio, and where pi(a|x) = 0."""
+    logged, ratio = part.logs.propensities, np.exp(np.minimum(part.log_ratios, 700.0))
+    assert logged is not None  # log_ratios has refused already
+    both = [np.histogram(np.clip(one, 0.0, 1.0), CHANCES)[0] for one in (logged, part.taken)]
+    possible = np.clip(ratio[ratio > 0], RATIOS[0], RATIOS[-1])
+    counts = np.histogram(possible, RATIOS)[0]
+    return np.stack(both).astype(np.float64), counts.astype(np.float64), float((ratio == 0).sum())
+
+
+def _add(one: Counts, other: Counts) -> Counts:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def _effective_users(problem: Problem) -> Float64Array:
+    """(sum b w)^2 / sum (b w)^2 with the whole product w_{0:t} [H], as a number of users."""
+
+    def sums(part: Part) -> tuple[Float64Array, Float64Array, Float64Array]:
+        weights = window_weights(part, None)
+        ended, rows = Ended.of(part, weights, problem), weights.rows - np.log(problem.kept[part.steps])
+        top = ended.top()
+        np.maximum.at(top, part.steps, rows)
+        scale = np.where(np.isfinite(top), top, 0.0)
+        scaled = np.exp(rows - scale[part.steps])
+        first, second = (
+            add_up(part.steps, scaled**power, problem.horizon) + ended.weight(scale, power=power)
+            for power in (1, 2)
+        )
+        return top, first, second
+
+    found = problem.map(sums)
+    highest = reduce(np.maximum, [one[0] for one in found])
+    total, squares = np.zeros(problem.horizon), np.zeros(problem.horizon)
+    for top, first, second in found:
+        factor = np.where(np.isfinite(top), np.exp(np.where(np.isfinite(top), top - highest, 0.0)), 0.0)
+        total, squares = total + first * factor, squares + second * factor**2
+    users: Float64Array = np.where(squares > 0, total**2 / np.where(squares > 0, squares, 1.0), 0.0)
+    return users * problem.users / problem.trajectories
+
+
+def _histogram(edges: Float64Array, counts: Float64Array) -> Histogram:
+    return Histogram(edges=tuple(edges.tolist()), counts=tuple(int(one) for one in counts))

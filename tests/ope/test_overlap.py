@@ -1,0 +1,53 @@
+import json
+
+import numpy as np
+import pytest
+
+from shpi.ope import SNPDIS, Problem, evaluate
+from shpi.ope.overlap import overlap
+from tests.ope.worlds import H, small_world
+
+MDP, MU, PI = small_world()
+
+
+@pytest.fixture(scope="module")
+def logs():
+    return MDP.log(MU, 400, H, seed=0)
+
+
+def test_every_decision_is_counted_once(logs):
+    found = overlap(Problem.of(MDP.policy(PI), logs))
+    assert sum(found.logged.counts) == sum(found.policy.counts) == len(logs)
+    assert sum(found.ratios.counts) + found.never == len(logs)
+    low, high = found.logged.edges[3:5]
+    assert found.logged.counts[3] == int(((logs.propensities >= low) & (logs.propensities < high)).sum())
+
+
+def test_effective_users_are_those_of_the_estimator(logs):
+    problem = Problem.of(MDP.policy(PI), logs)
+    found = overlap(problem)
+    weights = SNPDIS().estimate(problem).weights
+    assert found.steps == tuple(range(1, H + 1))
+    assert 1 / np.mean(1 / np.array(found.effective_users)) == pytest.approx(weights.ess)
+    assert min(found.effective_users) == pytest.approx(weights.worst)
+
+
+def test_the_logging_policy_loses_nobody(logs):
+    found = overlap(Problem.of(MDP.policy(MU), MDP.log(MU, 200, H, seed=1, ragged=False)))
+    assert found.effective_users == pytest.approx([200.0] * H)
+    assert found.logged == found.policy
+    assert found.never == 0
+
+
+def test_what_the_policy_never_does_is_counted(logs):
+    never = PI.copy()
+    never[:, 0] = 0
+    never /= never.sum(axis=1, keepdims=True)
+    assert overlap(Problem.of(MDP.policy(never), logs)).never == int((logs.actions == 0).sum())
+
+
+def test_an_evaluation_has_it_where_there_are_propensities(logs):
+    found = evaluate(MDP.policy(PI), logs, estimators=[SNPDIS()])
+    assert found.overlap is not None
+    assert json.dumps(found.to_json()["overlap"], allow_nan=False)
+    assert evaluate(MDP.policy(PI), logs, estimators=[SNPDIS()], details=False).overlap is None
