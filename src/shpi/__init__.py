@@ -12,6 +12,7 @@ _HOME = {
     "ActionSpace": "shpi.data.actions",
     "Columns": "shpi.data.columns",
     "DiscountedSum": "shpi.data.rewards",
+    "Gate": "shpi.ope.gate",
     "LoggedData": "shpi.data.logged",
     "ReturnWithin": "shpi.data.rewards",
     "SessionsWithin": "shpi.data.rewards",
@@ -24,6 +25,7 @@ __all__ = [
     "ActionSpace",
     "Columns",
     "DiscountedSum",
+    "Gate",
     "LoggedData",
     "ReturnWithin",
     "SessionsWithin",
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
     from shpi.data.rewards import DiscountedSum, ReturnWithin, SessionsWithin, SumWithin
     from shpi.ope.evaluate import evaluate
+    from shpi.ope.gate import Gate
     from shpi.policies import load_policy
 
 

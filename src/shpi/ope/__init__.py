@@ -4,15 +4,20 @@ evaluate        all of it in one call; also `shpi.evaluate`
 problem         what is estimated, written down once
 importance      IPS, SNIPS, PDIS, SNPDIS
 intervals       clustered by user: Student-t, normal, bootstrap, empirical Bernstein
+diagnostics     what can and cannot be trusted, in plain sentences
+gate            may this be shipped? also `shpi.Gate`
 results         what comes back: Estimate, Interval, Diagnostic, Verdict, Evaluation
 
 An estimator is configuration; ``estimator.estimate(Problem.of(policy, logs, settings))`` gives an `Estimate`.
 """
 
+from shpi.ope.candidates import Comparison, compare
+from shpi.ope.diagnostics import diagnose
 from shpi.ope.direct import FQE, DirectMethod
 from shpi.ope.estimator import Estimator
 from shpi.ope.evaluate import default_estimators, evaluate
 from shpi.ope.facts import check_saved
+from shpi.ope.gate import Gate, Guard
 from shpi.ope.importance import IPS, PDIS, SNIPS, SNPDIS
 from shpi.ope.intervals import interval_of
 from shpi.ope.kstep import KStepSHPI
@@ -46,12 +51,15 @@ __all__ = [
     "SNPDIS",
     "WDR",
     "ActionShift",
+    "Comparison",
     "Diagnostic",
     "DirectMethod",
     "Estimate",
     "Estimator",
     "Evaluation",
     "Factor",
+    "Gate",
+    "Guard",
     "Interval",
     "KStepSHPI",
     "OracleFQE",
@@ -61,7 +69,9 @@ __all__ = [
     "Verdict",
     "Weights",
     "check_saved",
+    "compare",
     "default_estimators",
+    "diagnose",
     "evaluate",
     "interval_of",
 ]

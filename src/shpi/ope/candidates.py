@@ -1,0 +1,108 @@
+"""Several candidates on one log: bounds that hold together, and which of those that ship is the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
+from shpi.errors import ConfigError
+from shpi.ope.evaluate import evaluate
+from shpi.ope.intervals import MAX_GROUPS
+from shpi.ope.problem import Problem
+from shpi.ope.results import Evaluation, Verdict
+from shpi.protocols import Float64Array, Policy
+
+if TYPE_CHECKING:
+    from shpi.ope.gate import Gate
+
+REPLICATES = 20_000  # of the largest error; the level is then known to about 0.1 %
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """The evaluations of all candidates, each with its verdict, and the best of those that ship."""
+
+    evaluations: tuple[Evaluation, ...]
+    best: str | None  # the name of the candidate with the largest lower bound among those that ship
+
+    def __getitem__(self, name: str) -> Evaluation:
+        for one in self.evaluations:
+            if one.policy_name == name:
+                return one
+        raise ConfigError(
+            expected=f"one of the candidates {[one.policy_name for one in self.evaluations]}",
+            found=repr(name),
+        )
+
+
+def compare(
+    policies: Mapping[str, Policy], logs: LoggedData | ShardedLog, gate: Gate, **options: Any
+) -> Comparison:
+    """Evaluate several policies on one log, and let the gate decide on all of them together.
+
+    Args:
+        policies: by name.
+        logs: held-out users.
+        gate: gives the verdicts, with the correction for several candidates.
+        options: of `shpi.evaluate`.
+    """
+    if not policies:
+        raise ConfigError(expected="at least one policy", found="none", where="compare")
+    seen = _Collect()
+    found = [
+        evaluate(policy, logs, gate=seen, policy_name=name, **options) for name, policy in policies.items()
+    ]
+    bare = [replace(one, verdict=None) for one in found]
+    verdicts = gate.decide_many(bare, seen.problems)
+    evaluations = tuple(replace(one, verdict=verdict) for one, verdict in zip(bare, verdicts, strict=True))
+    ships = [one for one in evaluations if one.verdict is not None and one.verdict.ship]
+    best = max(ships, key=lambda one: one.decisive.lift_interval.lower_bound, default=None)
+    return Comparison(evaluations=evaluations, best=None if best is None else best.policy_name)
+
+
+class _Collect:
+    """Keeps the problem of every evaluation until all are done."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def decide(self, evaluation: Evaluation, problem: Problem) -> Verdict:
+        """No verdict yet."""
+        self.problems.append(problem)
+        return Verdict(decision="hold", reasons=("not decided yet",))
+
+
+def joint_level(influences: Float64Array, confidence: float, *, seed: int = 0) -> float:
+    """The level at which each of m one-sided bounds must be taken for all to hold together at ``confidence``.
+
+    For m copies of one candidate it is ``confidence``; for m independent ones confidence^(1/m). It is never
+    below what one candidate needs, nor above Bonferroni's 1 - (1 - confidence)/m.
+
+    Args:
+        influences: of the users on each candidate's lift, [m, U].
+        confidence: of all together.
+        seed: of the multipliers.
+    """
+    psi = influences - influences.mean(axis=1, keepdims=True)
+    size = np.linalg.norm(psi, axis=1)
+    psi = psi[size > 0] / size[size > 0, None]  # a candidate without any error needs no bound
+    m = len(psi)
+    if m <= 1:
+        return confidence
+    rng = np.random.default_rng(seed)
+    if psi.shape[1] > MAX_GROUPS:  # the correlations of sums over random groups are the same
+        group = rng.permutation(psi.shape[1]) % MAX_GROUPS
+        psi = np.stack([np.bincount(group, weights=row) for row in psi])
+        psi /= np.linalg.norm(psi, axis=1, keepdims=True)
+    # Normal multipliers make the sums exactly normal with these correlations: draw those directly.
+    values, vectors = np.linalg.eigh(psi @ psi.T)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    largest = (rng.standard_normal((REPLICATES, m)) @ root.T).max(axis=1)
+    level = float(stats.norm.cdf(np.quantile(largest, confidence)))
+    return float(np.clip(level, confidence, 1 - (1 - confidence) / m))

@@ -1,0 +1,125 @@
+"""One condition of a gate: a margin that must be above 0, what is known of it, and how to say so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scipy import stats
+
+from shpi.ope.intervals import interval_of, standard_error
+from shpi.ope.results import Diagnostic, Estimate, Severity
+from shpi.protocols import Float64Array
+
+if TYPE_CHECKING:
+    from shpi.ope.gate import Gate, Guard
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Claim:
+    """margin > 0, to be proven: lift - min_lift, or what a guard metric keeps above its largest drop."""
+
+    words: str
+    margin: float
+    error: float
+    lower: float  # one-sided bounds of the margin
+    upper: float
+    shown: str  # the estimate and its bound, for people
+    strict: bool  # a margin of exactly 0 does not do
+
+    @classmethod
+    def of_lift(cls, gate: Gate, estimate: Estimate, method: str) -> Claim:
+        """The lift is above the least one that is wanted."""
+        share = gate.min_lift if gate.relative else 0.0
+        margin, influence = margin_of(estimate, -share)
+        margin -= 0.0 if gate.relative else gate.min_lift
+        wanted = f"{gate.min_lift:+.3%} of the present value" if gate.relative else f"{gate.min_lift:+.4g}"
+        words = "the lift" if gate.min_lift == 0 else f"the lift over {wanted}"
+        return cls._of(gate, words, margin, influence, method, estimate, strict=True)
+
+    @classmethod
+    def of_guard(cls, gate: Gate, guard: Guard, estimate: Estimate, method: str) -> Claim:
+        """A guard metric falls by no more than it may."""
+        margin, influence = margin_of(estimate, guard.max_drop if guard.relative else 0.0)
+        margin += 0.0 if guard.relative else guard.max_drop
+        drop = f"{guard.max_drop:.3g}" if not guard.relative else f"{guard.max_drop:.3%}"
+        words = f"the guard '{guard.label}' (may fall by {drop})"
+        return cls._of(gate, words, margin, influence, method, estimate, strict=False)
+
+    @classmethod
+    def _of(
+        cls,
+        gate: Gate,
+        words: str,
+        margin: float,
+        influence: Float64Array,
+        method: str,
+        estimate: Estimate,
+        *,
+        strict: bool,
+    ) -> Claim:
+        bounds = [
+            sign
+            * interval_of(
+                sign * margin, sign * influence, level=gate.confidence, method=method, seed=gate.seed
+            ).lower_bound
+            for sign in (1.0, -1.0)
+        ]
+        at = estimate.lift + bounds[0] - margin
+        shown = (
+            f"{estimate.name} estimates {estimate.lift:+.4g} on {estimate.baseline:.4g}, "
+            f"at least {at:+.4g} with {gate.confidence:.4g} confidence"
+        )
+        return cls(
+            words=words,
+            margin=margin,
+            error=standard_error(influence),
+            lower=bounds[0],
+            upper=bounds[1],
+            shown=shown,
+            strict=strict,
+        )
+
+    @property
+    def proven(self) -> bool:
+        """The lower bound says so."""
+        return self.lower > 0 if self.strict else self.lower >= 0
+
+    @property
+    def refuted(self) -> bool:
+        """The upper bound speaks against it; a lift whose very estimate is too small is not promising."""
+        return (self.margin <= 0 and not self.proven) if self.strict else self.upper < 0
+
+    def reason(self) -> str:
+        """In words."""
+        if self.proven:
+            return f"Proven: {self.words}. {self.shown}."
+        if not self.refuted:
+            return f"Promising but unproven: {self.words}. {self.shown}."
+        if self.strict and self.margin == 0 and self.error == 0:
+            return "The policy does what the logging policy does: there is no lift at all."
+        if self.strict and self.upper > 0:
+            return f"No sign of it: {self.words}. {self.shown}."
+        return f"Evidence against {self.words}. {self.shown}."
+
+    def users_factor(self, confidence: float, power: float) -> float:
+        """So many times the users would prove a margin of this size with the given power."""
+        if self.margin <= 0:
+            return math.inf
+        z = float(stats.norm.ppf(confidence) + stats.norm.ppf(power))
+        return (z * self.error / self.margin) ** 2
+
+    def diagnostic(self) -> Diagnostic:
+        """For `Verdict.guards`."""
+        severity: Severity = "fine" if self.proven else "fatal" if self.refuted else "warning"
+        return Diagnostic(
+            name=self.words, severity=severity, sentence=self.reason(), figure=self.margin, threshold=0.0
+        )
+
+
+def margin_of(estimate: Estimate, share: float) -> tuple[float, Float64Array]:
+    """The lift plus ``share`` of |J(mu)|, and its influences: linear in both, so no ratio is needed."""
+    signed = share if estimate.baseline >= 0 else -share
+    base = estimate.influence_value - estimate.influence_lift
+    return estimate.lift + signed * estimate.baseline, estimate.influence_lift + signed * base
