@@ -40,6 +40,11 @@ def percent(value: float | None, digits: int = 3, *, sign: bool = False) -> str:
     return f"{shown}\N{NO-BREAK SPACE}%"
 
 
+def level(value: float) -> str:
+    """A confidence level, such as 95 %, without digits that say nothing."""
+    return f"{100 * value:g}\N{NO-BREAK SPACE}%"
+
+
 def count(value: float | None) -> str:
     """A whole number with thousands apart."""
     if value is None or not math.isfinite(value):

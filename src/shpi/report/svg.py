@@ -29,11 +29,11 @@ from pathlib import Path
 from shpi.report.files import write_whole
 from shpi.report.plots.bars import bars
 from shpi.report.plots.distribution import boxplots, histogram
-from shpi.report.plots.forest import forest
+from shpi.report.plots.forest import ForestNames, forest
 from shpi.report.plots.lines import lines
 from shpi.report.plots.theme import variables as css_variables
 
-__all__ = ["bars", "boxplots", "css_variables", "forest", "histogram", "lines", "write"]
+__all__ = ["ForestNames", "bars", "boxplots", "css_variables", "forest", "histogram", "lines", "write"]
 
 
 def write(path: str | Path, chart: str) -> Path:

@@ -55,7 +55,7 @@ class Scale:
             end: pixel of the upper end.
             log: logarithmic.
             many: about how many ticks; None fits labels of a horizontal axis.
-            room: share of the width to leave free at both ends, linear only.
+            room: share of the width to leave free at both ends.
         """
         known = np.asarray([one for one in values if abs(one) < 1e300 and (one > 0 or not log)], dtype=float)
         if not len(known):
@@ -65,7 +65,8 @@ class Scale:
             low, high = (min(max(one, 1e-300), 1e300) for one in (low, high))
         wanted = many or max(3, int(abs(end - start) / 85))
         if log:
-            return cls._log(low, high, start, end, wanted)
+            free = (high / low) ** room
+            return cls._log(low / free, high * free, start, end, wanted)
         span = high - low
         if not span > 1e-9 * max(abs(low), abs(high)):
             half = 0.5 * max(abs(low), abs(high)) or 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +17,16 @@ from shpi.report.plots.rows import Rows, same_length
 _FAR = 6.0  # an interval this many times as wide as the median one does not stretch the axis
 
 
+@dataclass(frozen=True, kw_only=True)
+class ForestNames:
+    """Words of the legend of a forest plot."""
+
+    row: str = "estimate and interval"
+    main: str = "decides"
+    faint: str = "not to be relied on"
+    bound: str = "one-sided lower bound"
+
+
 def forest(
     labels: Sequence[str],
     centers: Sequence[float],
@@ -26,10 +37,11 @@ def forest(
     description: str = "",
     bounds: Sequence[float] | None = None,
     main: int | None = None,
+    faint: Sequence[bool] | None = None,
     texts: Sequence[str] | None = None,
     reference: float | None = 0.0,
     x_label: str = "",
-    names: tuple[str, str, str] = ("estimate and interval", "one-sided lower bound", "the one that decides"),
+    names: ForestNames | None = None,
     width: float = 680,
 ) -> str:
     """A forest plot: a diamond and a line per row; what does not fit ends in an arrow.
@@ -42,20 +54,18 @@ def forest(
         title: for screen readers and as a tooltip.
         description: for screen readers.
         bounds: one-sided lower bounds, drawn as upright ticks.
-        main: the row that decides: bold, filled, in the first colour.
+        main: the row that decides: bold, in the first colour.
+        faint: rows that should not be relied on: hollow, dashed.
         texts: to the right of the rows, such as the numbers.
         reference: an upright line, such as 0; None for none.
         x_label: below the axis.
-        names: for the legend: of estimates, of bounds and of the main row.
+        names: words of the legend.
         width: of the sheet in px; below 480 labels stand above their rows.
     """
-    same_length(labels=labels, centers=centers, lowers=lowers, uppers=uppers, bounds=bounds)
+    same_length(labels=labels, centers=centers, lowers=lowers, uppers=uppers, bounds=bounds, faint=faint)
     canvas = Canvas(width)
-    keys = [Key(name=names[0], draw=diamond("c6", hollow=True))]
-    if main is not None:
-        keys = [Key(name=names[2], draw=diamond("c0")), *keys]
-    if bounds is not None:
-        keys.append(Key(name=names[1], draw=tick("c1")))
+    weak = list(faint) if faint is not None else [False] * len(labels)
+    keys = _keys(names or ForestNames(), main is not None, any(weak), bounds is not None)
     rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 18)
     middle, low, high = (np.asarray(one, dtype=np.float64) for one in (centers, lowers, uppers))
     floor = None if bounds is None else np.asarray(bounds, dtype=np.float64)
@@ -65,14 +75,21 @@ def forest(
         canvas.line(scale(reference), rows.top - 2, scale(reference), rows.bottom, cls="ink", width=1.4)
     for index in range(len(rows.labels)):
         rows.write(canvas, index, bold=index == main)
-        _whisker(canvas, scale, rows.middle(index), low[index], high[index], index == main)
+        _whisker(canvas, scale, rows.middle(index), low[index], high[index], index == main, weak[index])
         if floor is not None and scale.inside(floor[index]):
             x, y = scale(floor[index]), rows.middle(index)
             canvas.line(x, y - 8, x, y + 8, cls="c1", width=2.5)
         if scale.inside(middle[index]):
             cls = "c0" if index == main else "c6"
-            canvas.diamond(scale(middle[index]), rows.middle(index), cls=cls)
+            canvas.diamond(scale(middle[index]), rows.middle(index), cls=cls, hollow=weak[index])
     return canvas.svg(end, title, description)
+
+
+def _keys(names: ForestNames, main: bool, weak: bool, bounds: bool) -> list[Key]:
+    found = [Key(name=names.main, draw=diamond("c0"))] if main else []
+    found.append(Key(name=names.row, draw=diamond("c6")))
+    found += [Key(name=names.faint, draw=diamond("c6", hollow=True))] if weak else []
+    return found + ([Key(name=names.bound, draw=tick("c1"))] if bounds else [])
 
 
 def limits(
@@ -101,16 +118,17 @@ def limits(
     return shown if any(math.isfinite(one) for one in shown[1:]) else [*shown, *middle.tolist()]
 
 
-def _whisker(canvas: Canvas, scale: Scale, y: float, low: float, high: float, main: bool) -> None:
+def _whisker(canvas: Canvas, scale: Scale, y: float, low: float, high: float, main: bool, weak: bool) -> None:
     """The line of an interval, with arrow heads where it goes on beyond the axis."""
     if math.isnan(low) or math.isnan(high):
         return
     cls, width = ("c0", 3.0) if main else ("c6", 1.8)
+    dash = "2 3" if weak else ""
     if high < scale.low or low > scale.high:  # all of it lies outside
         edge, sign = (scale.start, -1) if high < scale.low else (scale.end, 1)
         _arrow(canvas, edge, y, sign, cls)
         return
-    canvas.line(scale(low), y, scale(high), y, cls=cls, width=width)
+    canvas.line(scale(low), y, scale(high), y, cls=cls, width=width, dash=dash)
     for value, sign in ((low, -1), (high, 1)):
         if scale.inside(value):
             canvas.line(scale(value), y - 4, scale(value), y + 4, cls=cls, width=width)

@@ -59,7 +59,7 @@ class Rows:
         label, note = self.labels[index], self.texts[index]
         if self.narrow:
             y = self.top + self.step * index + 14
-            canvas.rect(0, y - 13, canvas.width, 18, cls="paper")  # lines stop at words
+            canvas.rect(0, y - 17, canvas.width, 22, cls="paper")  # lines stop at words
             space = canvas.width - 4 - (text_width(note) + 10 if note else 0)
             canvas.text(2, y, label, bold=bold, most=max(space, canvas.width / 3))
             canvas.text(canvas.width - 2, y, note, anchor="end", bold=bold)

@@ -1,0 +1,97 @@
+"""Pieces of HTML that all sections use. Whatever comes from users goes through `esc`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from shpi.report.style import CSS
+
+WIDE, NARROW = 680.0, 330.0  # px of the two drawings of each chart: page and phone
+LONGEST = 400  # letters of a name or a sentence; whoever uses longer ones still gets a small file
+
+# No scripts, no requests: the browser itself refuses both.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A card of the report."""
+
+    key: str  # for links within the page
+    title: str
+    how: str  # one sentence: how to read it
+    body: str  # HTML
+
+
+def esc(words: object, most: int = LONGEST) -> str:
+    """Words as HTML text, shortened."""
+    text = str(words)
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    plain = "".join(one if one.isprintable() or one == " " else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return escape(plain, quote=True)
+
+
+def figure(draw: Callable[[float], str], caption: str = "") -> str:
+    """A chart, drawn once for a page and once for a phone; the style sheet shows one of them."""
+    words = f"<figcaption>{caption}</figcaption>" if caption else ""
+    page, phone = (
+        f'<div class="{kind}">{draw(width)}</div>' for kind, width in (("wide", WIDE), ("narrow", NARROW))
+    )
+    return f"<figure>{words}{page}{phone}</figure>"
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    caption: str = "",
+    numbers: Sequence[int] = (),
+    main: int | None = None,
+) -> str:
+    """Rows of cells that are HTML already; columns in ``numbers`` are set to the right."""
+
+    def cells(row: Sequence[str], tag: str) -> str:
+        scope = ' scope="col"' if tag == "th" else ""
+        return "".join(
+            f"<{tag}{scope}{' class=n' if j in numbers else ''}>{cell}</{tag}>" for j, cell in enumerate(row)
+        )
+
+    body = "".join(
+        f"<tr{' class=main' if i == main else ''}>{cells(row, 'td')}</tr>" for i, row in enumerate(rows)
+    )
+    about = f"<caption hidden>{esc(caption)}</caption>" if caption else ""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{esc(caption or "table")}">'
+        f"<table>{about}"
+        f"<thead><tr>{cells(head, 'th')}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def folded(summary: str, body: str) -> str:
+    """Something to open; opened on paper."""
+    return f"<details><summary>{esc(summary)}</summary>{body}</details>"
+
+
+def tile(number: str, words: str) -> str:
+    """A number that matters, and what it is."""
+    return f'<div class="tile"><b>{number}</b><span>{words}</span></div>'
+
+
+def page(title: str, header: str, sections: Sequence[Section], footer: str) -> str:
+    """The whole file."""
+    links = "".join(f'<a href="#{one.key}">{esc(one.title)}</a>' for one in sections)
+    body = "".join(
+        f'<section id="{one.key}" aria-labelledby="h-{one.key}"><h2 id="h-{one.key}">{esc(one.title)}</h2>'
+        f'<p class="how">{one.how}</p>{one.body}</section>'
+        for one in sections
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f"<title>{esc(title)}</title><style>{CSS}</style></head>\n<body><main>{header}"
+        f'<nav aria-label="Sections">{links}</nav>\n{body}\n<footer>{footer}</footer></main></body></html>\n'
+    )

@@ -1,0 +1,95 @@
+"""Every estimator's answer: a forest plot and its numbers."""
+
+from __future__ import annotations
+
+from shpi.ope.results import Estimate, Evaluation
+from shpi.report import svg
+from shpi.report.numbers import count, level, number, signed
+from shpi.report.page import NARROW, Section, esc, figure, folded, table
+
+MANY = 30
+
+
+def lift(evaluation: Evaluation) -> Section:
+    """The forest plot of all estimators."""
+    shown, left_out = _shown(evaluation)
+    sure = level(evaluation.decisive.lift_interval.level)
+    return Section(
+        key="lift",
+        title="Lift over the logging policy",
+        how="Each row is one way to estimate the same number: what the policy would bring more than the "
+        f"logging policy did. Right of 0 is better; the line is a {sure} interval, the upright tick a bound "
+        f"that the truth exceeds with {sure} confidence. <b>{esc(evaluation.main)}</b> decides; the others "
+        "show whether the answer depends on the method."
+        + (" Hollow rows failed a check: do not rely on them." if failing(evaluation) else ""),
+        body=figure(lambda width: _forest(evaluation, shown, width))
+        + (f'<p class="soft">{left_out} further estimators are not shown.</p>' if left_out else "")
+        + folded("The numbers", _numbers(evaluation, shown) + _notes(shown)),
+    )
+
+
+def failing(evaluation: Evaluation) -> set[str]:
+    """The estimators about which a diagnostic is fatal."""
+    return {one.estimator for one in evaluation.diagnostics if one.severity == "fatal" and one.estimator}
+
+
+def _shown(evaluation: Evaluation) -> tuple[list[Estimate], int]:
+    ordered = [evaluation.decisive, *(one for one in evaluation.estimates if one.name != evaluation.main)]
+    return ordered[:MANY], max(0, len(ordered) - MANY)
+
+
+def _forest(evaluation: Evaluation, shown: list[Estimate], width: float) -> str:
+    main, sure = evaluation.decisive, level(evaluation.decisive.lift_interval.level)
+    failed = failing(evaluation)
+    intervals = [one.lift_interval for one in shown]
+    return svg.forest(
+        [one.name for one in shown],
+        [one.lift for one in shown],
+        [one.lower for one in intervals],
+        [one.upper for one in intervals],
+        bounds=[one.lower_bound for one in intervals],
+        main=0,
+        texts=[_text(one, width) for one in shown],
+        faint=[one.name in failed for one in shown],
+        names=svg.ForestNames(
+            row=f"estimate, {sure} interval", bound=f"{sure} lower bound", faint="failed a check"
+        ),
+        title="Lift of every estimator with its interval",
+        description=f"{main.name}, which decides, estimates a lift of {signed(main.lift)}, between "
+        f"{signed(main.lift_interval.lower)} and {signed(main.lift_interval.upper)}, at least "
+        f"{signed(main.lift_interval.lower_bound)}.",
+        x_label=f"lift: {evaluation.metric}",
+        width=width,
+    )
+
+
+def _text(one: Estimate, width: float) -> str:
+    if width <= NARROW:
+        return signed(one.lift)
+    return f"{signed(one.lift)}  [{signed(one.lift_interval.lower)}, {signed(one.lift_interval.upper)}]"
+
+
+def _numbers(evaluation: Evaluation, shown: list[Estimate]) -> str:
+    head = ["estimator", "value", "lift", "std. error", "interval of the lift", "lift at least", "eff. users"]
+    rows = [
+        [
+            esc(one.name, 80) + (" (decides)" if one.name == evaluation.main else ""),
+            number(one.value),
+            signed(one.lift),
+            number(one.lift_error, 2),
+            f"{signed(one.lift_interval.lower)} … {signed(one.lift_interval.upper)}",
+            signed(one.lift_interval.lower_bound),
+            count(one.effective_users),
+        ]
+        for one in shown
+    ]
+    kinds = ", ".join(sorted({one.lift_interval.method for one in shown}))
+    return table(head, rows, caption="All estimators", numbers=range(1, 7), main=0) + (
+        f'<p class="soft">Users are the independent units of every error. Intervals: {esc(kinds)}.</p>'
+    )
+
+
+def _notes(shown: list[Estimate]) -> str:
+    said = [(one.name, note) for one in shown for note in one.notes][:MANY]
+    items = "".join(f"<li><b>{esc(name, 80)}</b>: {esc(note)}</li>" for name, note in said)
+    return f"<p>What was assumed on the way:</p><ul>{items}</ul>" if items else ""

@@ -1,0 +1,123 @@
+"""Where the lift comes from: segments of users, actions gained and lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shpi.ope.results import ActionShift, Evaluation, Segment
+from shpi.report import svg
+from shpi.report.numbers import count, level, number, percent, signed
+from shpi.report.page import NARROW, Section, esc, figure, folded, table
+
+MANY_SEGMENTS = 16
+MANY_ACTIONS = 16
+
+
+def origin(evaluation: Evaluation) -> Section | None:
+    """Segments and actions; None where neither is known."""
+    parts = [_segments(evaluation), _actions(evaluation.actions_gained_lost)]
+    if not any(parts):
+        return None
+    return Section(
+        key="origin",
+        title="Where the lift comes from",
+        how="The same lift for parts of the users, and what the policy does differently; wide intervals that "
+        "cross 0 are no evidence of a difference.",
+        body="".join(parts),
+    )
+
+
+def _segments(evaluation: Evaluation) -> str:
+    everyone = evaluation.segments
+    if not everyone:
+        return ""
+    shown = _largest(everyone)
+    hidden = len(everyone) - len(shown)
+    labels = [f"{one.column}: {one.label}" for one in shown]
+    sure = level(shown[0].interval.level)
+
+    def draw(width: float) -> str:
+        return svg.forest(
+            labels,
+            [one.lift for one in shown],
+            [one.interval.lower for one in shown],
+            [one.interval.upper for one in shown],
+            texts=[
+                signed(one.lift) + ("" if width <= NARROW else f"  ({count(one.users)} users)")
+                for one in shown
+            ],
+            names=svg.ForestNames(row=f"lift, {sure} interval"),
+            title="Lift by segment of users",
+            description=f"The lift of {len(shown)} segments of users, by their first context.",
+            x_label="lift",
+            width=width,
+        )
+
+    rows = [
+        [
+            esc(label, 120),
+            count(one.users),
+            number(one.baseline),
+            signed(one.lift),
+            f"{signed(one.interval.lower)} … {signed(one.interval.upper)}",
+        ]
+        for label, one in zip(labels, shown, strict=True)
+    ]
+    head = ["segment", "users", "logging policy", "lift", "interval"]
+    note = _cut(hidden, len(everyone), "segments", "with the most users")
+    return (
+        f"<h3>Users</h3><p>By each user's first context. The intervals are not corrected for the number of "
+        f"segments: among {len(everyone)} some may stand out by chance.{note}</p>{figure(draw)}"
+        + folded("The numbers", table(head, rows, caption="Segments", numbers=(1, 2, 3, 4)))
+    )
+
+
+def _largest(everyone: Sequence[Segment]) -> list[Segment]:
+    """The segments with the most users, in their own order."""
+    if len(everyone) <= MANY_SEGMENTS:
+        return list(everyone)
+    chosen = sorted(range(len(everyone)), key=lambda i: -everyone[i].users)[:MANY_SEGMENTS]
+    return [everyone[i] for i in sorted(chosen)]
+
+
+def _actions(everyone: Sequence[ActionShift]) -> str:
+    changed = sorted((one for one in everyone if one.change), key=lambda one: -abs(one.change))
+    if not everyone:
+        return ""
+    if not changed:
+        return "<h3>Actions</h3><p>No action is chosen more or less often than in the log.</p>"
+    shown = sorted(changed[:MANY_ACTIONS], key=lambda one: -one.change)
+    note = _cut(len(changed) - len(shown), len(changed), "actions listed", "with the largest changes")
+
+    def draw(width: float) -> str:
+        return svg.bars(
+            [one.action for one in shown],
+            {"change": [100 * one.change for one in shown]},
+            by_sign=True,
+            show=lambda value: signed(value, 2),
+            title="Actions gained and lost",
+            description=f"{shown[0].action} gains most, {shown[-1].action} loses most.",
+            x_label="change of its share, percentage points",
+            width=width,
+        )
+
+    rows = [
+        [
+            esc(one.action, 120),
+            percent(one.logged),
+            percent(one.policy),
+            signed(100 * one.change, 2),
+            number(one.reward),
+        ]
+        for one in shown
+    ]
+    head = ["action", "in the log", "this policy", "change, points", "reward when logged"]
+    return (
+        "<h3>Actions</h3><p>Which actions this policy chooses more often (to the right) and less often "
+        f"(to the left), in the contexts of the log.{note}</p>{figure(draw)}"
+        + folded("The numbers", table(head, rows, caption="Actions gained and lost", numbers=(1, 2, 3, 4)))
+    )
+
+
+def _cut(hidden: int, total: int, what: str, which: str) -> str:
+    return f" Shown are the {total - hidden} of {count(total)} {what} {which}." if hidden > 0 else ""

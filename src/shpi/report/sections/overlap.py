@@ -1,0 +1,205 @@
+"""Does the log say anything about this policy? Chances, ratios, effective users."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from shpi.ope.results import Evaluation, Histogram, Overlap, Weights
+from shpi.protocols import Float64Array
+from shpi.report import svg
+from shpi.report.numbers import count, number, percent
+from shpi.report.page import Section, figure, folded, table, tile
+
+BINS = 41
+_FEW = 30  # effective users below which weighted estimates are guesses
+
+
+def overlap(evaluation: Evaluation) -> Section:
+    """Overlap and weights; what there is of them."""
+    found, weights = evaluation.overlap, evaluation.decisive.weights
+    parts = [_tiles(evaluation, weights)] if weights is not None else []
+    if found is not None:
+        parts += [_chances(found), _ratios(found)]
+        parts += [_steps(found)] if len(found.steps) > 1 else []
+    elif weights is None:
+        parts.append("<p>There are no importance weights here: the estimates rest on models alone.</p>")
+    parts.append(_users(evaluation))
+    return Section(
+        key="overlap",
+        title="Overlap and weights",
+        how="A log says something about a policy only where both do similar things: the more the two shapes "
+        "below agree, and the fewer users carry large weights, the more you can trust the numbers above.",
+        body="".join(parts),
+    )
+
+
+def _tiles(evaluation: Evaluation, weights: Weights) -> str:
+    share = weights.ess / evaluation.users if evaluation.users else math.nan
+    tiles = [
+        tile(percent(share, 2), "of the users are left, in effect"),
+        tile(number(weights.mean), "mean weight; should be near 1"),
+        tile(number(weights.max), "largest weight of a user"),
+        tile(percent(weights.top_share, 2), "of all weight is carried by 1 % of the users"),
+    ]
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _chances(found: Overlap) -> str:
+    series = {"logging policy": _shares(found.logged), "this policy": _shares(found.policy)}
+
+    def draw(width: float) -> str:
+        return svg.histogram(
+            found.logged.edges,
+            series,
+            title="How likely the logged actions are under both policies",
+            description="Median probability of the logged action: "
+            f"{_middle(found.logged)} under the logging policy, {_middle(found.policy)} under this policy.",
+            x_label="probability of the action that was logged",
+            y_label="share of the decisions, in %",
+            width=width,
+            height=200,
+        )
+
+    rows = [
+        [f"{number(low, 2)} to {number(high, 2)}", number(a, 2), number(b, 2)]
+        for low, high, a, b in zip(
+            found.logged.edges[:-1], found.logged.edges[1:], *series.values(), strict=True
+        )
+        if a or b
+    ]
+    caption = (
+        "<b>How likely was the logged action?</b> Mass at 0 for this policy: decisions it would not repeat."
+    )
+    heads = ["probability", "logging policy, %", "this policy, %"]
+    return figure(draw, caption) + folded(
+        "The numbers", table(heads, rows, caption="Probabilities", numbers=(1, 2))
+    )
+
+
+def _ratios(found: Overlap) -> str:
+    total = sum(found.ratios.counts) + found.never
+    edges, counts = _trimmed(found.ratios)
+    if not total or not len(counts):
+        return ""
+    shares = 100 * counts / total
+    never = (
+        f"{percent(found.never / total, 2)} of the decisions are ones that this policy would never make"
+        + (" (ratio 0, not drawn)." if found.never else ".")
+    )
+
+    def draw(width: float) -> str:
+        return svg.histogram(
+            edges,
+            {"decisions": shares},
+            title="Ratios of the probabilities of both policies",
+            description=f"Shares of decisions by the ratio pi/mu. {never}",
+            log_x=True,
+            marks={"equally likely": 1.0},
+            x_label="ratio: this policy / logging policy",
+            y_label="share of the decisions, in %",
+            width=width,
+            height=180,
+        )
+
+    caption = (
+        "<b>How much does each decision count?</b> Right of the dashed line: decisions that this policy "
+        f"makes more often. {never}"
+    )
+    rows = [
+        [f"{number(low, 2)} to {number(high, 2)}", number(one, 2)]
+        for low, high, one in zip(edges[:-1], edges[1:], shares, strict=True)
+        if one
+    ]
+    return figure(draw, caption) + folded(
+        "The numbers", table(["ratio", "decisions, %"], rows, caption="Ratios", numbers=(1,))
+    )
+
+
+def _steps(found: Overlap) -> str:
+    left = np.maximum(np.asarray(found.effective_users), 1e-3)
+    first, last = count(found.effective_users[0]), count(found.effective_users[-1])
+
+    def draw(width: float) -> str:
+        return svg.lines(
+            found.steps,
+            {"effective users": left},
+            reference={f"{_FEW} users": float(_FEW)},
+            log_y=True,
+            title="Effective users left after so many decisions",
+            description=f"From {first} at the first decision to {last} at decision {found.steps[-1]}.",
+            x_label="decisions of this policy in a row",
+            y_label="effective users",
+            width=width,
+            height=200,
+        )
+
+    picks = sorted({int(one) for one in np.linspace(0, len(found.steps) - 1, 12).round()})
+    rows = [[count(found.steps[i]), count(found.effective_users[i])] for i in picks]
+    caption = (
+        "<b>How long does the log last?</b> Importance products over whole trajectories wear out: "
+        f"{first} effective users at the first decision, {last} at the last. Estimators that look "
+        "only k steps back, or use a model, do not depend on all of it."
+    )
+    return figure(draw, caption) + folded(
+        "The numbers", table(["decision", "effective users"], rows, caption="Effective users", numbers=(0, 1))
+    )
+
+
+def _users(evaluation: Evaluation) -> str:
+    """How far single users move the lift."""
+    moved = evaluation.decisive.influence_lift / max(len(evaluation.decisive.influence_lift), 1)
+    moved = moved[np.isfinite(moved)]
+    if len(moved) < 2 or not np.ptp(moved) > 0:
+        return ""
+    low, high = (float(one) for one in np.quantile(moved, [0.005, 0.995]))
+    if not high > low:
+        low, high = float(moved.min()), float(moved.max())
+    edges = np.linspace(low, high, BINS)
+    counts = np.histogram(np.clip(moved, low, high), edges)[0]
+    largest = float(np.abs(moved).max())
+    error = evaluation.decisive.lift_error
+    against = f", {percent(largest / error, 2)} of its standard error" if error > 0 else ""
+
+    def draw(width: float) -> str:
+        return svg.histogram(
+            edges,
+            {"users": counts},
+            title="How far single users move the lift",
+            description=f"No user moves it by more than {number(largest)}{against}.",
+            marks={"no effect": 0.0},
+            x_label="change of the lift due to one user",
+            y_label="users",
+            width=width,
+            height=160,
+        )
+
+    caption = (
+        "<b>Does it hang on a few users?</b> The user who moves the lift most moves it by "
+        f"{number(largest)}{against}. The outermost 1 % are drawn at the ends."
+    )
+    return figure(draw, caption)
+
+
+def _shares(one: Histogram) -> Float64Array:
+    counts = np.asarray(one.counts, dtype=np.float64)
+    shares: Float64Array = 100 * counts / max(counts.sum(), 1.0)
+    return shares
+
+
+def _middle(one: Histogram) -> str:
+    """The bin of the median."""
+    total = np.cumsum(one.counts)
+    if not len(total) or total[-1] == 0:
+        return "unknown"
+    j = int(np.searchsorted(total, total[-1] / 2))
+    return f"{number(one.edges[j], 2)} to {number(one.edges[j + 1], 2)}"
+
+
+def _trimmed(one: Histogram) -> tuple[Float64Array, Float64Array]:
+    """Without the empty bins at both ends; 1 stays inside."""
+    edges, counts = np.asarray(one.edges), np.asarray(one.counts, dtype=np.float64)
+    used = np.flatnonzero((counts > 0) | ((edges[:-1] <= 1.01) & (edges[1:] >= 0.99)))
+    first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
+    return edges[first : last + 2], counts[first : last + 1]

@@ -1,0 +1,123 @@
+"""Diagnostics, configuration, and which log this was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shpi.ope.results import Diagnostic, Evaluation
+from shpi.report.marks import badge
+from shpi.report.numbers import count, number
+from shpi.report.page import Section, esc, folded, table
+
+MANY_CHECKS = 60
+MANY_SETTINGS = 150
+_ORDER = ("fatal", "warning", "note", "fine")
+
+
+def diagnostics(evaluation: Evaluation) -> Section:
+    """What can and cannot be trusted, the worst first; other estimators stand apart."""
+    found = sorted(evaluation.diagnostics, key=lambda one: _ORDER.index(one.severity))
+    deciding = [one for one in found if one.estimator in (None, evaluation.main)]
+    others = [one for one in found if one.estimator not in (None, evaluation.main)]
+    worth = [one for one in deciding if one.severity != "fine"]
+    fine = [one for one in deciding if one.severity == "fine"]
+    body = f"<p>{_tally(deciding, evaluation.main)}</p>" if found else "<p>No checks were made.</p>"
+    body += _checks(worth) if worth else ""
+    body += folded(f"{len(fine)} checks that found nothing wrong", _checks(fine)) if fine else ""
+    if others:
+        body += "<h3>Estimators that do not decide</h3>" + _by_check(others)
+        body += folded("All of these checks", _checks(others))
+    return Section(
+        key="checks",
+        title="Diagnostics",
+        how="Checks of the log, the weights and the estimates. <b>fatal</b>: do not rely on it; "
+        "<b>warning</b>: read before you decide; <b>note</b>: worth knowing; <b>fine</b>: nothing wrong.",
+        body=body,
+    )
+
+
+def _tally(found: Sequence[Diagnostic], main: str) -> str:
+    counts = [(word, sum(one.severity == word for one in found)) for word in _ORDER]
+    words = ", ".join(f"{number_of} {word}" for word, number_of in counts if number_of) or "none"
+    return f"{len(found)} checks of the log and of {esc(main, 80)}, which decides: {words}."
+
+
+def _by_check(found: Sequence[Diagnostic]) -> str:
+    """One row per check: which estimators failed it, and how badly."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        if one.severity != "fine" and len(rows) < MANY_CHECKS:
+            rows.setdefault((one.severity, one.name), []).append(str(one.estimator))
+    if not rows:
+        return "<p>Nothing wrong was found with the others.</p>"
+    cells = [
+        [badge(severity), esc(name, 80), esc(", ".join(dict.fromkeys(names)))]
+        for (severity, name), names in rows.items()
+    ]
+    return table(["", "check", "estimators"], cells, caption="Checks of the other estimators")
+
+
+def _checks(found: Sequence[Diagnostic]) -> str:
+    items = "".join(
+        f"<li><div>{badge(one.severity)}</div><div><p>{esc(one.sentence, 900)}</p>{_figure(one)}</div></li>"
+        for one in found[:MANY_CHECKS]
+    )
+    more = len(found) - MANY_CHECKS
+    return f'<ul class="checks">{items}</ul>' + (f"<p>… and {count(more)} more.</p>" if more > 0 else "")
+
+
+def _figure(one: Diagnostic) -> str:
+    facts = [esc(one.name, 80)]
+    facts += [f"about {esc(one.estimator, 80)}"] if one.estimator else []
+    facts += [f"found {number(one.figure)}"] if one.figure is not None else []
+    facts += [f"threshold {number(one.threshold)}"] if one.threshold is not None else []
+    return f'<p class="soft">{" · ".join(facts)}</p>'
+
+
+def configuration(evaluation: Evaluation) -> Section:
+    """How this was computed, and from which log."""
+    facts = [
+        ["log (fingerprint)", f"<code>{esc(evaluation.fingerprint or 'not taken')}</code>"],
+        ["users", count(evaluation.users)],
+        ["decisions", count(evaluation.decisions)],
+        ["policy", esc(evaluation.policy_name)],
+        ["metric", esc(evaluation.metric)],
+        ["decides", esc(evaluation.main)],
+    ]
+    settings = [
+        [esc(key, 120), f"<code>{esc(value)}</code>"] for key, value in _flat(evaluation.configuration)
+    ]
+    cut = len(settings) - MANY_SETTINGS
+    more = f"<p>… and {count(cut)} more.</p>" if cut > 0 else ""
+    return Section(
+        key="setup",
+        title="Configuration and data",
+        how="The same log (same fingerprint) with the same settings gives the same report.",
+        body=table(["", ""], facts, caption="Log and policy")
+        + (
+            folded(
+                "All settings",
+                table(["setting", "value"], settings[:MANY_SETTINGS], caption="Settings") + more,
+            )
+            if settings
+            else ""
+        ),
+    )
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as pairs of a dotted name and a value."""
+    if isinstance(value, Mapping):
+        if "name" in value and "kind" in value:  # an estimator: one line
+            rest = {key: one for key, one in value.items() if key not in ("name", "kind")}
+            inner = ", ".join(f"{key}={one}" for key, one in rest.items())
+            yield f"estimator {value['name']}", f"{value['kind']}({inner})"
+            return
+        for key, one in value.items():
+            yield from _flat(one, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
+        for index, one in enumerate(value):
+            yield from _flat(one, f"{name}[{index}]")
+    else:
+        yield name, str(value)

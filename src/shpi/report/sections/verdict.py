@@ -1,0 +1,82 @@
+"""The head of the report: may I ship this, and the four numbers behind the answer."""
+
+from __future__ import annotations
+
+import math
+
+from shpi.ope.results import Diagnostic, Evaluation, Verdict
+from shpi.report.marks import badge, sign
+from shpi.report.numbers import count, level, number, percent, signed
+from shpi.report.page import esc, table, tile
+
+MANY_REASONS = 12
+
+_WORDS = {
+    "ship": ("ship", "Ship", "The log is good evidence that this policy is better than the logging policy."),
+    "hold": ("hold", "Hold", "Do not ship this policy on the evidence of this log."),
+    "need more data": ("more", "Need more data", "This log cannot tell yet whether the policy is better."),
+}
+
+
+def header(evaluation: Evaluation) -> str:
+    """Name, metric, verdict, and numbers at a glance."""
+    log = f"{count(evaluation.users)} users, {count(evaluation.decisions)} decisions"
+    return (
+        f'<p class="kicker">Off-policy evaluation</p><h1>{esc(evaluation.policy_name, 120)}</h1>'
+        f'<p class="soft">{esc(evaluation.metric)} · judged from a log of {log}</p>'
+        f"{_card(evaluation)}"
+    )
+
+
+def _card(evaluation: Evaluation) -> str:
+    verdict = evaluation.verdict
+    if verdict is None:
+        kind, word, lead = "none", "No verdict", "No gate was asked; the numbers below stand on their own."
+    else:
+        kind, word, lead = _WORDS[verdict.decision]
+    reasons = () if verdict is None else verdict.reasons
+    listed = "".join(f"<li>{esc(one)}</li>" for one in reasons[:MANY_REASONS])
+    more = len(reasons) - MANY_REASONS
+    listed += f"<li>… and {more} more reasons</li>" if more > 0 else ""
+    return (
+        f'<div class="verdict {kind}" role="region" aria-label="Verdict"><p class="word">{sign(kind, 30)}'
+        f'<span>{word}</span></p><p class="lead">{lead}</p>{f"<ul>{listed}</ul>" if listed else ""}'
+        f"{_needed(verdict)}{_tiles(evaluation)}{_guards(() if verdict is None else verdict.guards)}</div>"
+    )
+
+
+def _needed(verdict: Verdict | None) -> str:
+    if verdict is None or verdict.users_needed is None:
+        return ""
+    return f"<p>About <b>{count(verdict.users_needed)}</b> users in all would be needed to decide.</p>"
+
+
+def _tiles(evaluation: Evaluation) -> str:
+    one = evaluation.decisive
+    sure = level(one.lift_interval.level)
+    share = relative(one.lift, one.baseline)
+    change = f" ({percent(share, sign=True)})" if share is not None else ""
+    tiles = (
+        tile(
+            signed(one.lift), f"lift per user{change}" if "per user" in evaluation.metric else f"lift{change}"
+        ),
+        tile(signed(one.lift_interval.lower_bound), f"lift at least, with {sure} confidence"),
+        tile(number(one.baseline), f"logging policy; this policy: {number(one.value)}"),
+        tile(count(one.effective_users), f"effective users of {count(evaluation.users)}"),
+    )
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _guards(guards: tuple[Diagnostic, ...]) -> str:
+    if not guards:
+        return ""
+    rows = [[badge(one.severity), esc(one.sentence)] for one in guards]
+    return f"<h3>Metrics that must not fall</h3>{table(['', 'guard'], rows, caption='Guard metrics')}"
+
+
+def relative(lift: float, baseline: float) -> float | None:
+    """The lift as a share of what the logging policy brought; None where that says nothing."""
+    if baseline == 0 or not math.isfinite(lift) or not math.isfinite(baseline):
+        return None
+    share = lift / abs(baseline)
+    return share if abs(share) < 100 else None
