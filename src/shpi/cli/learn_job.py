@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from shpi.errors import ShpiError
+from shpi.memory import forget_peak, peak_memory
 
 
 def main(place: str) -> int:
@@ -57,25 +57,6 @@ def learn(job: dict[str, Any]) -> dict[str, Any]:
 def has_story(policy: object) -> bool:
     """Whether a policy tells how it came about, which is more than its representation."""
     return "__str__" in vars(type(policy))
-
-
-def forget_peak() -> None:
-    """Let the peak start again from here, where the system can do that (Linux)."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def peak_memory() -> int | None:
-    """The largest resident size of this process, in bytes; libraries and the log are part of it."""
-    with suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
-    with suppress(ImportError):
-        import resource
-
-        size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return size if sys.platform == "darwin" else 1024 * size
-    return None
 
 
 def _log(place: str) -> Any:

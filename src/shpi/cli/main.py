@@ -11,7 +11,7 @@ from importlib import import_module
 import shpi
 from shpi.errors import ShpiError
 
-VERBS = ("audit", "fit", "compare", "simulate", "agents", "demo")
+VERBS = ("audit", "fit", "compare", "simulate", "agents", "reproduce", "demo")
 
 DESCRIPTION = """Improve a recommender's long-term metric from the logs it already has.
 
@@ -19,6 +19,7 @@ DESCRIPTION = """Improve a recommender's long-term metric from the logs it alrea
   shpi fit LOG --out DIR                log -> policy
   shpi compare LOG|ENV                  every learner on one log: seconds, memory, online return
   shpi simulate ENV --out log.parquet   a log from a simulator, to try everything without data of one's own
+  shpi reproduce NAME|all               the paper's tables and figures beside the paper's numbers
   shpi demo                             a short tour of what there is
 """
 

@@ -1,0 +1,159 @@
+"""``shpi reproduce``: the paper's tables and figures, side by side with the paper's numbers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shpi.errors import ConfigError
+
+if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
+    from shpi.experiments.cells import Cell, Outcome
+    from shpi.experiments.run import Plan
+    from shpi.experiments.runner import Tally
+
+DESCRIPTION = """Run experiments of the paper, and some beyond it: a page sets paper and ours side by side.
+
+Rows go to DIR/NAME.jsonl as soon as they are there. A run that was ended goes on where it stopped; cells that
+failed are tried again. Figures and both pages (README.md, index.html) are drawn at the end.
+"""
+
+EXAMPLES = """examples:
+  shpi reproduce --list
+  shpi reproduce all --quick --out /tmp/quick        everything, small: five minutes on two cores
+  shpi reproduce recogym signals                     two experiments, ten seeds
+  shpi reproduce all --data kuairand/                the whole paper: about an hour on two cores
+  shpi reproduce all --page                          draw the page again, run nothing
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Register the verb."""
+    parser = verbs.add_parser(
+        "reproduce",
+        help="the paper's tables and figures, side by side with the paper's numbers",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="experiments, or all")
+    add("--list", action="store_true", help="list the experiments and stop")
+    add("--seeds", type=int, metavar="N", help="trials: seeds 0 to N-1 (default: 10, quick: 2)")
+    add("--quick", action="store_true", help="small logs and few gradient steps, to see that all runs")
+    add("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
+    add("--out", type=Path, default=Path("results"), metavar="DIR", help="default: results")
+    add("--data", type=Path, metavar="DIR", help="KuaiRand's files (default: SHPI_DATA)")
+    add("--fresh", action="store_true", help="forget the rows of these experiments and start over")
+    add("--page", action="store_true", help="only draw the page from the rows that are there")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the verb: 0 if every cell came to an end, 1 if some failed."""
+    from shpi.experiments import catalogue
+    from shpi.experiments.run import Plan, draw, go
+    from shpi.experiments.settings import Settings
+    from shpi.experiments.store import Store
+
+    if options.list or not options.names:
+        return _list(0 if options.list else 2)
+    seeds = options.seeds if options.seeds is not None else 2 if options.quick else 10
+    if seeds < 1:
+        raise ConfigError(expected="--seeds of at least 1", found=str(seeds))
+    if options.data is not None:
+        os.environ["SHPI_DATA"] = str(options.data.resolve())
+    settings = Settings(seeds=tuple(range(seeds)), quick=options.quick, data=_has_data())
+    plan = Plan.of(catalogue.chosen(options.names), settings)
+    store = Store(options.out)
+    if options.fresh:
+        for experiment in plan.experiments:
+            store.forget(experiment.name)
+    failed = 0
+    if not options.page:
+        _announce(plan)
+        total = len({cell.key for cells in plan.cells.values() for cell in cells})
+        with _bar(total) as report:
+            tally = go(plan, store, jobs=options.jobs, command=_command(options), report=report)
+        failed = _summarise(tally)
+    markdown, html = draw(plan, store, settings)
+    print(f"{markdown}\n{html}")
+    return 1 if failed else 0
+
+
+def _list(code: int) -> int:
+    from shpi.experiments import catalogue
+
+    for name in catalogue.names():
+        experiment = catalogue.find(name)
+        print(f"{name:16s} {experiment.title} ({experiment.source})")
+    return code
+
+
+def _has_data() -> bool:
+    from shpi.data.datasets.kuairand import KUAIRAND
+    from shpi.errors import ShpiError
+
+    try:
+        KUAIRAND.folder(None)
+    except ShpiError:
+        return False
+    return True
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command without paths of this machine."""
+    words = ["shpi", "reproduce", *options.names]
+    words += ["--seeds", str(options.seeds)] if options.seeds is not None else []
+    words += ["--quick"] if options.quick else []
+    return shlex.join([*words, "--jobs", str(options.jobs)])
+
+
+def _announce(plan: Plan) -> None:
+    for experiment in plan.experiments:
+        why = plan.skipped(experiment)
+        if why:
+            print(f"{experiment.name}: {why}.", file=sys.stderr)
+
+
+def _summarise(tally: Tally) -> int:
+    print(
+        f"{tally.run} cells run, {tally.reused} were there already, {len(tally.failed)} failed.",
+        file=sys.stderr,
+    )
+    for cell, message in tally.failed[:20]:
+        where = f"{cell.log.label}, epsilon {cell.log.epsilon:g}, seed {cell.log.seed}, {cell.method}"
+        print(f"failed: {where}: {message}", file=sys.stderr)
+    return len(tally.failed)
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[Cell, Outcome], None]]:
+    """A bar with the time that is left; outside a terminal one line per cell."""
+    if not sys.stderr.isatty():
+        yield _line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def report(cell: Cell, outcome: Outcome) -> None:
+            del outcome
+            bar.update(task, description=f"{cell.log.label}, {cell.method}", advance=1)
+
+        yield report
+
+
+def _line(cell: Cell, outcome: Outcome) -> None:
+    what = f"failed: {outcome.message}" if outcome.message else f"{outcome.seconds:.1f} s"
+    name = f"{cell.log.label} {cell.log.epsilon:g} seed {cell.log.seed}: {cell.method}, k = {cell.k}"
+    print(f"{name}: {what}", file=sys.stderr, flush=True)

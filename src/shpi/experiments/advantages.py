@@ -1,0 +1,65 @@
+"""Table 3: SHPI with A_k, with A^mu (k = 1) and with A^pi (k = T) on the synthetic task."""
+
+from __future__ import annotations
+
+from shpi.experiments.cells import Cell
+from shpi.experiments.compare import better, side_by_side
+from shpi.experiments.experiment import Block, Experiment, Results
+from shpi.experiments.figures import boxes
+from shpi.experiments.settings import K, Method, Settings
+
+T = 150
+KINDS = {"A_k": K, "A^mu": 1, "A^pi": T}
+REPORTED = {
+    0.3: {"A_k": (8411.0, 32.0), "A^mu": (8097.0, 34.0), "A^pi": (1499.0, 8005.0)},
+    0.0: {"A_k": (8346.0, 180.0), "A^mu": (8285.0, 269.0), "A^pi": (4761.0, 6186.0)},
+}
+CONFIGURATIONS = {"paper()": "shpi-paper", "defaults": "shpi"}
+METHODS = tuple(
+    Method(name=f"{kind}, {label}", learner=learner, k=k)
+    for label, learner in CONFIGURATIONS.items()
+    for kind, k in KINDS.items()
+)
+NAMES = tuple(method.name for method in METHODS)
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """Three horizons in two configurations, on both logs."""
+    return [
+        method.on(log, settings)
+        for epsilon in REPORTED
+        for log in settings.logs("synthetic", epsilon)
+        for method in METHODS
+    ]
+
+
+def show(results: Results) -> list[Block]:
+    """The table per behaviour policy, and whether A_k is the best of the three."""
+    blocks: list[Block] = []
+    for epsilon, reported in REPORTED.items():
+        title = f"Synthetic task, epsilon = {epsilon:g}: Y_T - Y_0 by kind of advantage"
+        paper = {f"{kind}, {label}": reported[kind] for label in CONFIGURATIONS for kind in KINDS}
+        blocks.append(
+            boxes(results, f"advantages-{epsilon:g}.svg", title, NAMES, paper=paper, epsilon=epsilon)
+        )
+        for label in CONFIGURATIONS:
+            own = [f"{kind}, {label}" for kind in KINDS]
+            blocks.append(side_by_side(results, title, own, paper=paper, reference=own[0], epsilon=epsilon))
+            trials = results.aligned(own, epsilon=epsilon)
+            for other in own[1:]:
+                if own[0] in trials and other in trials:
+                    text = f"epsilon = {epsilon:g}, {label}: A_k gives better policies than {other[:4]}"
+                    names = ("A_k", other[:4])
+                    blocks.append(better(text, trials[own[0]], trials[other], names=names))
+    return blocks
+
+
+EXPERIMENT = Experiment(
+    name="advantages",
+    title="Returns with A_k, A^mu and A^pi",
+    source="Table 3",
+    about="The three differ in the horizon alone: k = 5, k = 1 and k = T = 150. With epsilon = 0 the log is "
+    "written by a deterministic policy, and says nothing about any other action.",
+    cells=cells,
+    show=show,
+)

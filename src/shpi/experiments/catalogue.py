@@ -1,0 +1,51 @@
+"""The experiments by name, in the order of the page; each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from shpi.errors import ConfigError
+from shpi.experiments.experiment import Experiment
+
+_MODULES = {
+    "example": "example",
+    "recogym": "recogym",
+    "signals": "signals",
+    "private": "private",
+    "advantages": "advantages",
+    "mse": "mse",
+    "hiv": "hiv",
+    "synthetic": "synthetic",
+    "synthetic-large": "synthetic_large",
+    "backshift": "backshift",
+    "backshift-hiv": "backshift_hiv",
+    "k-synthetic": "k_synthetic",
+    "k-hiv": "k_hiv",
+    "defaults": "defaults",
+    "auto-k": "auto_k",
+    "data-size": "data_size",
+    "hybrid": "hybrid",
+    "drift": "drift",
+}
+
+
+def names() -> tuple[str, ...]:
+    """All names, in the order of the page."""
+    return tuple(_MODULES)
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in _MODULES:
+        raise ConfigError(expected=f"an experiment among {', '.join(_MODULES)}, or all", found=repr(name))
+    found: Experiment = import_module(f"shpi.experiments.{_MODULES[name]}").EXPERIMENT
+    return found
+
+
+def chosen(wanted: Sequence[str]) -> tuple[Experiment, ...]:
+    """Those that are asked for, "all" for all, in the order of the page."""
+    for name in wanted:
+        if name != "all":
+            find(name)
+    return tuple(find(name) for name in _MODULES if "all" in wanted or name in wanted)

@@ -1,0 +1,109 @@
+"""Tables and claims that most experiments share: methods side by side, with the paper's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shpi.experiments.experiment import Claim, Results, Table
+from shpi.experiments.stats import paired, probability_of_best, summarise
+from shpi.protocols import Float64Array
+from shpi.report.numbers import number
+
+LEVEL = 0.05  # of the one-sided paired test behind a claim
+FEWEST = 5  # trials that a claim needs: with 5, the smallest p is 1/32
+
+Paper = Mapping[str, tuple[float, float]]  # mean and standard deviation by method
+
+
+def side_by_side(
+    results: Results,
+    title: str,
+    methods: Sequence[str],
+    *,
+    paper: Paper | None = None,
+    reference: str | None = None,
+    metric: str = "score",
+    **where: Any,
+) -> Table:
+    """Methods in rows: the paper's mean ± sd, ours, the interquartile mean, and how sure the order is.
+
+    Args:
+        results: the rows of the experiment.
+        title: of the table.
+        methods: in the order of the table.
+        paper: what the paper reports, by method.
+        reference: the method that the others are tested against.
+        metric: of the rows.
+        where: further fields that the rows must have.
+    """
+    trials = results.aligned(methods, metric, **where)
+    best = probability_of_best(trials) if _enough(trials) else {}
+    columns = ["method"] + (["paper"] if paper is not None else [])
+    columns += ["ours, mean ± sd", "interquartile mean [95 %]", "P(best)"]
+    columns += [f"p, {reference} better"] if reference is not None else []
+    rows = []
+    for name in methods:
+        cells = [name] + ([spread(paper.get(name))] if paper is not None else [])
+        if name not in trials or not len(trials[name]):
+            rows.append(
+                (*cells, *["failed" if _failed(results, name) else "–"] * (len(columns) - len(cells)))
+            )
+            continue
+        found = summarise(trials[name])
+        cells += [spread((found.mean, found.deviation))]
+        cells += [f"{plain(found.middle)} [{plain(found.low)}, {plain(found.high)}]"]
+        cells += [f"{best[name]:.2f}" if best else "–"]
+        if reference is not None:
+            tested = reference in trials and name != reference and len(trials[name]) > 1
+            cells += [f"{paired(trials[reference], trials[name]).p:.3f}" if tested else "–"]
+        rows.append(tuple(cells))
+    return Table(title, tuple(columns), tuple(rows))
+
+
+def better(text: str, a: Float64Array, b: Float64Array, *, names: tuple[str, str] = ("a", "b")) -> Claim:
+    """The claim that a > b: the mean of the paired differences is above 0, with p <= 0.05."""
+    if not len(a) or len(a) != len(b):
+        return Claim(text, None, "no pairs of trials")
+    test = paired(a, b)
+    evidence = (
+        f"{names[0]} {plain(float(a.mean()))}, {names[1]} {plain(float(b.mean()))}; "
+        f"difference {plain(test.difference)} in {test.n} pairs, {test.wins:.0%} won, p = {test.p:.3f}"
+    )
+    return Claim(text, test.difference > 0 and test.p <= LEVEL if test.n >= FEWEST else None, evidence)
+
+
+def shpi_beats(results: Results, rivals: Mapping[str, str], ours: Sequence[str], **where: Any) -> list[Claim]:
+    """For each configuration of SHPI and each rival (its name in the rows: its name in the claim)."""
+    claims = []
+    for own in ours:
+        for rival, called in rivals.items():
+            trials = results.aligned((own, rival), **where)
+            if own in trials and rival in trials:
+                claims.append(better(f"{own} > {called}", trials[own], trials[rival], names=(own, rival)))
+    return claims
+
+
+def all_of(text: str, parts: Sequence[Claim]) -> Claim:
+    """One claim that holds if all its parts do."""
+    verdicts = [part.holds for part in parts]
+    holds = None if not parts or None in verdicts else all(verdicts)
+    return Claim(text, holds, "; ".join(f"{part.text}: {part.evidence}" for part in parts))
+
+
+def spread(value: tuple[float, float] | None) -> str:
+    """Mean ± sd, or a dash."""
+    return "–" if value is None else f"{plain(value[0])} ± {plain(value[1])}"
+
+
+def plain(value: float) -> str:
+    """A number with as many digits as a reader wants."""
+    return number(value, digits=4 if abs(value) >= 1000 else 3)
+
+
+def _enough(trials: Mapping[str, Float64Array]) -> bool:
+    return len(trials) > 1 and all(len(values) > 1 for values in trials.values())
+
+
+def _failed(results: Results, name: str) -> bool:
+    return any(row.method == name for row in results.failures())

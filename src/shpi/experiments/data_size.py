@@ -1,0 +1,72 @@
+"""Beyond the paper: return against the number of logged users."""
+
+from __future__ import annotations
+
+from shpi.experiments.cells import Cell
+from shpi.experiments.compare import better, spread
+from shpi.experiments.experiment import Block, Experiment, Results, Table
+from shpi.experiments.figures import curves
+from shpi.experiments.settings import BCQ, CB, CBMF, LOGGING, NNIPS, OURS, PAPER, Settings
+from shpi.experiments.stats import summarise
+
+WORLD, EPSILON = "synthetic", 1.0
+SIZES, QUICK_SIZES = (50, 200, 800), (20, 60)
+METHODS = (LOGGING, OURS, PAPER, BCQ, CB, CBMF, NNIPS)
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """Every method on logs of several sizes; the largest are those of the synthetic table."""
+    sizes = QUICK_SIZES if settings.quick else SIZES
+    return [
+        method.on(log, settings)
+        for users in sizes
+        for log in settings.logs(WORLD, EPSILON, users=users)
+        for method in METHODS
+    ]
+
+
+def show(results: Results) -> list[Block]:
+    """Curves over the number of users."""
+    sizes = sorted({row.users for row in results.rows})
+    series = {method.name: {"method": method.name} for method in METHODS if method is not LOGGING}
+    title = "Synthetic task, uniform log: share attained against the number of logged users"
+    rows = []
+    for users in sizes:
+        row = [f"{users:,}"]
+        for method in METHODS:
+            values = results.values("attained", method=method.name, users=users)
+            found = summarise(values) if len(values) else None
+            row.append("–" if found is None else spread((found.mean, found.deviation)))
+        rows.append(tuple(row))
+    blocks: list[Block] = [
+        curves(
+            results,
+            "data-size.svg",
+            title,
+            "users",
+            [float(users) for users in sizes],
+            {name: where for name, where in series.items() if name not in ("NN-IPS", "CB+MF")},
+            x_label="logged users",
+            y_label="share of the attainable improvement",
+            metric="attained",
+        ),
+        Table(title, ("users", *(method.name for method in METHODS)), tuple(rows)),
+    ]
+    for users in sizes:
+        pair = results.aligned((OURS.name, LOGGING.name), users=users)
+        if len(pair) == 2:
+            text = (
+                f"{users:,} logged users are enough for SHPI's defaults to be better than the logging policy"
+            )
+            blocks.append(better(text, *pair.values(), names=("SHPI", "logging")))
+    return blocks
+
+
+EXPERIMENT = Experiment(
+    name="data-size",
+    title="How many users does it take?",
+    source="beyond the paper",
+    about="Logs of the uniform policy in the synthetic task, of growing size.",
+    cells=cells,
+    show=show,
+)

@@ -1,0 +1,161 @@
+"""Beyond the paper: our defaults, one configuration for all worlds, against paper() and offline rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shpi.experiments import private
+from shpi.experiments.cells import Cell
+from shpi.experiments.compare import FEWEST, LEVEL, plain, side_by_side
+from shpi.experiments.experiment import Block, Claim, Experiment, Figure, Note, Results, Table
+from shpi.experiments.settings import BCQ, CB, CBMF, LOGGING, NNIPS, OURS, PAPER, K, Method, Settings
+from shpi.experiments.stats import interquartile_mean, middle_interval, paired, probability_of_best
+from shpi.protocols import Float64Array
+from shpi.report import svg
+
+DIRECT = Method(name="CB, direct", learner="bandit")
+A_MU = Method(name="A^mu", learner="shpi", k=1)
+CQL = Method(name="CQL", learner="cql")
+RIVALS = (PAPER, CB, DIRECT, A_MU, BCQ, CQL, CBMF, NNIPS)
+LOGS: tuple[tuple[str, float, Mapping[str, Any], str], ...] = (  # world, epsilon, parameters, variant
+    ("synthetic", 0.3, {}, ""),
+    ("synthetic", 0.0, {}, ""),
+    ("synthetic", 1.0, {}, ""),
+    ("synthetic-large", 0.3, {}, ""),
+    ("recogym", 0.3, {}, ""),
+    ("hiv", 0.3, {}, ""),
+    ("hiv", 1.0, {}, ""),
+    *(("kuairand", private.EPSILON, private.params(a), variant) for variant, a in private.WORLDS.items()),
+)
+WITH_SESSIONS = ("recogym", "kuairand")
+
+
+def session_rl(world: str) -> Method:
+    """V = 0 at the end of a session; where the log has no sessions, after the paper's k steps."""
+    return Method(name="session RL", learner="session-rl", k=None if world in WITH_SESSIONS else K)
+
+
+NAMES = (LOGGING.name, OURS.name, *(method.name for method in RIVALS), "session RL")
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """All offline methods on all logs; KuaiRand's only where its files are."""
+    return [
+        method.on(log, settings)
+        for world, epsilon, params, variant in LOGS
+        if world != "kuairand" or settings.data
+        for log in settings.logs(world, epsilon, params, variant=variant)
+        for method in (LOGGING, OURS, *RIVALS, session_rl(world))
+    ]
+
+
+def show(results: Results) -> list[Block]:
+    """One line per log, the distance to mu and to the best rival, and all methods together."""
+    rows, claims, tables = [], [], []
+    gains: dict[str, list[Float64Array]] = {name: [] for name in NAMES}
+    for world, epsilon, _, variant in LOGS:
+        where: dict[str, Any] = {"world": f"{world}, {variant}" if variant else world, "epsilon": epsilon}
+        trials = results.aligned(NAMES, **where)
+        if OURS.name not in trials or LOGGING.name not in trials or not len(trials[OURS.name]):
+            continue
+        label = f"{where['world']}, epsilon = {epsilon:g}"
+        rows.append(_line(label, trials))
+        claims += _claims(label, trials)
+        tables.append(side_by_side(results, label, NAMES, reference=OURS.name, **where))
+        for name, values in _normalised(trials).items():
+            gains[name].append(values)
+    columns = ("log", "logging", "SHPI, defaults", "P(best)", "best rival", "its score", "p, SHPI better")
+    blocks: list[Block] = [Table("Our defaults in every world", columns, tuple(rows))]
+    if rows:
+        blocks.append(_forest({name: groups for name, groups in gains.items() if groups}))
+    return [*blocks, *claims, *tables, Note(NORMALISED)]
+
+
+NORMALISED = (
+    "In the figure, scores of a log are scaled so that the logging policy's mean is 0 and the best "
+    "method's is 1, and cut at -1; then the interquartile mean over all worlds and seeds is taken, with "
+    "an interval from a bootstrap that resamples the seeds of each world."
+)
+
+
+def _line(label: str, trials: Mapping[str, Float64Array]) -> tuple[str, ...]:
+    best = probability_of_best(trials)[OURS.name] if len(trials[OURS.name]) > 1 else float("nan")
+    rival = _best_rival(trials)
+    return (
+        label,
+        plain(float(trials[LOGGING.name].mean())),
+        plain(float(trials[OURS.name].mean())),
+        plain(best),
+        rival,
+        plain(float(trials[rival].mean())),
+        f"{paired(trials[OURS.name], trials[rival]).p:.3f}",
+    )
+
+
+def _claims(label: str, trials: Mapping[str, Float64Array]) -> list[Claim]:
+    """The highest mean of all offline methods; and not worse than the logging policy."""
+    ours, mu = trials[OURS.name], trials[LOGGING.name]
+    rival = _best_rival(trials)
+    lead = float(ours.mean() - trials[rival].mean())
+    best = probability_of_best(trials)[OURS.name] if len(ours) > 1 else float("nan")
+    harm = paired(mu, ours)
+    enough = len(ours) >= FEWEST
+    return [
+        Claim(
+            f"{label}: SHPI's defaults have the highest mean of all offline methods",
+            lead >= 0 if enough else None,
+            f"SHPI {plain(float(ours.mean()))}, best rival {rival} {plain(float(trials[rival].mean()))}; "
+            f"P(best) = {plain(best)}",
+        ),
+        Claim(
+            f"{label}: SHPI's defaults are not worse than the logging policy",
+            harm.p > LEVEL if enough else None,
+            f"SHPI {plain(float(ours.mean()))}, logging {plain(float(mu.mean()))}; "
+            f"p = {harm.p:.3f} that logging is better",
+        ),
+    ]
+
+
+def _best_rival(trials: Mapping[str, Float64Array]) -> str:
+    rivals = [name for name in trials if name not in (OURS.name, LOGGING.name)] or [LOGGING.name]
+    return max(rivals, key=lambda name: float(trials[name].mean()))
+
+
+def _normalised(trials: Mapping[str, Float64Array]) -> dict[str, Float64Array]:
+    """0 is the mean of the logging policy, 1 that of the best method; cut at -1."""
+    zero = float(trials[LOGGING.name].mean())
+    one = max(float(values.mean()) for values in trials.values())
+    width = (one - zero) or 1.0
+    return {name: np.maximum((values - zero) / width, -1.0) for name, values in trials.items()}
+
+
+def _forest(gains: Mapping[str, list[Float64Array]]) -> Figure:
+    middles = {name: interquartile_mean(np.concatenate(groups)) for name, groups in gains.items()}
+    order = sorted(middles, key=lambda name: -middles[name])
+    ends = {name: middle_interval(gains[name]) for name in order}
+    title = "All worlds together: 0 is the logging policy, 1 the best method of each log"
+    drawing = svg.forest(
+        order,
+        [middles[name] for name in order],
+        [ends[name][0] for name in order],
+        [ends[name][1] for name in order],
+        title=title,
+        description="; ".join(f"{name}: {plain(middles[name])}" for name in order),
+        main=order.index(OURS.name),
+    )
+    return Figure("defaults.svg", title, drawing)
+
+
+EXPERIMENT = Experiment(
+    name="defaults",
+    title="One configuration for all worlds",
+    source="beyond the paper",
+    about="OfflineSHPI() as it comes, against paper(), bandits, session RL, policy gradients (A^mu), and "
+    "the neural rivals, each with one configuration for all worlds. Cells that other experiments have run "
+    "are not run again.",
+    cells=cells,
+    show=show,
+)

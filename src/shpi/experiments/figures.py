@@ -1,0 +1,112 @@
+"""The figures that most experiments share: boxplots of methods over trials, and curves over a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shpi.experiments.compare import Paper, plain, spread
+from shpi.experiments.experiment import Figure, Results
+from shpi.experiments.stats import middle_interval
+from shpi.protocols import Float64Array
+from shpi.report import svg
+
+FAR = 3.0  # boxes: off the chart is what lies so many times the distance between the better methods below
+
+
+def boxes(
+    results: Results,
+    file: str,
+    title: str,
+    methods: Sequence[str],
+    *,
+    paper: Paper | None = None,
+    label: str = "",
+    metric: str = "score",
+    **where: Any,
+) -> Figure:
+    """One boxplot per method over trials, with the paper's mean as a diamond and ours as text."""
+    trials = {name: results.values(metric, method=name, **where) for name in methods}
+    trials = {name: values for name, values in trials.items() if len(values)}
+    floor = _floor(list(trials.values()))
+    texts = [
+        spread((float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else 0.0))
+        + (" (off the chart)" if v.min() < floor else "")
+        for v in trials.values()
+    ]
+    shown = {name: value[0] for name, value in (paper or {}).items()}
+    drawing = svg.boxplots(
+        list(trials),
+        [np.maximum(values, floor) for values in trials.values()],
+        title=title,
+        description="; ".join(f"{name}: {text}" for name, text in zip(trials, texts, strict=True)),
+        marks=[shown.get(name) for name in trials] if paper is not None else None,
+        mark_name="the paper's mean",
+        texts=texts,
+        x_label=label,
+    )
+    return Figure(file, title, drawing)
+
+
+def curves(
+    results: Results,
+    file: str,
+    title: str,
+    field: str,
+    at: Sequence[float],
+    series: Mapping[str, Mapping[str, Any]],
+    *,
+    x_label: str,
+    y_label: str,
+    metric: str = "score",
+    log_x: bool = True,
+    log_y: bool = False,
+) -> Figure:
+    """The mean over trials against a setting, with a bootstrap interval of the middle as a band.
+
+    Args:
+        results: the rows.
+        file: of the figure.
+        title: of the figure.
+        field: of the rows, which the horizontal axis shows.
+        at: its values.
+        series: the fields of the rows of each curve, by its name.
+        x_label: below the axis.
+        y_label: above the axis.
+        metric: of the rows.
+        log_x: a logarithmic horizontal axis.
+        log_y: a logarithmic upright axis.
+    """
+    means: dict[str, Float64Array] = {}
+    bands: dict[str, tuple[Float64Array, Float64Array]] = {}
+    for name, where in series.items():
+        groups = [results.values(metric, **{**where, field: x}) for x in at]
+        means[name] = np.array([g.mean() if len(g) else np.nan for g in groups])
+        ends = np.array([middle_interval([g]) if len(g) else (np.nan, np.nan) for g in groups])
+        bands[name] = ends[:, 0], ends[:, 1]
+    text = "; ".join(f"{name}: {', '.join(plain(float(v)) for v in m)}" for name, m in means.items())
+    drawing = svg.lines(
+        list(at),
+        means,
+        bands=bands,
+        title=title,
+        description=text,
+        log_x=log_x,
+        log_y=log_y,
+        dots=True,
+        x_label=x_label,
+        y_label=y_label,
+    )
+    return Figure(file, title, drawing)
+
+
+def _floor(groups: Sequence[Float64Array]) -> float:
+    """Below this, values are drawn at the edge: one method that fails must not hide how the others differ."""
+    if not groups:
+        return -np.inf
+    medians = np.sort([float(np.median(values)) for values in groups])
+    better = medians[len(medians) // 2 :]
+    width = max(float(better[-1] - better[0]), 0.02 * abs(float(better[-1])), 1e-9)
+    return float(better[0] - FAR * width)

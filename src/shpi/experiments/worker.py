@@ -1,0 +1,49 @@
+"""A process that runs cells: ``python -m shpi.experiments.worker``, one cell per line in, one outcome out.
+
+Lines are JSON. What a library prints goes to standard error, so that it cannot be taken for an outcome. The
+log of the last cell is kept: cells of one log come one after the other, and it is simulated once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict
+
+from shpi.errors import ShpiError
+from shpi.experiments.cells import Cell, Outcome
+from shpi.memory import forget_peak, peak_memory
+
+
+def main() -> int:
+    """Work until standard input ends."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    for line in sys.stdin:
+        answers.write(json.dumps(asdict(attempt(Cell.from_json(line)))) + "\n")
+        answers.flush()
+    return 0
+
+
+def attempt(cell: Cell) -> Outcome:
+    """Run a cell; what goes wrong is an outcome like any other."""
+    from shpi.experiments.work import run
+
+    forget_peak()
+    try:
+        outcome = run(cell)
+    except ShpiError as error:
+        return Outcome(message=str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return Outcome(message=f"{type(error).__name__}: {error}")
+    peak = peak_memory()
+    return Outcome(
+        values=outcome.values, seconds=outcome.seconds, peak_mb=None if peak is None else peak / 1e6
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
