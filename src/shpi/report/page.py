@@ -69,9 +69,9 @@ def table(
     )
 
 
-def folded(summary: str, body: str) -> str:
-    """Something to open; opened on paper."""
-    return f"<details><summary>{esc(summary)}</summary>{body}</details>"
+def folded(summary: str, body: str, *, paper: bool = True) -> str:
+    """Something to open; opened on paper, or left out there."""
+    return f"<details{'' if paper else ' class=screen'}><summary>{esc(summary)}</summary>{body}</details>"
 
 
 def tile(number: str, words: str) -> str:

@@ -11,6 +11,7 @@ from shpi.report.plots.theme import FONT, style_sheet
 
 SIZE = 13.0  # of text, in px
 SMALL = 12.0
+_LONGEST = 400  # letters of a tooltip
 _NARROW = frozenset("iljtfrI.,:;!|'()[]·` ")
 _BROAD = frozenset("mwMWQO@%—…")
 
@@ -37,8 +38,10 @@ class Canvas:
         most: float | None = None,
     ) -> None:
         """Words with their baseline at y, cut to ``most`` px; the whole is then a tooltip."""
+        if not words:
+            return
         shown = words if most is None else shortened(words, most, size * (1.06 if bold else 1))
-        tip = "" if shown == words else f"<title>{_clean(words)}</title>"
+        tip = "" if shown == words else f"<title>{_clean(words[:_LONGEST])}</title>"
         weight = ' font-weight="600"' if bold else ""
         self._parts.append(
             f'<text class="shpi-{cls}" fill="currentColor" x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}"'
@@ -145,12 +148,15 @@ def _em(letter: str) -> float:
 
 def shortened(words: str, most: float, size: float = SIZE) -> str:
     """Words cut so that they fit, with an ellipsis."""
-    if text_width(words, size) <= most:
-        return words
-    kept = words
-    while kept and text_width(kept + "…", size) > most:
-        kept = kept[:-1]
-    return kept.rstrip() + "…"
+    room, used = most / size, 0.0
+    fits = 0  # letters that leave room for the ellipsis
+    for index, one in enumerate(words):
+        used += _em(one)
+        if used > room:
+            return words[:fits].rstrip() + "…"
+        if used + _em("…") <= room:
+            fits = index + 1
+    return words
 
 
 def polygon(points: tuple[tuple[float, float], ...] | list[tuple[float, float]], closed: bool = True) -> str:

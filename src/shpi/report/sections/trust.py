@@ -27,7 +27,7 @@ def diagnostics(evaluation: Evaluation) -> Section:
     body += folded(f"{len(fine)} checks that found nothing wrong", _checks(fine)) if fine else ""
     if others:
         body += "<h3>Estimators that do not decide</h3>" + _by_check(others)
-        body += folded("All of these checks", _checks(others))
+        body += folded("All of these checks", _checks(others), paper=False)
     return Section(
         key="checks",
         title="Diagnostics",
