@@ -39,7 +39,7 @@ class Rows:
                        mark=mark, narrow=True)  # fmt: skip
         most = canvas.width * 0.34
         left = 12 + min(most, max((text_width(one[:200]) * 1.06 for one in shown), default=0))
-        note = max((text_width(one) for one in notes), default=0)
+        note = max((text_width(one) * 1.08 for one in notes), default=0)
         right = canvas.width - (note + 18 if note else 10)
         step = height + 12
         return cls(labels=shown, texts=notes, left=left, right=right, top=top, step=step, mark=step / 2,
@@ -60,7 +60,7 @@ class Rows:
         if self.narrow:
             y = self.top + self.step * index + 14
             canvas.rect(0, y - 17, canvas.width, 22, cls="paper")  # lines stop at words
-            space = canvas.width - 4 - (text_width(note) + 10 if note else 0)
+            space = canvas.width - 4 - (text_width(note) * 1.08 + 10 if note else 0)
             canvas.text(2, y, label, bold=bold, most=max(space, canvas.width / 3))
             canvas.text(canvas.width - 2, y, note, anchor="end", bold=bold)
         else:

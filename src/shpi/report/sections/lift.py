@@ -19,8 +19,8 @@ def lift(evaluation: Evaluation) -> Section:
         title="Lift over the logging policy",
         how="Each row is one way to estimate the same number: what the policy would bring more than the "
         f"logging policy did. Right of 0 is better; the line is a {sure} interval, the upright tick a bound "
-        f"that the truth exceeds with {sure} confidence. <b>{esc(evaluation.main)}</b> decides; the others "
-        "show whether the answer depends on the method."
+        f"that the truth exceeds with {sure} confidence. <b>{esc(evaluation.main)}</b> decides"
+        + ("; the others show whether the answer depends on the method." if len(shown) > 1 else ".")
         + (" Hollow rows failed a check: do not rely on them." if failing(evaluation) else ""),
         body=figure(lambda width: _forest(evaluation, shown, width))
         + (f'<p class="soft">{left_out} further estimators are not shown.</p>' if left_out else "")

@@ -67,7 +67,7 @@ def _segments(evaluation: Evaluation) -> str:
     note = _cut(hidden, len(everyone), "segments", "with the most users")
     return (
         f"<h3>Users</h3><p>By each user's first context. The intervals are not corrected for the number of "
-        f"segments: among {len(everyone)} some may stand out by chance.{note}</p>{figure(draw)}"
+        f"segments: among {count(len(everyone))} some may stand out by chance.{note}</p>{figure(draw)}"
         + folded("The numbers", table(head, rows, caption="Segments", numbers=(1, 2, 3, 4)))
     )
 

@@ -53,7 +53,7 @@ def _relative(pair: Sequence[tuple[str, Estimate]]) -> str:
             (100 * one.lift_interval.lower / size, 100 * one.lift_interval.upper / size)
             for (_, one), size in zip(pair, sizes, strict=True)
         ]
-        texts = [percent(lift / 100, sign=True) for lift in lifts]
+        texts = [percent(lift / 100, 2, sign=True) for lift in lifts]
         return svg.forest(
             [name for name, _ in pair],
             lifts,
@@ -107,8 +107,8 @@ def factors(evaluation: Evaluation) -> Section | None:
         "sessions. A policy can win by better items, by longer sessions, or by users who come back.",
         body=f'<div class="factors">{pieces}</div>{_bars(found, total)}'
         + folded("The numbers", table(head, rows, caption="Three factors", numbers=(1, 2, 3)))
-        + '<p class="soft">Undiscounted, by the estimator that decides. Point estimates: each factor '
-        "is less certain than the lift as a whole.</p>",
+        + '<p class="soft">Undiscounted, by the estimator that decides. These are point '
+        "estimates without intervals.</p>",
     )
 
 

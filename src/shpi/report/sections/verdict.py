@@ -20,10 +20,11 @@ _WORDS = {
 
 def header(evaluation: Evaluation) -> str:
     """Name, metric, verdict, and numbers at a glance."""
-    log = f"{count(evaluation.users)} users, {count(evaluation.decisions)} decisions"
+    size = f" of {count(evaluation.users)} users, {count(evaluation.decisions)} decisions"
+    log = size if evaluation.users else ""
     return (
         f'<p class="kicker">Off-policy evaluation</p><h1>{esc(evaluation.policy_name, 120)}</h1>'
-        f'<p class="soft">{esc(evaluation.metric)} · judged from a log of {log}</p>'
+        f'<p class="soft">{esc(evaluation.metric)} · judged from a log{log}</p>'
         f"{_card(evaluation)}"
     )
 
@@ -55,14 +56,15 @@ def _tiles(evaluation: Evaluation) -> str:
     one = evaluation.decisive
     sure = level(one.lift_interval.level)
     share = relative(one.lift, one.baseline)
-    change = f" ({percent(share, sign=True)})" if share is not None else ""
+    change = f" ({percent(share, 2, sign=True)})" if share is not None else ""
+    known = f" of {count(evaluation.users)}" if evaluation.users else ""
     tiles = (
         tile(
             signed(one.lift), f"lift per user{change}" if "per user" in evaluation.metric else f"lift{change}"
         ),
         tile(signed(one.lift_interval.lower_bound), f"lift at least, with {sure} confidence"),
         tile(number(one.baseline), f"logging policy; this policy: {number(one.value)}"),
-        tile(count(one.effective_users), f"effective users of {count(evaluation.users)}"),
+        tile(count(one.effective_users), f"effective users{known}"),
     )
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
