@@ -1,8 +1,7 @@
-"""Figures, and the HTML report of an evaluation."""
+"""Figures (`shpi.report.svg`), and the HTML report of an evaluation (`shpi.report.html`)."""
 
 from __future__ import annotations
 
 from shpi.report import svg
-from shpi.report.html import render, write_html
 
-__all__ = ["render", "svg", "write_html"]
+__all__ = ["svg"]
