@@ -14,6 +14,7 @@ from shpi.learners.mbs import MBS
 from shpi.learners.named import ConservativePolicyIteration, PolicyGradientAdvantage
 from shpi.learners.nn_ips import NNIPS
 from shpi.learners.offline import OfflineSHPI
+from shpi.learners.online import OnlineSHPI
 from shpi.learners.online_bandit import OnlineBandit
 from shpi.learners.sarsa import DeepSARSA
 from shpi.learners.session_rl import SessionRL
@@ -40,6 +41,7 @@ __all__ = [
     "OfflineSHPI",
     "OnlineBandit",
     "OnlineLearner",
+    "OnlineSHPI",
     "PolicyGradientAdvantage",
     "SessionRL",
 ]

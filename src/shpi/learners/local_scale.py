@@ -1,10 +1,10 @@
-r"""How large advantages are around a context: sigma(x), so that they can be regressed in its units.
+r"""How large advantages are around a context, sigma(x): the weights of a regression with uneven noise.
 
     log sigma(x)^2 = phi(x)'theta,      regressed on log A^2                        (Harvey 1976)
 
-Dividing A_k by a function of the context alone does not change which action is best there. It changes what a
-regression attends to: users far from where one wants them have advantages a thousand times larger, and least
-squares would fit them alone.
+Users far from where one wants them have advantages a thousand times larger than those near it, and plain
+least squares would fit the former alone. Weights 1 / sigma(x)^2 depend on the context only, so they do not
+change what is estimated where f can be any function, only how well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RANGE = (0.01, 0.99)  # quantiles; predictions outside are taken back to them
 def local_scale(
     contexts: FloatArray, advantages: Float64Array, valid: BoolArray, *, seed: int
 ) -> Float64Array:
-    """sigma(x) [n], with mean square 1 in log units; all ones where the advantages say nothing."""
+    """sigma(x) [n], up to a constant factor; all ones where the advantages are all 0."""
     size = float(np.abs(advantages[valid]).max(initial=0.0))
     if size == 0:
         return np.ones(len(advantages))

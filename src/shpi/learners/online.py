@@ -12,11 +12,13 @@ The policy itself wrote the data, so there are no importance weights. Two config
 `OnlineSHPI.paper()` is the above with the paper's parts, each f from the newest round alone. The defaults
 differ in four ways, measured in docs/learners-online.md:
 
-*memory*    f is regressed on all rounds, each with the advantages of its own policy and its own V. Then f is
-            a mean over the rounds of Q^{pi_j} - V^{pi_j}, and the policy moves less and less.
+*memory*    f is regressed on all rounds, each with the advantages of its own policy and its own V, so that
+            a policy rests on everything that was ever tried, and moves less and less.
 *bonus*     V is the worth of going on at the present rate (`Steady`), which little data can estimate.
-*units*     A_k is divided by its local deviation sigma(x), which changes no argmax (`local_scale`).
-*the end*   The last round only measures, and the latest policy within the noise of the best is returned.
+*weights*   Decisions count 1 / sigma(x)^2, the precision of their advantages (`local_scale`).
+*the end*   Exploration falls to nothing. The last round is a test: half of its users get the latest policy
+            and half pi_0, without exploration. The latest policy within the noise of the best is returned,
+            or pi_0 if none measured better.
 """
 
 from __future__ import annotations
@@ -37,13 +39,16 @@ from shpi.learners.improved import ImprovedPolicy
 from shpi.learners.local_scale import NARROW, local_scale
 from shpi.learners.rounds import Measured, Round, Seen, best_round, pooled, with_measurements
 from shpi.learners.steady import Steady
-from shpi.oracles import Oracle, Ridge
+from shpi.oracles import Oracle, PreparedOracle, Ridge
 from shpi.policies import Greedy, Mixture, Policy, UniformPolicy
 from shpi.policies.scorers import Scorer
 from shpi.progress import progress_bar
 from shpi.values import BellmanResidual, FittedValue, ValueModel
 from shpi.values.base import checked_gamma
 
+TESTED_ROUNDS = 4  # at least so many rounds where the last one is a test
+TUNE_ROWS = 20_000  # that choose penalties and features, anew in every round
+FEATURE_ROWS = 10_000  # on which features are fitted
 FEW_ACTIONS = 100  # up to here, and up to NARROW dimensions, the default features bend
 
 
@@ -55,15 +60,17 @@ class OnlineSHPI:
         k: how many steps ahead, or "session": to the end of each decision's session.
         gamma: the discount.
         episodes: how many users are served in all, each for one trajectory.
-        batch_users: how many of them in one round.
-        epsilon: the share of decisions that are random while acting; the returned policy does not explore.
+        batch_users: how many of them in one round; fewer where there would be less than four rounds.
+        epsilon: the share of decisions that are random while acting, in the first round and in the last,
+            linear in between; or one number for all rounds. The returned policy does not explore.
         update_value: estimate V anew in each round; otherwise the first one serves in all of them.
         value: the termination bonus.
-        oracle: the regression; None takes a ridge over features that extrapolate, see `default_oracle`.
+        oracle: the regression; None takes a ridge over curved and linear features, see `curved_oracle`.
         memory: how many of the latest rounds f is regressed on; None for all, 1 in the paper.
         value_memory: how many of the latest rounds V is estimated on; None for all, as in the paper.
-        local_units: regress A_k / sigma(x) in place of A_k.
-        keep: "best" returns the latest policy within the noise of the best, "last" the last, as in the paper.
+        precision_weights: weigh each decision by 1 / sigma(x)^2 in the regression.
+        keep: "best" spends the last round on a test and returns the latest policy within the noise of the
+            best, or pi_0 if none measured better; "last" returns the last, as in the paper.
         seed: of all chance; the users are not those of a simulator that is reset with the same number.
         progress: show a bar; by default in a terminal.
     """
@@ -72,13 +79,13 @@ class OnlineSHPI:
     gamma: float = 0.99
     episodes: int = 1000
     batch_users: int = 50
-    epsilon: float = 0.2
+    epsilon: float | tuple[float, float] = (0.4, 0.0)
     update_value: bool = True
     value: ValueModel = field(default_factory=Steady)
     oracle: Oracle | None = None
     memory: int | None = None
     value_memory: int | None = 1
-    local_units: bool = True
+    precision_weights: bool = True
     keep: Literal["best", "last"] = "best"
     seed: int = 0
     progress: bool | None = None
@@ -86,12 +93,11 @@ class OnlineSHPI:
     def __post_init__(self) -> None:
         checked_horizon(self.k)
         checked_gamma(self.gamma)
-        least = 2 if self.keep == "best" else 1  # the last round only measures
+        least = 2 * TESTED_ROUNDS if self.keep == "best" else self.batch_users
         checks: tuple[tuple[bool, str, Any], ...] = (
             (self.batch_users >= 2, "batch_users of at least 2", self.batch_users),
-            (self.episodes >= least * self.batch_users,
-             f"episodes for {least} rounds of {self.batch_users} users or more", self.episodes),
-            (0 <= self.epsilon <= 1, "epsilon in [0, 1]", self.epsilon),
+            (self.episodes >= least, f"at least {least} episodes", self.episodes),
+            (all(0 <= share <= 1 for share in self._epsilons), "epsilon in [0, 1]", self.epsilon),
             (self.memory is None or self.memory >= 1, "memory of at least 1, or None", self.memory),
             (self.value_memory is None or self.value_memory >= 1,
              "value_memory of at least 1, or None", self.value_memory),
@@ -114,7 +120,7 @@ class OnlineSHPI:
             "oracle": Ridge.exact(weights="mtr"),
             "memory": 1,
             "value_memory": None,
-            "local_units": False,
+            "precision_weights": False,
             "keep": "last",
         }
         return cls(**(printed | changes))
@@ -145,41 +151,59 @@ class OnlineSHPI:
         history: list[Round] = []
         measured: list[Measured] = []  # of pi_0, pi_1, …
         if logs is not None:
-            value = value or self._evaluate([logs], chance)
+            value = self._evaluate([logs], chance) if value is None else value
             batch.append(Seen(logs, self._advantages(logs, value)))
 
+        learning = list(self._rounds())
+        test = learning.pop() if self.keep == "best" else None
         with progress_bar("practice", self.episodes, self.progress) as advance:
-            for j, first, n in self._rounds():
-                tau = _collect(world, self._exploring(policy), n, users, first)
+            for j, first, n in learning:
+                tau = _collect(world, self._exploring(policy, j), n, users, first)
                 measured.append(Measured.of(tau))
                 advance(n)
-                if self.keep == "best" and first + n == self.episodes:
-                    break  # the last round only measures
                 if value is None or (self.update_value and not (given and j == 1)):
                     value = self._evaluate([*(seen.logs for seen in batch), tau], chance)
                 advantages = self._advantages(tau, value)
                 batch.append(Seen(tau, advantages))
                 before, policy = policy, Greedy(self._regress(batch, chance))
                 history.append(Round.after(j, advantages, _changed(tau, before, policy), policy))
+            if test is not None:
+                _, first, n = test
+                measured[0] = Measured.of(_collect(world, pi_0, n // 2, users, first))
+                measured.append(Measured.of(_collect(world, policy, n - n // 2, users, first + n // 2)))
+                advance(n)
         rounds = with_measurements(history, measured)
-        chosen = best_round(measured) if self.keep == "best" else len(rounds)
+        chosen = best_round(measured) if test is not None else len(rounds)
         assert value is not None
         return ImprovedPolicy(pi_0 if chosen == 0 else rounds[chosen - 1].policy, rounds, chosen, value)
 
     # ------------------------------------------------------------------ the steps
 
+    @property
+    def _epsilons(self) -> tuple[float, float]:
+        """Of the first and of the last round."""
+        return self.epsilon if isinstance(self.epsilon, tuple) else (self.epsilon, self.epsilon)
+
+    @property
+    def _count(self) -> int:
+        """The number of rounds."""
+        return max(self.episodes // self.batch_users, TESTED_ROUNDS if self.keep == "best" else 1)
+
     def _rounds(self) -> Iterator[tuple[int, int, int]]:
         """(j, users served before, users of this round); the rounds are as equal as they can be."""
-        count, first = self.episodes // self.batch_users, 0
+        count, first = self._count, 0
         for j in range(1, count + 1):
             n = (self.episodes - first) // (count + 1 - j)
             yield j, first, n
             first += n
 
-    def _exploring(self, policy: Policy) -> Policy:
-        if self.epsilon == 0:
+    def _exploring(self, policy: Policy, j: int) -> Policy:
+        """The policy that acts in round j."""
+        share = (j - 1) / max(self._count - 1, 1)
+        epsilon = (1 - share) * self._epsilons[0] + share * self._epsilons[1]
+        if epsilon == 0:
             return policy
-        return Mixture((policy, UniformPolicy(policy.n_actions)), (1 - self.epsilon, self.epsilon))
+        return Mixture((policy, UniformPolicy(policy.n_actions)), (1 - epsilon, epsilon))
 
     def _evaluate(self, rounds: Sequence[LoggedData], seed: int) -> FittedValue:
         """V of the latest rounds."""
@@ -196,19 +220,30 @@ class OnlineSHPI:
         logs = pooled([seen.logs for seen in recent])
         targets = np.concatenate([seen.advantages.values for seen in recent])
         valid = np.concatenate([seen.advantages.valid for seen in recent])
-        if self.local_units:
-            targets = targets / local_scale(logs.contexts, targets, valid, seed=seed)
-        oracle = self.oracle or default_oracle(logs, seed)
-        return oracle.prepare(logs, seed=seed).tune(targets, valid=valid).fit(targets, valid=valid)
+        oracle = self.oracle or curved_oracle(logs, seed)
+        prepared: PreparedOracle = oracle.prepare(logs, seed=seed)
+        if not self.precision_weights:
+            return prepared.tune(targets, valid=valid).fit(targets, valid=valid)
+        scale = local_scale(logs.contexts, targets, valid, seed=seed)
+        prepared = prepared.tune(targets / scale, valid=valid)  # in these units all rows count alike
+        return prepared.fit(targets, weights=scale**-2, valid=valid)
 
 
-def default_oracle(logs: LoggedData, seed: int) -> Oracle:
-    """A ridge over linear features, beside which stand smooth Fourier ones where contexts are narrow."""
-    linear = Identity(intercept=False)
+def curved_oracle(logs: LoggedData, seed: int) -> Oracle:
+    """A ridge that chooses between curved and linear features where contexts are narrow, else a linear one.
+
+    Curves may do harm where they have no data; online the next round brings it.
+    """
+    linear, sample = Identity(intercept=False), logs.contexts[:: 1 + len(logs) // FEATURE_ROWS]
+    plain = Chain((Standardise(), linear)).fit(sample)
     if logs.schema.width > NARROW or logs.n_actions > FEW_ACTIONS:
-        return Ridge(features=Chain((Standardise(), linear)))
-    bent = RandomFourier(n_features=100, bandwidth_factor=2.0, intercept=False, seed=seed)
-    return Ridge(features=Chain((Standardise(), Union((linear, bent)))))
+        return Ridge(features=plain, tune_rows=TUNE_ROWS)
+    curved = (
+        Union((linear, RandomFourier(n_features=p, bandwidth_factor=c, intercept=False, seed=seed)))
+        for c, p in ((2.0, 100), (4.0, 60))
+    )
+    maps = (*(Chain((Standardise(), recipe)).fit(sample) for recipe in curved), plain)
+    return Ridge(features=maps, tune_rows=TUNE_ROWS)
 
 
 def _collect(world: World, policy: Policy, n: int, seed: int, first: int) -> LoggedData:

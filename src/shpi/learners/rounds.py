@@ -101,13 +101,15 @@ def with_measurements(rounds: Sequence[Round], measured: Sequence[Measured]) -> 
 
 
 def best_round(measured: Sequence[Measured]) -> int:
-    """The latest policy that is within one standard error of the best mean return; 0 is the start.
+    """The latest policy within one standard error of the best that did not measure worse than the start, 0.
 
     A maximum over many noisy means is partly luck. Among policies that cannot be told apart the latest has
-    learned from the most data.
+    learned from the most data. The start is measured without exploration and the others, but for the last,
+    with it: what looks as good as the start is.
     """
-    best = max(measured, key=lambda one: one.mean)
-    return max(j for j, one in enumerate(measured) if one.mean >= best.mean - best.error)
+    start, best = measured[0], max(measured, key=lambda one: one.mean)
+    least = max(start.mean, best.mean - best.error)
+    return max((j for j, one in enumerate(measured) if j > 0 and one.mean >= least), default=0)
 
 
 def _gain(start: Measured, now: Measured) -> Gain:
