@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row
-from shpi.envs import LoggingPolicy, Storefront, Synthetic
+from shpi.envs import Storefront, Synthetic
+from shpi.envs.logging import LoggingPolicy
 from shpi.envs.synthetic import fraction_attained
 from shpi.learners import OfflineSHPI, OnlineSHPI
 from shpi.policies import UniformPolicy
