@@ -46,10 +46,10 @@ def test_a_small_budget_never_ends_below_the_start(shop: Storefront, episodes: i
         assert exact(shop, policy) > start
 
 
-def test_more_users_come_near_the_optimum(shop: Storefront) -> None:
+def test_more_users_lead_well_beyond_the_best_bandit(shop: Storefront) -> None:
     policy = OnlineSHPI(episodes=500, seed=0).fit(shop)
     check_policy(policy.policy, shop.contexts)
-    assert exact(shop, policy) > 0.8 * shop.exact_value(shop.optimal())
+    assert exact(shop, policy) > 1.3 * shop.exact_value(shop.bandit())
     gains = [one.gain for one in policy.history if one.gain is not None]
     assert len(gains) == len(policy.history)
     assert gains[policy.chosen - 1].estimate > 0
