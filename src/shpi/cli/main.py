@@ -11,12 +11,13 @@ from importlib import import_module
 import shpi
 from shpi.errors import ShpiError
 
-VERBS = ("audit", "fit", "compare", "simulate", "agents", "reproduce", "demo")
+VERBS = ("audit", "fit", "evaluate", "compare", "simulate", "agents", "reproduce", "demo")
 
 DESCRIPTION = """Improve a recommender's long-term metric from the logs it already has.
 
   shpi audit LOG --columns map.toml     is this log fit for learning, and what is wrong with it if not?
   shpi fit LOG --out DIR                log -> policy
+  shpi evaluate POLICY LOG              may this policy be shipped? estimates, diagnostics, a report
   shpi compare LOG|ENV                  every learner on one log: seconds, memory, online return
   shpi simulate ENV --out log.parquet   a log from a simulator, to try everything without data of one's own
   shpi reproduce NAME|all               the paper's tables and figures beside the paper's numbers

@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shpi.errors import ConfigError, ShpiError
 
@@ -52,11 +52,17 @@ def add_reading_options(parser: argparse.ArgumentParser, *, required: bool = Tru
     parser.add_argument("--seed", type=int, default=0, help="of the estimation (default: 0)")
 
 
-def read_logs(options: argparse.Namespace, verb: str) -> LoggedData | None:
-    """The log that the options name; None after a first guess of the missing column map was printed."""
+def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> LoggedData | None:
+    """The log that the options name; None after a first guess of the missing column map was printed.
+
+    Args:
+        options: of the command line.
+        verb: for messages.
+        encoding: ``schema`` and ``action_space`` of the log that a table is to be read like.
+    """
     try:
         with _spelled_for_the_command_line():
-            logs = _read(options)
+            logs = _read(options, encoding)
     except ConfigError as error:
         advice, _, guess = error.remedy.partition("\n\n")
         if options.columns is not None or not guess:
@@ -68,7 +74,7 @@ def read_logs(options: argparse.Namespace, verb: str) -> LoggedData | None:
     return _estimate(logs, options.seed) if options.estimate_propensities else logs
 
 
-def _read(options: argparse.Namespace) -> LoggedData:
+def _read(options: argparse.Namespace, encoding: dict[str, Any]) -> LoggedData:
     from shpi.data.datasets import load, names
     from shpi.data.read import read_log
 
@@ -81,6 +87,7 @@ def _read(options: argparse.Namespace) -> LoggedData:
         session_gap=options.session_gap,
         invalid=options.invalid,
         duplicates=options.duplicates,
+        **encoding,
     )
     if options.columns is None and options.session_gap is not None:
         raise ConfigError(

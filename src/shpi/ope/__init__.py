@@ -37,6 +37,7 @@ from shpi.ope.results import (
     Weights,
 )
 from shpi.ope.robust import DR, WDR
+from shpi.ope.selection import Selection, select, variants
 from shpi.ope.slope import SLOPE
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "OracleFQE",
     "Problem",
     "Segment",
+    "Selection",
     "Settings",
     "Verdict",
     "Weights",
@@ -74,4 +76,6 @@ __all__ = [
     "diagnose",
     "evaluate",
     "interval_of",
+    "select",
+    "variants",
 ]

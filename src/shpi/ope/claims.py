@@ -69,7 +69,7 @@ class Claim:
         at = estimate.lift + bounds[0] - margin
         shown = (
             f"{estimate.name} estimates {estimate.lift:+.4g} on {estimate.baseline:.4g}, "
-            f"at least {at:+.4g} with {gate.confidence:.4g} confidence"
+            f"at least {at:+.4g} with {100 * gate.confidence:.3g} % confidence"
         )
         return cls(
             words=words,

@@ -1,0 +1,206 @@
+r"""Choose k, beta, features, an oracle, or whole learners, without fooling oneself.
+
+The winner of many is partly a lucky one: its estimate on the users that chose it is too high. So users are
+split twice, and no user is ever used for two purposes:
+
+    all users  ─┬─ inner users ─┬─ folds: every learner is fitted without a fold and judged on it
+                │               └─ the one with the largest lower bound of the lift wins
+                │                  and is fitted again to all inner users
+                └─ confirm users: judge the winner, and have seen neither a fit nor a choice
+
+A candidate's lift is the mean over folds of the estimates of its fits, and its error follows from the
+influences of all inner users, each in its own fold. Lower bounds are compared, not estimates: a candidate
+that is known badly is not chosen for its luck. What is reported about the winner comes from the confirm users
+alone, so it is as honest as if there had been one candidate only, and a gate needs no correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError, DataError, ShpiError
+from shpi.learners.base import Learner
+from shpi.ope.diagnostics import fatal_for
+from shpi.ope.evaluate import Decides, default_estimators, evaluate
+from shpi.ope.intervals import interval_of, standard_error
+from shpi.ope.problem import Problem, Settings
+from shpi.ope.results import Evaluation
+from shpi.progress import progress_bar
+from shpi.protocols import Float64Array, Int64Array, Policy
+
+MAY_DECIDE = 3  # of the default estimators, those that come first are the ones that decide
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What the inner users say about one candidate. Of the winner this is optimistic."""
+
+    name: str
+    lift: float | None = None  # None: it could not be fitted, or not be judged
+    error: float | None = None
+    lower_bound: float | None = None
+    problem: str | None = None  # why not, or which diagnostic forbids to trust it
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Selection:
+    """The winner, and what users that had no part in the choice say about it."""
+
+    winner: str
+    policy: Policy  # of the winner, fitted to all inner users
+    evaluation: Evaluation  # on the confirm users: the honest one
+    trials: tuple[Trial, ...]
+
+    def __str__(self) -> str:
+        lines = ["candidate: lift on the users that chose, lower bound"]
+        for one in self.trials:
+            if one.lift is None or one.lower_bound is None:
+                lines.append(f"  {one.name}: {one.problem}")
+                continue
+            mark = " *" if one.name == self.winner else ""
+            note = f"; {one.problem}" if one.problem else ""
+            lines.append(f"  {one.name}{mark}: {one.lift:+.5g}, {one.lower_bound:+.5g}{note}")
+        return "\n".join([*lines, "", "the winner on users that had no part in the choice:", ""]) + str(
+            self.evaluation
+        )
+
+
+def variants(learner: Any, **choices: Sequence[Any]) -> dict[str, Any]:
+    """All combinations of some settings of a learner, by name: ``variants(OfflineSHPI(), k=(1, 5))``."""
+    if not is_dataclass(learner) or isinstance(learner, type):
+        raise ConfigError(expected="a learner made of settings", found=repr(learner), where="variants")
+    known = [one.name for one in fields(learner) if one.init]
+    unknown = sorted(set(choices) - set(known))
+    if unknown or not choices or not all(len(values) for values in choices.values()):
+        raise ConfigError(
+            expected=f"at least one value for settings among {', '.join(known)}",
+            found=", ".join(unknown) or repr(choices),
+            where="variants",
+        )
+    found = {}
+    for values in product(*choices.values()):
+        settings = dict(zip(choices, values, strict=True))
+        found[", ".join(f"{key}={value}" for key, value in settings.items())] = replace(learner, **settings)
+    return found
+
+
+def select(
+    learners: Mapping[str, Learner],
+    logs: LoggedData,
+    *,
+    confirm: float = 0.3,
+    folds: int = 3,
+    gate: Decides | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: bool | None = False,
+    **options: Any,
+) -> Selection:
+    """Choose among learners by the held-out lower bound of the lift, and report the winner honestly.
+
+    Args:
+        learners: by name; `variants` makes those of a grid.
+        logs: all users.
+        confirm: the share of the users that judge the winner and nothing else.
+        folds: of the inner users.
+        gate: gives the verdict on the winner.
+        confidence: of the lower bounds.
+        seed: of the splits.
+        progress: show a progress bar; None shows it in a terminal only.
+        options: of `shpi.evaluate`, such as gamma, horizon, metric.
+    """
+    if not learners or folds < 2 or not 0 < confirm < 1:
+        raise ConfigError(
+            expected="at least one learner, at least 2 folds and confirm in (0, 1)",
+            found=f"{len(learners)} learners, {folds} folds, confirm {confirm}",
+            where="select",
+        )
+    first, second = (int(s.generate_state(1)[0]) for s in np.random.SeedSequence(seed).spawn(2))
+    inner, outer = logs.split_users(confirm, seed=first)
+    if inner.n_users < 2 * folds or outer.n_users < 2:
+        raise DataError(
+            expected=f"at least two users for each of {folds} folds and two to confirm",
+            found=f"{inner.n_users} and {outer.n_users} users",
+            where="select",
+        )
+    fold_of = np.random.default_rng(second).permutation(inner.n_users) % folds
+    settings = {"confidence": confidence, "seed": seed, **options}
+    if settings.get("horizon") is None:  # the same question to every fold
+        settings["horizon"] = _common_horizon(inner, fold_of, outer)
+    with progress_bar("choose", len(learners) * folds, progress) as advance:
+        trials = [
+            _trial(name, learner, inner, fold_of, settings, advance) for name, learner in learners.items()
+        ]
+    winner = best(trials)
+    policy = learners[winner].fit(inner)
+    evaluation = evaluate(policy, outer, gate=gate, **{"policy_name": winner, **settings})
+    return Selection(winner=winner, policy=policy, evaluation=evaluation, trials=tuple(trials))
+
+
+def _common_horizon(inner: LoggedData, fold_of: Int64Array, outer: LoggedData) -> int:
+    """The longest trajectory, but no longer than every group of users has one."""
+    lengths = np.diff(inner.offsets)
+    groups = fold_of[inner.user_codes]
+    longest = [int(lengths[groups == fold].max()) for fold in range(int(fold_of.max()) + 1)]
+    return min(*longest, int(np.diff(outer.offsets).max()))
+
+
+def best(trials: Sequence[Trial]) -> str:
+    """The name of the trial with the largest lower bound, of those that can be trusted if there are any."""
+    judged = [one for one in trials if one.lower_bound is not None]
+    if not judged:
+        reasons = "; ".join(f"{one.name}: {one.problem}" for one in trials[:3])
+        raise DataError(expected="a candidate that can be judged", found=f"none ({reasons})", where="select")
+    able = [one for one in judged if one.problem is None] or judged
+    return max(able, key=lambda one: one.lower_bound or 0.0).name
+
+
+def _trial(
+    name: str,
+    learner: Learner,
+    logs: LoggedData,
+    fold_of: Int64Array,
+    settings: Mapping[str, Any],
+    advance: Any,
+) -> Trial:
+    """Fit without each fold, judge on it, and put the folds together."""
+    total, parts, problem = 0.0, [], None
+    for fold in range(int(fold_of.max()) + 1):
+        out = (fold_of == fold)[logs.user_codes]
+        try:
+            found = _judged(learner.fit(logs.select(~out)), logs.select(out), settings)
+        except ShpiError as error:
+            return Trial(name=name, problem=str(error))
+        finally:
+            advance(1)
+        total += found.users * found.decisive.lift
+        parts.append(found.decisive.influence_lift)
+        stops = fatal_for(found.diagnostics, found.main)
+        problem = problem or (stops[0].sentence if stops else None)
+    influence: Float64Array = np.concatenate(parts)  # [U] a user's own estimate is that of its fold
+    lift = total / len(influence)
+    level, method = settings["confidence"], settings.get("interval", "t")
+    return Trial(
+        name=name,
+        lift=lift,
+        error=standard_error(influence),
+        lower_bound=interval_of(lift, influence, level=level, method=method).lower_bound,
+        problem=problem,
+    )
+
+
+def _judged(policy: Policy, logs: LoggedData, settings: Mapping[str, Any]) -> Evaluation:
+    """By the estimators that may decide, unless others are named."""
+    chosen = dict(settings)
+    if chosen.get("estimators") is None:
+        shape = Settings(horizon=chosen["horizon"], truncated=chosen.get("truncated", "censored"))
+        problem = Problem.of(policy, logs, shape)
+        chosen["estimators"] = default_estimators(problem, chosen.get("k"))[:MAY_DECIDE]
+    chosen.update(details=False)
+    return evaluate(policy, logs, **chosen)
