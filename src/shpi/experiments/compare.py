@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from shpi.experiments.experiment import Claim, Results, Table
 from shpi.experiments.stats import paired, probability_of_best, summarise
 from shpi.protocols import Float64Array
@@ -37,28 +39,40 @@ def side_by_side(
         metric: of the rows.
         where: further fields that the rows must have.
     """
-    trials = results.aligned(methods, metric, **where)
-    best = probability_of_best(trials) if _enough(trials) else {}
+    found = {name: results.trials(metric, method=name, **where) for name in methods}
+    best = _probabilities(found)
     columns = ["method"] + (["paper"] if paper is not None else [])
     columns += ["ours, mean ± sd", "interquartile mean [95 %]", "P(best)"]
     columns += [f"p, {reference} better"] if reference is not None else []
+    most = max((len(trials) for trials in found.values()), default=0)
     rows = []
-    for name in methods:
+    for name, trials in found.items():
         cells = [name] + ([spread(paper.get(name))] if paper is not None else [])
-        if name not in trials or not len(trials[name]):
+        if not trials:
             rows.append(
                 (*cells, *["failed" if _failed(results, name) else "–"] * (len(columns) - len(cells)))
             )
             continue
-        found = summarise(trials[name])
-        cells += [spread((found.mean, found.deviation))]
-        cells += [f"{plain(found.middle)} [{plain(found.low)}, {plain(found.high)}]"]
-        cells += [f"{best[name]:.2f}" if best else "–"]
+        own = summarise(list(trials.values()))
+        cells += [spread((own.mean, own.deviation)) + (f" ({own.n} trials)" if own.n < most else "")]
+        cells += [f"{plain(own.middle)} [{plain(own.low)}, {plain(own.high)}]"]
+        cells += [f"{best[name]:.2f}" if name in best else "–"]
         if reference is not None:
-            tested = reference in trials and name != reference and len(trials[name]) > 1
-            cells += [f"{paired(trials[reference], trials[name]).p:.3f}" if tested else "–"]
+            shared = sorted(set(trials) & set(found.get(reference, {})))
+            tested = name != reference and len(shared) > 1
+            pair = [np.array([found[who][s] for s in shared]) for who in (reference, name)] if tested else []
+            cells += [f"{paired(*pair).p:.3f}" if tested else "–"]
         rows.append(tuple(cells))
     return Table(title, tuple(columns), tuple(rows))
+
+
+def _probabilities(found: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+    """P(best) among the methods that have all trials."""
+    most = max((len(trials) for trials in found.values()), default=0)
+    complete = {
+        name: np.array(list(trials.values())) for name, trials in found.items() if len(trials) == most
+    }
+    return probability_of_best(complete) if most > 1 and len(complete) > 1 else {}
 
 
 def better(text: str, a: Float64Array, b: Float64Array, *, names: tuple[str, str] = ("a", "b")) -> Claim:
@@ -99,10 +113,6 @@ def spread(value: tuple[float, float] | None) -> str:
 def plain(value: float) -> str:
     """A number with as many digits as a reader wants."""
     return number(value, digits=4 if abs(value) >= 1000 else 3)
-
-
-def _enough(trials: Mapping[str, Float64Array]) -> bool:
-    return len(trials) > 1 and all(len(values) > 1 for values in trials.values())
 
 
 def _failed(results: Results, name: str) -> bool:

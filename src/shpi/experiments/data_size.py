@@ -6,12 +6,12 @@ from shpi.experiments.cells import Cell
 from shpi.experiments.compare import better, spread
 from shpi.experiments.experiment import Block, Experiment, Results, Table
 from shpi.experiments.figures import curves
-from shpi.experiments.settings import BCQ, CB, CBMF, LOGGING, NNIPS, OURS, PAPER, Settings
+from shpi.experiments.settings import BCQ, CB, FEW, LOGGING, OURS, PAPER, Settings
 from shpi.experiments.stats import summarise
 
 WORLD, EPSILON = "synthetic", 1.0
 SIZES, QUICK_SIZES = (50, 200, 800), (20, 60)
-METHODS = (LOGGING, OURS, PAPER, BCQ, CB, CBMF, NNIPS)
+METHODS = (LOGGING, OURS, PAPER, BCQ, CB)
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -20,7 +20,7 @@ def cells(settings: Settings) -> list[Cell]:
     return [
         method.on(log, settings)
         for users in sizes
-        for log in settings.logs(WORLD, EPSILON, users=users)
+        for log in settings.first(FEW).logs(WORLD, EPSILON, users=users)
         for method in METHODS
     ]
 
@@ -45,7 +45,7 @@ def show(results: Results) -> list[Block]:
             title,
             "users",
             [float(users) for users in sizes],
-            {name: where for name, where in series.items() if name not in ("NN-IPS", "CB+MF")},
+            series,
             x_label="logged users",
             y_label="share of the attainable improvement",
             metric="attained",

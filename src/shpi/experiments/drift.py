@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shpi.experiments.cells import Cell
 from shpi.experiments.compare import better, plain, spread
-from shpi.experiments.experiment import Block, Experiment, Figure, Results, Table
-from shpi.experiments.settings import CB, LOGGING, OURS, Settings
+from shpi.experiments.experiment import Block, Experiment, Figure, Note, Results, Table
+from shpi.experiments.settings import CB, FEW, LOGGING, OURS, Settings
 from shpi.experiments.stats import summarise
 from shpi.report import svg
 
@@ -18,7 +18,7 @@ def cells(settings: Settings) -> list[Cell]:
     found = []
     for sigma in STEPS:
         params = {"sigma_omega": sigma, "change_omega_for_bandits": True}
-        logs = settings.logs("recogym", 0.3, params, variant=f"drift {sigma:g}")
+        logs = settings.first(FEW).logs("recogym", 0.3, params, variant=f"drift {sigma:g}")
         found += [method.on(log, settings) for log in logs for method in METHODS]
     return found
 
@@ -41,6 +41,8 @@ def show(results: Results) -> list[Block]:
         claims.append(better(text, trials[names[2]], trials[names[0]], names=("SHPI", "logging")))
     columns = ("drift per tick", *(method.name for method in METHODS))
     title = "RecoGym: mean long-term reward of new users, by how fast interests drift"
+    if not rows:
+        return [Note("No trials of all methods yet.")]
     drawing = svg.lines(
         [float(row[0]) for row in rows],
         means,

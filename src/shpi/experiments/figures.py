@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shpi.experiments.compare import Paper, plain, spread
-from shpi.experiments.experiment import Figure, Results
+from shpi.experiments.experiment import Figure, Note, Results
 from shpi.experiments.stats import middle_interval
 from shpi.protocols import Float64Array
 from shpi.report import svg
@@ -26,10 +26,12 @@ def boxes(
     label: str = "",
     metric: str = "score",
     **where: Any,
-) -> Figure:
+) -> Figure | Note:
     """One boxplot per method over trials, with the paper's mean as a diamond and ours as text."""
     trials = {name: results.values(metric, method=name, **where) for name in methods}
     trials = {name: values for name, values in trials.items() if len(values)}
+    if not trials:
+        return Note(f"{title}: no trials yet.")
     floor = _floor(list(trials.values()))
     texts = [
         spread((float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else 0.0))
@@ -104,8 +106,6 @@ def curves(
 
 def _floor(groups: Sequence[Float64Array]) -> float:
     """Below this, values are drawn at the edge: one method that fails must not hide how the others differ."""
-    if not groups:
-        return -np.inf
     medians = np.sort([float(np.median(values)) for values in groups])
     better = medians[len(medians) // 2 :]
     width = max(float(better[-1] - better[0]), 0.02 * abs(float(better[-1])), 1e-9)

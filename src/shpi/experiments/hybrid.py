@@ -5,10 +5,10 @@ from __future__ import annotations
 from shpi.experiments.cells import Cell
 from shpi.experiments.compare import better, spread
 from shpi.experiments.experiment import Block, Experiment, Results, Table
-from shpi.experiments.settings import OURS, Settings
+from shpi.experiments.settings import FEW, OURS, Settings
 from shpi.experiments.stats import summarise
 
-BUDGETS = (100, 200, 400)
+BUDGETS = (100, 400)
 WORLDS = {"synthetic": 1.0, "storefront": 1.0}
 HYBRID, SCRATCH = "hybrid", "online alone"
 
@@ -17,7 +17,7 @@ def cells(settings: Settings) -> list[Cell]:
     """Offline alone; then each budget online, after the log and without it."""
     found = []
     for world, epsilon in WORLDS.items():
-        for log in settings.logs(world, epsilon):
+        for log in settings.first(FEW).logs(world, epsilon):
             found.append(OURS.on(log, settings))
             for budget in BUDGETS[:1] if settings.quick else BUDGETS:
                 for name, extra in ((HYBRID, {"start": "log"}), (SCRATCH, {})):

@@ -12,7 +12,6 @@ own truth, and against the truth of A^pi, which is what counts for pi.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -46,8 +45,8 @@ def work(cell: Cell) -> Outcome:
     states, replays = int(cell.options["states"]), int(cell.options["replays"])
     logs = worlds.simulate(cell.log)
     learner: Any = plain_work.made(_bare(cell))
-    began = time.process_time()
-    policy: Any = learner.fit(logs)
+    found, seconds = plain_work.fitted(_bare(cell), logs)
+    policy: Any = found
     bonus, ratios = StateValues.of(policy.value, logs), importance_ratios(logs, policy)
     rng = np.random.default_rng(cell.log.seed)
     times = rng.integers(0, LATEST, size=min(states, logs.n_trajectories))  # of users 0, 1, …
@@ -65,7 +64,6 @@ def work(cell: Cell) -> Outcome:
         ).values[rows]
         for kind, k in KINDS.items()
     }
-    seconds = time.process_time() - began
     replay = Replay(cell, logs.actions, logs.offsets, times, replays)
     level = replay.value(policy, 0, logged_first=False)  # V_mu
     truth = {kind: replay.value(policy, k) - level for kind, k in KINDS.items()}

@@ -24,13 +24,12 @@ def work(cell: Cell) -> Outcome:
     if isinstance(cell.k, int):
         learner = replace(learner, k=cell.k)
     given: dict[str, Any] = {}
-    began, spent = time.process_time(), 0.0
+    before = 0.0
     if start == "log":
         logs = worlds.simulate(cell.log)
-        began = time.process_time()
-        offline, spent = plain_work.fitted(replace(cell, learner="shpi", options={}, k=None), logs)
-        spent -= time.process_time() - began  # counted below; what remains are the seconds of a kept V
+        offline, before = plain_work.fitted(replace(cell, learner="shpi", options={}, k="auto"), logs)
         given = {"start": offline, "logs": logs}
+    began = time.process_time()
     policy = learner.fit(simulator, **given)
-    seconds = time.process_time() - began + spent
+    seconds = time.process_time() - began + before
     return Outcome(values=plain_work.tried(cell, policy), seconds=seconds)

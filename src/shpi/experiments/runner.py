@@ -43,7 +43,9 @@ def execute(plan: Plan, store: Store, *, jobs: int, commit: str, report: Report 
         raise ConfigError(expected="--jobs of at least 1", found=str(jobs))
     tally = Tally()
     wanted = _missing(plan, store, tally)
-    cells = {cell.key: cell for wanting in plan.values() for cell in wanting if cell.key in wanted}
+    cells: dict[str, Cell] = {}
+    for cell in (cell for wanting in plan.values() for cell in wanting if cell.key in wanted):
+        cells.setdefault(cell.key, cell)
     called = {(name, cell.key): cell for name, wanting in plan.items() for cell in wanting}
     for cell, outcome in outcomes(by_log(list(cells.values())), jobs):
         for name in wanted[cell.key]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shpi.experiments.cells import Cell, Log
@@ -27,6 +27,8 @@ QUICK_USERS = {
     "storefront": 1000,
 }
 K = 5  # the paper's
+FEW = 5  # trials of what is beyond the paper
+SCREEN = 3  # trials of bandits with networks, and of other minor rivals, where the paper does not have them
 QUICK_STEPS = 200  # gradient steps of a network in a quick run
 NEURAL = {"bcq": 10_000, "cql": 10_000, "cb-mf": 5_000, "nn-ips": 5_000}  # and in a full one
 
@@ -44,6 +46,10 @@ class Settings:
     seeds: tuple[int, ...] = tuple(range(10))
     quick: bool = False
     data: bool = False
+
+    def first(self, trials: int) -> Settings:
+        """The same with fewer trials."""
+        return replace(self, seeds=self.seeds[:trials])
 
     @property
     def rollouts(self) -> int:
@@ -87,7 +93,7 @@ class Method:
         if settings.quick and self.learner in NEURAL:
             options["steps"] = QUICK_STEPS
         if settings.quick and self.learner == "shpi-paper":
-            options["iterations"] = 3
+            options |= {"iterations": 3, "value_steps": QUICK_STEPS}
         return Cell(
             method=self.name,
             log=log,

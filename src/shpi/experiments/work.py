@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,10 +61,19 @@ def fitted(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
     """The policy, and the CPU seconds that it takes to learn it."""
     if cell.learner is None:
         raise ConfigError(expected="the name of a learner", found="none", where=cell.method)
+    return worlds.kept_policy(fit_key(cell), lambda: _fit(cell, logs))
+
+
+def _fit(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
     learner, saved = with_kept_value(made(cell), cell)
     began = time.process_time()
     policy: Policy = learner.fit(logs)
     return policy, time.process_time() - began + sum(saved)
+
+
+def fit_key(cell: Cell) -> str:
+    """The same for cells that fit the same learner to the same log."""
+    return json.dumps([cell.log.key, cell.learner, dict(cell.options), cell.k, cell.Lambda], sort_keys=True)
 
 
 def made(cell: Cell) -> Any:
@@ -73,13 +83,15 @@ def made(cell: Cell) -> Any:
     options: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in cell.options.items()
     }
+    steps = options.pop("value_steps", None)
     extra = {"seed": cell.log.seed, "progress": False, "k": cell.k, "proximal": cell.Lambda}
     options |= {
         key: value
         for key, value in extra.items()
         if key in known and key not in options and value is not None
     }
-    return registry.make(cell.learner, **options)
+    learner: Any = registry.make(cell.learner, **options)
+    return learner if steps is None else replace(learner, value=replace(learner.value, steps=steps))
 
 
 def with_kept_value(learner: Any, cell: Cell) -> tuple[Any, list[float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,7 @@ from shpi.values import FittedValue, ValueModel
 NEW_USERS = 10_007  # those who try a policy: the seed of the log plus this
 _log: dict[str, LoggedData] = {}  # the last log, by its key
 _values: dict[str, tuple[FittedValue, float]] = {}  # values fitted to it, with their CPU seconds
+_policies: dict[str, tuple[Policy, float]] = {}  # policies learned from it, likewise
 
 
 def world(name: str, params: Mapping[str, Any]) -> Simulator:
@@ -45,9 +46,17 @@ def simulate(log: Log) -> LoggedData:
     if log.key not in _log:
         _log.clear()
         _values.clear()
+        _policies.clear()
         mu = logging_policy(log.world, log.params, log.epsilon)
         _log[log.key] = rollout(world(log.world, log.params), mu, log.users, log.seed)
     return _log[log.key]
+
+
+def kept_policy(key: str, fit: Callable[[], tuple[Policy, float]]) -> tuple[Policy, float]:
+    """A policy and its CPU seconds; learned once for all cells of the last log that ask for the same."""
+    if key not in _policies:
+        _policies[key] = fit()
+    return _policies[key]
 
 
 def score(name: str, params: Mapping[str, Any], policy: Policy, rollouts: int, seed: int) -> dict[str, float]:

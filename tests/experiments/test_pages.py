@@ -1,0 +1,119 @@
+"""Every experiment: its cells, and its page from made-up rows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shpi.experiments import catalogue, page
+from shpi.experiments.cells import Cell, Outcome, Row
+from shpi.experiments.compare import better, plain, side_by_side
+from shpi.experiments.experiment import Claim, Experiment, Figure, Results, Table
+from shpi.experiments.mse import KINDS, OWN, PI
+from shpi.experiments.settings import Settings
+from shpi.learners import registry
+
+TEN = Settings(data=True)
+
+
+def made_up(experiment: Experiment, cells: list[Cell], seed: int = 0) -> list[Row]:
+    """Rows of all cells, in which every method has a level of its own."""
+    rng = np.random.default_rng(seed)
+    rows: list[Row] = []
+    for cell in cells:
+        level = sum(map(ord, cell.method)) % 7 + rng.normal()
+        values = {"score": level, "attained": level / 10, "sessions": 2.0, "k": 5.0}
+        if cell.work == "mse":
+            values = {f"{kind}, {truth}": rng.gamma(2.0) for kind in KINDS for truth in (OWN, PI)}
+        rows += Outcome(values=values).rows(experiment.name, cell, "abc")
+    return rows
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_cells_have_distinct_keys_and_known_learners(name: str) -> None:
+    experiment = catalogue.find(name)
+    for settings in (TEN, Settings(seeds=(0, 1), quick=True, data=True)):
+        cells = experiment.cells(settings)
+        assert len({cell.key for cell in cells}) == len(cells)
+        for cell in cells:
+            assert Cell.from_json(cell.to_json()).key == cell.key
+            if cell.learner is not None:
+                assert set(cell.options) - {"states", "replays", "value_steps"} <= set(
+                    registry.parameters(cell.learner)
+                )
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_every_section_has_a_table_and_claims(name: str) -> None:
+    experiment = catalogue.find(name)
+    rows = made_up(experiment, experiment.cells(TEN))
+    blocks = experiment.show(Results(tuple(rows)))
+    assert any(isinstance(block, Table) and block.rows for block in blocks)
+    claims = [block for block in blocks if isinstance(block, Claim)]
+    assert claims
+    assert all(claim.holds is not None for claim in claims)
+    for figure in (block for block in blocks if isinstance(block, Figure)):
+        assert figure.svg.startswith("<svg")
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_sections_of_an_unfinished_run(name: str) -> None:
+    experiment = catalogue.find(name)
+    cells = experiment.cells(Settings(seeds=(0, 1), data=True))
+    for part in (cells[:1], cells[: len(cells) // 3], cells[len(cells) // 2 :], cells):
+        found = page.section(experiment, made_up(experiment, part), missing=3)
+        assert "3 cells not run yet" in found.status
+    empty = page.section(experiment, [], missing=5)
+    assert not empty.blocks
+
+
+def test_experiments_share_cells() -> None:
+    keys = {name: {cell.key for cell in catalogue.find(name).cells(TEN)} for name in catalogue.names()}
+    for small, large in (("recogym", "signals"), ("synthetic", "defaults"), ("private", "defaults")):
+        assert len(keys[small] & keys[large]) >= 50
+    assert keys["recogym"] <= keys["signals"]
+
+
+def test_without_kuairand_the_rest_runs() -> None:
+    cells = catalogue.find("defaults").cells(Settings())
+    assert cells
+    assert not any(cell.log.world == "kuairand" for cell in cells)
+
+
+def test_the_page_is_written_whole_and_escaped(tmp_path: Path) -> None:
+    experiment = catalogue.find("recogym")
+    cells = experiment.cells(TEN)
+    rows = made_up(experiment, cells)
+    rows += Outcome(message="<b>no</b> & more").rows("recogym", cells[0], "abc")[:1]
+    markdown, html = page.write(tmp_path, [page.section(experiment, rows, 0)], ["a < b"])
+    text, source = markdown.read_text(), html.read_text()
+    assert "![" in text
+    for file in re.findall(r"\]\((figures/[^)]+)\)", text):
+        assert (tmp_path / file).read_text().startswith("<svg")
+    assert "<b>no</b>" not in source
+    assert "a &lt; b" in source
+    assert source.count("<svg") == text.count("![") > 0
+    assert "0.33 ± 0.17" in text.replace("0.330", "0.33").replace("0.170", "0.17")
+
+
+def test_a_claim_follows_the_numbers() -> None:
+    up, down = np.arange(10.0) + 1, np.zeros(10)
+    assert better("a > b", up, down).verdict == "reproduced"
+    assert better("a > b", down, up).verdict == "not reproduced"
+    noise = np.array([1.0, -1.0, 2.0, -2.0, 0.5, -0.4])
+    assert better("a > b", noise, np.zeros(6)).verdict == "not reproduced"
+    assert better("a > b", up[:4], down[:4]).verdict == "open: too few trials"
+    assert "p = 0.001" in better("a > b", up, down).evidence
+
+
+def test_a_method_that_failed_has_a_line_of_its_own() -> None:
+    experiment = catalogue.find("recogym")
+    cells = experiment.cells(TEN)
+    rows = made_up(experiment, [cell for cell in cells if cell.method != "BCQ"])
+    rows += Outcome(message="no").rows("recogym", next(c for c in cells if c.method == "BCQ"), "")
+    table = side_by_side(Results(tuple(rows)), "t", ("CB", "BCQ", "nothing"))
+    assert [row[1] for row in table.rows][1:] == ["failed", "–"]
+    assert plain(8411.4) == "8,411"
