@@ -61,7 +61,7 @@ def evaluate(
     metric: Rewards | None = None,
     gate: Decides | None = None,
     confidence: float = 0.95,
-    interval: IntervalMethod = "t",
+    interval: IntervalMethod = "skewed",
     segment_by: Sequence[str] | None = None,
     details: bool = True,
     policy_name: str | None = None,

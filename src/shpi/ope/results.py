@@ -37,7 +37,7 @@ class Interval:
     lower: float  # two-sided
     upper: float  # two-sided
     lower_bound: float  # one-sided: the truth is at least this
-    method: str  # "t", "heavy", "normal", "bootstrap", "bernstein"
+    method: str  # "skewed", "t", "heavy", "normal", "bootstrap", "bernstein"
 
     @property
     def width(self) -> float:

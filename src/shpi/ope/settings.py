@@ -12,7 +12,7 @@ from shpi.protocols import Float64Array
 from shpi.values.base import checked_gamma
 
 Truncated = Literal["censored", "complete"]
-IntervalMethod = Literal["t", "heavy", "normal", "bootstrap", "bernstein"]
+IntervalMethod = Literal["skewed", "t", "heavy", "normal", "bootstrap", "bernstein"]
 Errors = Literal["jackknife", "linearised"]
 Rewards = str | Callable[[LoggedData], Float64Array]  # a metric of the log, or a function of a log
 
@@ -37,7 +37,7 @@ class Settings:
     horizon: int | None = None
     truncated: Truncated = "censored"
     confidence: float = 0.95
-    interval: IntervalMethod = "t"
+    interval: IntervalMethod = "skewed"
     errors: Errors = "jackknife"
     folds: int = 3
     seed: int = 0

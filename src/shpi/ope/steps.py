@@ -21,13 +21,12 @@ mean without the user, the jackknife.
 A few heavy users may by chance have had unremarkable rewards, and then the jackknife calls that certainty
 too. So a self-normalised mean is never said to be surer than its effective sample size allows,
 
-    floor^2 = (N/U)^2 ( sum_t gamma^{2t} S_t / E_t  +  2 sum_{s<t} gamma^{s+t} C_st / E_s )
+    floor^2 = (N/U)^2 sum_t gamma^{2t} S_t / E_t
 
-with E_t = 1 / sum_i h_it^2 the effective sample size of step t, S_t the weighted variance of z there, and
-C_st the covariance of two steps, whose sum is known from the same mean with equal weights (products only
-grow, so that two steps share the sample of the earlier one). Influences below the floor are enlarged to it.
-In simulations this raised the coverage of nominal 95 % intervals at 30 to 150 effective users from 74-81 %
-to 95-99 %.
+with E_t = 1 / sum_i h_it^2 the effective sample size of step t and S_t the weighted variance of z there.
+Influences below the floor are enlarged to it. With rare rewards and 54 effective users this raised the
+coverage of nominal 95 % intervals from 76 % to 96 %. What steps have in common is left out: a floor that
+took it from equal weights was too high where the weights themselves say where a user stands (coverage 99 %).
 """
 
 from __future__ import annotations
@@ -112,7 +111,6 @@ class Shape:
     """What the floor of the errors is made of."""
 
     alone: float  # (N/U)^2 sum_t gamma^{2t} S_t / E_t: the variance, were steps independent
-    together: float  # 1 / E_s, averaged over pairs of steps s < t
 
     @classmethod
     def of(cls, sums: StepSums, discounts: Float64Array) -> Shape:
@@ -121,28 +119,18 @@ class Shape:
         inverse = sums.squares / weight**2  # [H] 1 / E_t
         centre = sums.weighted / weight
         spread = np.maximum(sums.squared / weight - centre**2, 0.0) / np.maximum(1 - inverse, 1e-3)
-        thin = (
-            inverse > 0.5
-        )  # not even two effective users: their spread says nothing, so others' stands for it
+        thin = inverse > 0.5  # not two effective users: their spread says nothing, others' stands for it
         if thin.any() and not thin.all():
             spread[thin] = np.maximum(spread[thin], spread[~thin].max())
-        size = np.abs(discounts) * np.sqrt(spread)
-        later = np.append(np.cumsum(size[::-1])[::-1][1:], 0.0)  # [H] sum over t > s
-        pairs = float(size @ later)
-        return cls(
-            alone=float(np.sum(discounts**2 * spread * inverse)),
-            together=float((size * later) @ inverse) / pairs if pairs > 0 else 0.0,
-        )
+        return cls(alone=float(np.sum(discounts**2 * spread * inverse)))
 
     def floor(self, reference: StepMeans) -> float:
         """The least variance of the value, given the same mean with equal weights."""
         users, equal = len(reference.influence), reference.shape
         both = float(np.var(reference.influence, ddof=1)) / users - equal.alone
-        if equal.together == 0 or equal.alone == 0:
-            return self.alone
-        if both < 0:  # steps that make up for each other: in proportion
+        if both < 0 and equal.alone > 0:  # steps that make up for each other: in proportion
             return self.alone * max(1 + both / equal.alone, 0.0)
-        return self.alone + both * self.together / equal.together
+        return self.alone
 
 
 def step_means(
