@@ -4,6 +4,11 @@
 
 The objective is the mean log-loss plus (prior / 2n) |w|^2: a normal prior on the coefficients of
 standardised contexts. The intercepts are almost free, so that the marginal frequencies are matched.
+Where the probability p of each taken action is known, the log-loss is that of a coin that shows it,
+
+    - p log mu(a|x) - (1 - p) log(1 - mu(a|x)),
+
+which is least at mu(a|x) = p in every single row: the chance by which actions were drawn adds no noise.
 """
 
 from __future__ import annotations
@@ -15,6 +20,8 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
 
 INTERCEPT_PRIOR = 1e-3  # enough to keep the intercept of an unseen action finite
 NEVER = np.float32(-1e30)  # the logit of an action that is not a candidate
+LEAST = np.float32(1e-6)  # a smaller 1 - mu counts as this: float32 has no more digits near 1
+LEAST_LOG = np.float32(-30.0)
 
 
 def log_softmax(logits: Float32Array, candidates: BoolArray | None) -> Float32Array:
@@ -33,10 +40,14 @@ def fit_softmax(
     *,
     n_actions: int,
     prior: float,
+    probs: Float32Array | None = None,
     start: Float64Array | None = None,
     max_iterations: int = 200,
 ) -> Float64Array:
-    """Weights [1 + d, A], the intercepts first. ``contexts`` [n, 1 + d] are standardised, 1 in front."""
+    """Weights [1 + d, A], the intercepts first. ``contexts`` [n, 1 + d] are standardised, 1 in front.
+
+    ``probs`` [n] are those of the taken actions where they are known.
+    """
     n, width = contexts.shape
     rows = np.arange(n)
     penalty = np.full((width, 1), prior / n)
@@ -45,9 +56,12 @@ def fit_softmax(
     def objective(flat: Float64Array) -> tuple[float, Float64Array]:
         weights = flat.reshape(width, n_actions)
         log_mu = log_softmax(contexts @ weights.astype(np.float32), candidates)
-        loss = -float(log_mu[rows, actions].mean(dtype=np.float64))
+        loss = taken_loss(log_mu[rows, actions], probs)
         residual = np.exp(log_mu)  # [n, A] mu - one hot
         residual[rows, actions] -= 1
+        if probs is not None:
+            left = -residual[rows, actions]
+            residual *= (1 - (1 - probs) / np.maximum(left, LEAST))[:, None]
         gradient = (contexts.T @ residual).astype(np.float64) / n + penalty * weights
         return loss + 0.5 * float((penalty * weights**2).sum()), gradient.ravel()
 
@@ -61,3 +75,12 @@ def fit_softmax(
     )
     weights: Float64Array = result.x.reshape(width, n_actions)
     return weights
+
+
+def taken_loss(log_mu: Float32Array, probs: Float32Array | None) -> float:
+    """The mean log-loss of log mu(a|x) [n] for the taken actions; see the head of this file for ``probs``."""
+    if probs is None:
+        return -float(log_mu.mean(dtype=np.float64))
+    left = np.maximum(1 - np.exp(log_mu), LEAST)
+    losses = probs * np.maximum(log_mu, LEAST_LOG) + (1 - probs) * np.log(left)
+    return -float(losses.mean(dtype=np.float64))

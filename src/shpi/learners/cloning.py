@@ -1,11 +1,17 @@
 r"""Behaviour cloning: the logging policy mu(a|x), recovered from the log by multinomial logistic regression.
 
-    mu(a|x) ∝ exp(phi(x)'w_a)   over the candidates,      w = argmin  mean log-loss + (prior / 2n) |w|^2
+    mu(a|x) = (1 - e) softmax_a(phi(x)'w_a) + e / |C(x)|          over the candidates C(x)
 
-A sample of the decisions is enough, and a few steps of L-BFGS: what is wanted is mu where it is plain, not
-its last digit. Least squares of the indicators is faster still, but its small spurious probabilities for
-actions that mu never takes cost `BoundedRatio` a percent of the attainable improvement on synthetic logs.
-The features are chosen by the log-loss on held-out users.
+Two things make the clone sharp where the log has propensities p = mu(a|x). The regression learns from p and
+not from the chance by which the action was drawn (`shpi.data.softmax`). And e, the exploration that does not
+look at the context, is the largest that contradicts no row of the log:
+
+    p >= e / |C|     and     1 - p >= e (|C| - 1) / |C|
+
+For an epsilon-greedy mu that is epsilon, and what is left to learn is a plain classification. The floor is
+kept where held-out decisions say that it fits. On synthetic logs with epsilon 0.3 the distance in total
+variation to mu falls from 0.08 to 0.01 (`python -m benchmarks cloning`).
+The features are chosen by the loss on held-out users.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.data.softmax import fit_softmax
+from shpi.data.softmax import fit_softmax, taken_loss
 from shpi.errors import ConfigError
 from shpi.features import Chain, FeatureMap, Identity, RandomFourier, Recipe, Standardise
 from shpi.features.base import fit_features
@@ -28,6 +34,7 @@ CELLS = 2_000_000  # pairs of a decision and an action that a fit looks at
 LEAST_ROWS, MOST_ROWS = 10_000, 60_000
 STEPS = 40  # of L-BFGS; a hundred bring no better policies
 CHOICE_STEPS = 15
+NEGLIGIBLE = 1e-3  # a smaller floor is none
 BLOCK = 50_000
 
 
@@ -56,19 +63,38 @@ class BehaviourCloning:
             [self.features] if self.features is not None else default_recipes(logs.schema.width, self.seed)
         )
         maps = [with_intercept(recipe, logs) for recipe in recipes]
-        rng = np.random.default_rng(self.seed)
-        few = len(maps) == 1 or logs.n_users < 4
-        chosen = maps[0] if few else min(maps, key=_held_out_loss(logs, self.prior, self.seed))
-        rows = rng.permutation(len(logs))[: _sample_size(logs)]
-        return imitate(logs, chosen, rows, self.prior, STEPS)
+        rows = np.random.default_rng(self.seed).permutation(len(logs))[: _sample_size(logs)]
+        floor = exploration_floor(logs)
+        options = [(features, floor) for features in maps]
+        if logs.n_users >= 4 and (floor > 0 or len(maps) > 1):
+            loss = _held_out_loss(logs, self.prior, self.seed)
+            best = min(options, key=loss)
+            options = [best] if floor == 0 else sorted([best, (best[0], 0.0)], key=loss)
+        features, floor = options[0]
+        return imitate(logs, features, rows, self.prior, STEPS, floor)
+
+
+def exploration_floor(logs: LoggedData) -> float:
+    """e, see the head of this file; 0 without propensities or when it is negligible."""
+    if logs.propensities is None or len(logs) == 0:
+        return 0.0
+    seen = np.bincount(logs.actions, minlength=logs.n_actions) > 0
+    counts = np.sum(seen) if logs.candidates is None else (logs.candidates & seen).sum(axis=1)
+    size = np.broadcast_to(np.asarray(counts, dtype=np.float64), len(logs))
+    free = size > 1
+    if not free.any():
+        return 0.0
+    p, size = logs.propensities[free], size[free]
+    floor = min(float((p * size).min()), float(((1 - p) * size / (size - 1)).min()))
+    return min(floor, 1.0) if floor >= NEGLIGIBLE else 0.0
 
 
 def _sample_size(logs: LoggedData) -> int:
     return int(np.clip(CELLS // logs.n_actions, LEAST_ROWS, MOST_ROWS))
 
 
-def _held_out_loss(logs: LoggedData, prior: float, seed: int) -> Callable[[FeatureMap], float]:
-    """The log-loss of a feature map on a quarter of the users, after a short fit to the others."""
+def _held_out_loss(logs: LoggedData, prior: float, seed: int) -> Callable[[tuple[FeatureMap, float]], float]:
+    """The loss of features and floor on a quarter of the users, after a short fit to the others."""
     rng = np.random.default_rng(seed)
     users = rng.permutation(logs.n_users)
     out = np.isin(logs.user_codes, users[: max(1, len(users) // 4)])[logs.trajectory_of_row]
@@ -76,13 +102,15 @@ def _held_out_loss(logs: LoggedData, prior: float, seed: int) -> Callable[[Featu
         out = np.arange(len(logs)) % 4 == 0
     size = _sample_size(logs) // 3
     train, test = (rng.permutation(np.flatnonzero(side))[:size] for side in (~out, out))
+    mask = None if logs.candidates is None else logs.candidates[test]
+    known = None if logs.propensities is None else logs.propensities[test].astype(np.float32)
 
-    def loss(features: FeatureMap) -> float:
-        policy = imitate(logs, features, train, prior, CHOICE_STEPS)
-        mask = None if logs.candidates is None else logs.candidates[test]
+    def loss(option: tuple[FeatureMap, float]) -> float:
+        features, floor = option
+        policy = imitate(logs, features, train, prior, CHOICE_STEPS, floor)
         probs = policy.action_probs(logs.contexts[test], mask)
         taken = probs[np.arange(len(test)), logs.actions[test]]
-        return float(-np.log(np.maximum(taken, 1e-6)).mean())
+        return taken_loss(np.log(np.maximum(taken, 1e-6)).astype(np.float32), known)
 
     return loss
 
@@ -104,13 +132,27 @@ def with_intercept(recipe: Recipe | FeatureMap, logs: LoggedData) -> FeatureMap:
 
 
 def imitate(
-    logs: LoggedData, features: FeatureMap, rows: Int64Array, prior: float, steps: int
+    logs: LoggedData, features: FeatureMap, rows: Int64Array, prior: float, steps: int, floor: float
 ) -> LogisticPolicy:
-    """The logistic regression on some of the rows."""
-    phi = features.transform(logs.contexts[rows]).astype(np.float32)
-    mask = None if logs.candidates is None else logs.candidates[rows]
-    weights = fit_softmax(
-        phi, logs.actions[rows], mask, n_actions=logs.n_actions, prior=prior, max_iterations=steps
-    )
+    """The logistic regression on some of the rows, above a floor."""
     seen = np.bincount(logs.actions, minlength=logs.n_actions) > 0
-    return LogisticPolicy(weights.T, features, seen)
+    mask = None if logs.candidates is None else logs.candidates[rows]
+    probs = None
+    if logs.propensities is not None:
+        counts = np.sum(seen) if mask is None else (mask & seen).sum(axis=1)
+        probs = logs.propensities[rows].astype(np.float32)
+        if floor > 0:
+            above = (probs - floor / counts) / max(1 - floor, NEGLIGIBLE)
+            probs = np.clip(above, 0.0, 1.0).astype(np.float32)
+    if floor == 1.0:  # nothing is left to learn
+        return LogisticPolicy(np.zeros((logs.n_actions, features.width)), features, seen)
+    weights = fit_softmax(
+        features.transform(logs.contexts[rows]).astype(np.float32),
+        logs.actions[rows],
+        mask,
+        n_actions=logs.n_actions,
+        prior=prior,
+        probs=probs,
+        max_iterations=steps,
+    )
+    return LogisticPolicy(weights.T, features, seen, floor)

@@ -18,13 +18,19 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray
 @saveable("policies/logistic")
 @dataclass(frozen=True, eq=False)
 class LogisticPolicy(PolicyMethods):
-    """mu(a|x) ∝ exp(phi(x)'w_a) over the candidates that were ever ``seen``; the others get probability 0."""
+    """mu(a|x) = (1 - floor) softmax_a(phi(x)'w_a) + floor / |C| over the |C| candidates ever ``seen``.
+
+    The others get probability 0. The floor is what the policy explores whatever the context.
+    """
 
     weights: Float64Array  # [A, p]
     features: FeatureMap
     seen: BoolArray  # [A]
+    floor: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.floor <= 1:
+            raise ConfigError(expected="a floor in [0, 1]", found=str(self.floor), where="LogisticPolicy")
         object.__setattr__(self, "weights", frozen_array(self.weights, "weights", ndim=2))
         if self.weights.shape != (len(self.seen), self.features.width) or not np.any(self.seen):
             raise ConfigError(
@@ -50,4 +56,9 @@ class LogisticPolicy(PolicyMethods):
         if mask is not None:
             known = mask & self.seen
             allowed = np.where(np.any(known, axis=1, keepdims=True), known, mask)
-        return softmax(np.where(allowed, logits, -np.inf))
+        probs = softmax(np.where(allowed, logits, -np.inf))
+        if self.floor == 0:
+            return probs
+        probs *= 1 - self.floor
+        probs += self.floor * allowed / allowed.sum(axis=1, keepdims=True)
+        return probs
