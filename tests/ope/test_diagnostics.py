@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError
+from shpi.ope import SNIPS, SNPDIS, WDR, KStepSHPI, Problem, Settings, diagnose, evaluate
+from shpi.ope.diagnostics import fatal_for
+from shpi.ope.diagnostics_answers import about_answers, possible
+from shpi.ope.diagnostics_log import about_log
+from shpi.ope.diagnostics_propensities import about_propensities
+from shpi.policies import ConstantPolicy, TabularPolicy
+from tests.ope.worlds import H, small_world
+
+MDP, MU, PI = small_world()
+
+
+def bandit(
+    seed: int = 0, n: int = 600, mu: tuple[float, ...] = (0.5, 0.5), told: object = None, full: bool = True
+) -> LoggedData:
+    """One decision per user. Actions follow ``mu``; the log says ``told``. The second action earns more."""
+    rng = np.random.default_rng(seed)
+    actions = rng.choice(len(mu), size=n, p=mu)
+    said = np.asarray(mu if told is None else told, dtype=np.float64)
+    return LoggedData.from_arrays(
+        contexts=rng.standard_normal((n, 1)),
+        actions=actions,
+        rewards=actions + 0.5 * rng.standard_normal(n),
+        propensities=said[actions],
+        behaviour=np.tile(said, (n, 1)) if full else None,
+        offsets=np.arange(n + 1),
+        n_actions=len(mu),
+    )
+
+
+def found(policy, logs, name, *, estimators=None, **options):
+    evaluation = evaluate(policy, logs, estimators=estimators or [SNIPS()], details=False, **options)
+    mine = [one for one in evaluation.diagnostics if one.name == name]
+    assert mine, [one.name for one in evaluation.diagnostics]
+    return mine[0]
+
+
+# ---------------------------------------------------------------------- a healthy log
+
+
+@pytest.fixture(scope="module")
+def healthy():
+    logs = MDP.log(MU, 800, H, seed=0, ragged=False)
+    return evaluate(MDP.policy(PI), logs, gamma=0.9, estimators=[WDR(), KStepSHPI(k=2), SNPDIS(), SNIPS()])
+
+
+def test_a_healthy_log_has_no_fatal_diagnostic(healthy):
+    assert not fatal_for(healthy.diagnostics, "WDR")
+    names = {one.name for one in healthy.diagnostics}
+    assert {
+        "users", "support", "logging policy", "propensities", "effective users", "weight tails", "mean weight",
+        "range", "top users", "disagreement", "sensitivity to clipping", "sensitivity to k",
+    } <= names  # fmt: skip
+
+
+def test_each_is_a_plain_sentence(healthy):
+    for one in healthy.diagnostics:
+        assert one.sentence.endswith(".")
+        assert one.sentence[0].isupper() or one.sentence[0].isdigit()
+        assert "nan" not in one.sentence
+        assert one.figure is None or np.isfinite(one.figure)
+
+
+def test_the_gravest_come_first(healthy):
+    order = ["fatal", "warning", "note", "fine"]
+    ranks = [order.index(one.severity) for one in healthy.diagnostics]
+    assert ranks == sorted(ranks)
+
+
+def test_right_logs_raise_no_false_alarm():
+    policy = ConstantPolicy((0.3, 0.7))
+    for seed in range(40):
+        logs = bandit(seed, full=seed % 2 == 0)
+        problem = Problem.of(policy, logs)
+        estimate = SNIPS().estimate(problem)
+        assert not fatal_for(diagnose(problem, [estimate], "SNIPS"), "SNIPS"), seed
+
+
+def test_an_unknown_main_is_refused(healthy):
+    problem = Problem.of(MDP.policy(PI), MDP.log(MU, 50, H, seed=0))
+    with pytest.raises(ConfigError, match="a main estimator among"):
+        diagnose(problem, healthy.estimates, "XYZ")
+
+
+# ---------------------------------------------------------------------- weights
+
+
+def test_few_effective_users_are_fatal():
+    logs = bandit(n=400, mu=(0.97, 0.03))
+    one = found(ConstantPolicy((0.0, 1.0)), logs, "effective users")
+    assert one.severity == "fatal"
+    assert one.figure == pytest.approx(int(np.sum(logs.actions == 1)))
+    assert one.threshold == 30
+    assert found(ConstantPolicy((0.9, 0.1)), logs, "effective users").severity == "fine"
+
+
+def test_heavy_tails_are_named():
+    logs = bandit(n=1_000, mu=(0.99, 0.01))
+    one = found(ConstantPolicy((0.3, 0.7)), logs, "weight tails")
+    assert one.severity == "warning"
+    assert one.figure > 0.5
+
+
+@pytest.mark.parametrize(("told", "words"), [((0.25, 0.25), "too small"), ((0.8, 0.8), "too large")])
+def test_a_mean_weight_far_from_one_is_fatal(told, words):
+    one = found(ConstantPolicy((0.3, 0.7)), bandit(told=told, full=False), "mean weight")
+    assert one.severity == "fatal"
+    assert one.figure == pytest.approx(0.5 / told[0], rel=0.15)
+    assert words in one.sentence
+
+
+# ---------------------------------------------------------------------- support
+
+
+def test_actions_that_mu_never_takes_are_counted():
+    logs = bandit(mu=(0.5, 0.5, 0.0))
+    one = found(ConstantPolicy((0.4, 0.4, 0.2)), logs, "support")
+    assert one.severity == "fatal"
+    assert one.figure == pytest.approx(0.2)
+    blind = found(ConstantPolicy((0.4, 0.4, 0.2)), bandit(mu=(0.5, 0.5, 0.0), full=False), "support")
+    assert blind.figure >= 0.2  # the action is not in the log at all
+    assert found(ConstantPolicy((0.49, 0.49, 0.02)), logs, "support").severity == "warning"
+
+
+def test_missing_support_shows_in_the_mean_ratio():
+    rng = np.random.default_rng(0)
+    n = 2_000
+    state = rng.integers(2, size=n)
+    actions = np.where(state == 1, rng.integers(2, size=n), 0)  # in state 0 mu knows one action only
+    logs = LoggedData.from_arrays(
+        contexts=state[:, None], actions=actions, rewards=actions.astype(float),
+        propensities=np.where(state == 1, 0.5, 1.0), offsets=np.arange(n + 1), n_actions=2,
+    )  # fmt: skip
+    policy = TabularPolicy(np.array([[0.6, 0.4], [0.5, 0.5]]))
+    one = found(policy, logs, "support")
+    assert one.severity == "fatal"
+    assert one.figure == pytest.approx(0.4 * np.mean(state == 0), abs=0.03)
+
+
+def test_rarely_taken_actions_are_a_warning():
+    logs = bandit(n=1_000, mu=(0.995, 0.005))
+    one = found(ConstantPolicy((0.6, 0.4)), logs, "support")
+    assert one.severity == "warning"
+    assert "hardly ever" in one.sentence
+
+
+# ---------------------------------------------------------------------- propensities
+
+
+def test_wrong_probabilities_fail_mu_itself():
+    logs = bandit(n=2_000, mu=(0.7, 0.3), told=(0.5, 0.5))
+    one = found(ConstantPolicy((0.5, 0.5)), logs, "logging policy")
+    assert one.severity == "fatal"
+    assert "not those by which actions were chosen" in one.sentence
+    bold = bandit(n=2_000, mu=(0.7, 0.3), told=(0.85, 0.15))
+    calibration = found(ConstantPolicy((0.8, 0.2)), bold, "propensities")
+    assert calibration.severity == "fatal"
+    assert calibration.figure == pytest.approx(1.0, abs=0.15)  # 30 % where 15 % was said
+    right = bandit(n=2_000, mu=(0.7, 0.3))
+    assert found(ConstantPolicy((0.5, 0.5)), right, "logging policy").severity == "fine"
+    assert found(ConstantPolicy((0.5, 0.5)), right, "propensities").severity == "fine"
+
+
+def test_a_copy_of_mu_finds_small_propensities():
+    logs = bandit(told=(0.25, 0.25), full=False)
+    one = found(ConstantPolicy((0.5, 0.5)), logs, "logging policy")
+    assert one.severity == "fatal"
+    assert one.figure == pytest.approx(2.0, rel=0.05)
+    fine = found(ConstantPolicy((0.5, 0.5)), bandit(full=False), "logging policy")
+    assert fine.severity == "fine"
+    assert fine.figure == pytest.approx(1.0, abs=0.01)
+
+
+def test_estimated_propensities_are_never_just_fine():
+    bare = LoggedData.from_arrays(**_without_propensities(bandit(n=500, mu=(0.7, 0.3))))
+    logs = bare.with_estimated_propensities(seed=0)
+    one = found(ConstantPolicy((0.5, 0.5)), logs, "propensities")
+    assert one.severity == "note"
+    assert "were estimated from the log" in one.sentence
+    unkept = replace(logs, behaviour=None)
+    assert about_propensities(Problem.of(ConstantPolicy((0.5, 0.5)), unkept))[1].severity == "warning"
+
+
+def test_missing_propensities_are_fatal():
+    bare = LoggedData.from_arrays(**_without_propensities(bandit()))
+    evaluation = evaluate(ConstantPolicy((0.5, 0.5)), bare, details=False)
+    (stop,) = fatal_for(evaluation.diagnostics, evaluation.main)
+    assert stop.name == "propensities"
+    assert "no propensities" in stop.sentence
+
+
+def _without_propensities(logs):
+    return {
+        "contexts": logs.contexts, "actions": logs.actions, "rewards": logs.rewards,
+        "offsets": logs.offsets, "n_actions": logs.n_actions,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "severity"), [(20, "fatal"), (60, "warning"), (200, "fine")])
+def test_few_users_are_said(n, severity):
+    policy, logs = ConstantPolicy((0.5, 0.5)), bandit(n=n)
+    problem = Problem.of(policy, logs)
+    users = about_log(problem, SNIPS().estimate(problem))[0]
+    assert (users.name, users.severity, users.figure) == ("users", severity, n)
+
+
+# ---------------------------------------------------------------------- answers
+
+
+@pytest.fixture(scope="module")
+def answers():
+    logs = MDP.log(MU, 400, H, seed=1, ragged=False)
+    problem = Problem.of(MDP.policy(PI), logs, Settings(gamma=0.9))
+    return problem, [one.estimate(problem) for one in (KStepSHPI(k=1), WDR(), SNPDIS())]
+
+
+def named(diagnostics, name, estimator=None):
+    return next(d for d in diagnostics if d.name == name and estimator in (None, d.estimator))
+
+
+def test_impossible_values_are_fatal(answers):
+    problem, estimates = answers
+    low, high = possible(problem)
+    for value, severity in ((high * 1.01, "fatal"), (low - 1.0, "fatal"), (estimates[0].value, "fine")):
+        moved = replace(estimates[0], value=value)
+        diagnostics = about_answers(problem, [moved, *estimates[1:]], estimates[1])
+        assert named(diagnostics, "range", moved.name).severity == severity
+    assert high == pytest.approx(problem.reward_range[1] * sum(0.9**t for t in range(H)))
+    assert possible(problem, per_decision=True) == problem.reward_range
+
+
+def test_per_decision_has_its_own_range():
+    logs = MDP.log(MU, 200, H, seed=2)
+    evaluation = evaluate(MDP.policy(PI), logs, estimators=[SNPDIS()], per="decision", details=False)
+    assert named(evaluation.diagnostics, "range").severity in ("fine", "note")
+    assert "possible" in named(evaluation.diagnostics, "range").sentence
+
+
+def test_one_user_who_brings_it_all_is_named():
+    logs = bandit(n=300)
+    rewards = np.where(np.arange(300) == 7, 3_000.0, 1.0)
+    one = found(ConstantPolicy((0.5, 0.5)), logs.with_rewards(rewards), "top users")
+    assert one.severity == "warning"
+    assert one.figure > 0.85
+    assert found(ConstantPolicy((0.5, 0.5)), logs.with_rewards(np.ones(300)), "top users").severity == "fine"
+
+
+def test_a_main_that_promises_more_than_sound_ones_is_stopped(answers):
+    problem, estimates = answers
+    first, *others = estimates
+    up = replace(first, lift=first.lift + 12 * first.lift_error)
+    down = replace(first, lift=first.lift - 12 * first.lift_error)
+    assert named(about_answers(problem, [up, *others], up), "disagreement").severity == "fatal"
+    assert named(about_answers(problem, [down, *others], down), "disagreement").severity == "warning"
+    assert named(about_answers(problem, estimates, others[0]), "disagreement").severity in ("fine", "note")
+
+
+def test_a_k_step_lift_that_falls_with_k_is_stopped(answers):
+    problem, estimates = answers
+    first = estimates[0]
+    assert named(about_answers(problem, estimates, first), "drift with k").severity == "fine"
+    up = replace(first, lift=first.lift + 12 * first.lift_error)
+    drift = named(about_answers(problem, [up, *estimates[1:]], up), "drift with k")
+    assert drift.severity == "fatal"
+    assert drift.figure > 2
+    assert not [d for d in about_answers(problem, estimates, estimates[1]) if d.name == "drift with k"]
+
+
+def test_sensitivity_to_k_names_the_lifts(answers):
+    problem, estimates = answers
+    sentence = named(about_answers(problem, estimates, estimates[1]), "sensitivity to k").sentence
+    for k in (1, 2, 4):
+        assert f"(k = {k})" in sentence
+        assert f"{KStepSHPI(k=k).estimate(problem).lift:+.4g}" in sentence
+
+
+def test_capping_changes_nothing_where_weights_are_equal():
+    logs = bandit()
+    same = found(ConstantPolicy((0.5, 0.5)), logs, "sensitivity to clipping")
+    assert (same.severity, same.figure) == ("fine", 0.0)
+
+
+def test_capping_shows_what_a_few_weights_carry():
+    rng = np.random.default_rng(0)
+    n = 2_000
+    mu = np.array([0.995, 0.005])
+    actions = (np.arange(n) % 200 == 0).astype(int)
+    logs = LoggedData.from_arrays(
+        contexts=np.zeros((n, 1)), actions=actions, rewards=actions + 0.01 * rng.standard_normal(n),
+        propensities=mu[actions], offsets=np.arange(n + 1), n_actions=2,
+    )  # fmt: skip
+    one = found(ConstantPolicy((0.5, 0.5)), logs, "sensitivity to clipping")
+    assert one.severity == "warning"
+    assert one.figure < -0.4  # capped at 0.5, the second action is all but lost
