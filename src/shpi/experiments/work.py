@@ -80,6 +80,8 @@ def made(cell: Cell) -> Any:
     """The learner of a cell: its options, its k and Lambda, and the seed of its log."""
     assert cell.learner is not None
     known = registry.parameters(cell.learner)
+    if cell.Lambda is not None and "proximal" not in known:
+        raise ConfigError(expected="a learner with a proximal penalty", found=cell.learner)
     options: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in cell.options.items()
     }
