@@ -148,14 +148,15 @@ def skewness(influence: Float64Array) -> float:
     if scale == 0:
         return 0.0
     centred = centred / scale
-    return float(np.mean(centred**3)) / float(np.mean(centred**2)) ** 1.5
+    return float(np.mean(centred**3) / np.mean(centred**2) ** 1.5)
 
 
 def unskewed(quantile: float, lean: float) -> float:
     """g^-1 of the quantile of a symmetric pivot; ``lean`` is skewness / sqrt(users)."""
     if abs(lean) < 1e-6:
         return quantile
-    return 3 / lean * (float(np.cbrt(1 + lean * (quantile - lean / 6))) - 1)
+    root = float(np.cbrt(1 + lean * (quantile - lean / 6)))
+    return 3 / lean * (root - 1)
 
 
 def _bootstrap(
