@@ -46,6 +46,15 @@ def test_what_the_policy_never_does_is_counted(logs):
     assert overlap(Problem.of(MDP.policy(never), logs)).never == int((logs.actions == 0).sum())
 
 
+def test_steps_that_nobody_reaches_are_empty(logs):
+    always = np.zeros_like(PI)
+    always[:, 0] = 1.0
+    few = logs.select(
+        np.flatnonzero(logs.actions[logs.offsets[:-1]] != 0)
+    )  # pi never does what these began with
+    assert overlap(Problem.of(MDP.policy(always), few)).effective_users == (0.0,) * H
+
+
 def test_an_evaluation_has_it_where_there_are_propensities(logs):
     found = evaluate(MDP.policy(PI), logs, estimators=[SNPDIS()])
     assert found.overlap is not None

@@ -69,7 +69,8 @@ def _effective_users(problem: Problem) -> Float64Array:
     highest = reduce(np.maximum, [one[0] for one in found])
     total, squares = np.zeros(problem.horizon), np.zeros(problem.horizon)
     for top, first, second in found:
-        factor = np.where(np.isfinite(top), np.exp(np.where(np.isfinite(top), top - highest, 0.0)), 0.0)
+        known = np.isfinite(top)  # where no weight is positive there is nothing to add
+        factor = np.where(known, np.exp(np.where(known, top, 0.0) - np.where(known, highest, 0.0)), 0.0)
         total, squares = total + first * factor, squares + second * factor**2
     users: Float64Array = np.where(squares > 0, total**2 / np.where(squares > 0, squares, 1.0), 0.0)
     return users * problem.users / problem.trajectories

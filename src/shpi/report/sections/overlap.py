@@ -118,7 +118,7 @@ def _ratios(found: Overlap) -> str:
 
 
 def _steps(found: Overlap) -> str:
-    left = np.maximum(np.asarray(found.effective_users), 1e-3)
+    left = np.asarray(found.effective_users)  # where nobody is left, a logarithmic axis shows nothing
     first, last = count(found.effective_users[0]), count(found.effective_users[-1])
 
     def draw(width: float) -> str:
