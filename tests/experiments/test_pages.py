@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shpi.experiments import catalogue, page
+from shpi.experiments import catalogue, page, topics
 from shpi.experiments.cells import Cell, Outcome, Row
 from shpi.experiments.compare import better, plain, side_by_side
 from shpi.experiments.experiment import Claim, Experiment, Figure, Results, Table
@@ -55,6 +55,8 @@ def test_every_section_has_a_table_and_claims(name: str) -> None:
     claims = [block for block in blocks if isinstance(block, Claim)]
     assert claims
     assert all(claim.holds is not None for claim in claims)
+    assert {claim.topic for claim in claims} <= {*topics.PAPER, *topics.OURS, ""}
+    assert {claim.who for claim in claims} <= {"paper()", "defaults", ""}
     for figure in (block for block in blocks if isinstance(block, Figure)):
         assert figure.svg.startswith("<svg")
 
@@ -96,17 +98,34 @@ def test_the_page_is_written_whole_and_escaped(tmp_path: Path) -> None:
     assert "<b>no</b>" not in source
     assert "a &lt; b" in source
     assert source.count("<svg") == text.count("![") > 0
-    assert "0.33 ± 0.17" in text.replace("0.330", "0.33").replace("0.170", "0.17")
+    assert "0.330 ± 0.170" in text
 
 
 def test_a_claim_follows_the_numbers() -> None:
     up, down = np.arange(10.0) + 1, np.zeros(10)
-    assert better("a > b", up, down).verdict == "reproduced"
-    assert better("a > b", down, up).verdict == "not reproduced"
+    assert better("a > b", up, down, topic="rivals").verdict == "reproduced"
+    assert better("a > b", down, up, topic="rivals").verdict == "not reproduced"
+    assert better("a > b", up, down, topic="best").verdict == "holds"  # ours: there is nothing to reproduce
     noise = np.array([1.0, -1.0, 2.0, -2.0, 0.5, -0.4])
-    assert better("a > b", noise, np.zeros(6)).verdict == "not reproduced"
+    assert better("a > b", noise, np.zeros(6), topic="rivals").verdict == "not reproduced"
     assert better("a > b", up[:4], down[:4]).verdict == "open: too few trials"
     assert "p = 0.001" in better("a > b", up, down).evidence
+
+
+def test_the_digest_counts_what_holds_and_names_where_not() -> None:
+    experiments = [catalogue.find(name) for name in ("recogym", "synthetic")]
+    claims = [Claim("a > b", holds, "", "rivals", "paper()") for holds in (True, False)]
+    claims += [
+        Claim("a > b", True, "", "rivals", "defaults"),
+        Claim("a > b", None, "", "variance", "paper()"),
+    ]
+    sections = [
+        page.Section(experiment=experiment, blocks=blocks, rows=(), missing=0)
+        for experiment, blocks in zip(experiments, (tuple(claims[:1]), tuple(claims[1:])), strict=True)
+    ]
+    found = {row[0]: row[1:] for row in page.digest(sections).rows}
+    assert found[topics.PAPER["rivals"]] == ("in part (1 of 2); not in synthetic", "reproduced (1 of 1)")
+    assert found[topics.PAPER["variance"]] == ("open: too few trials", "–")
 
 
 def test_a_method_that_failed_has_a_line_of_its_own() -> None:

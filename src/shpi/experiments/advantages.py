@@ -50,7 +50,9 @@ def show(results: Results) -> list[Block]:
                 if own[0] in trials and other in trials:
                     text = f"epsilon = {epsilon:g}, {label}: A_k gives better policies than {other[:4]}"
                     names = ("A_k", other[:4])
-                    blocks.append(better(text, trials[own[0]], trials[other], names=names))
+                    blocks.append(
+                        better(text, trials[own[0]], trials[other], names=names, topic="returns", who=label)
+                    )
     return blocks
 
 

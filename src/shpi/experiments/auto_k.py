@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from shpi.experiments.cells import Cell
-from shpi.experiments.compare import plain, spread
+from shpi.experiments.compare import FEWEST, LEVEL, plain, spread
 from shpi.experiments.experiment import Block, Claim, Experiment, Results, Table
+from shpi.experiments.figures import grouped
 from shpi.experiments.settings import FEW, OURS, Method, Settings
 from shpi.experiments.stats import paired, summarise
 
 KS = (1, 5, 20)
-LOGS = (("synthetic", 0.3), ("synthetic", 1.0), ("recogym", 0.3))
+LOGS = (("synthetic", 0.3), ("synthetic", 1.0), ("storefront", 1.0))
 FIXED = {k: Method(name=f"k = {k}", learner="shpi", k=k) for k in KS}
 
 
@@ -26,7 +27,9 @@ def cells(settings: Settings) -> list[Cell]:
 def show(results: Results) -> list[Block]:
     """Scores, the chosen k, and whether it is ever clearly worse than the best fixed one."""
     names = (OURS.name, *(method.name for method in FIXED.values()))
-    rows, claims = [], []
+    rows: list[tuple[str, ...]] = []
+    claims: list[Block] = []
+    figures: list[Block] = []
     for world, epsilon in LOGS:
         trials = results.aligned(names, world=world, epsilon=epsilon)
         if OURS.name not in trials or len(trials) < 2:
@@ -35,19 +38,25 @@ def show(results: Results) -> list[Block]:
         chosen = results.values("k", method=OURS.name, world=world, epsilon=epsilon)
         counts = ", ".join(f"{k:g}" for k in sorted(set(chosen)))
         label = f"{world}, epsilon = {epsilon:g}"
+        title = f"{label}: score of new users by horizon"
+        figures.append(
+            grouped(f"auto-k-{len(rows)}.svg", title, list(found), {"score": list(found.values())})
+        )
         rows.append((label, counts, *(spread((f.mean, f.deviation)) for f in found.values())))
         best = max((name for name in trials if name != OURS.name), key=lambda name: found[name].mean)
         test = paired(trials[best], trials[OURS.name])
         claims.append(
             Claim(
                 f"{label}: the chosen k is not clearly worse than the best fixed one in hindsight",
-                None if test.n < 5 else test.p > 0.05,
+                None if test.n < FEWEST else test.p > LEVEL,
                 f"{best}: {plain(found[best].mean)}, auto: {plain(found[OURS.name].mean)}; "
                 f"p = {test.p:.3f} that the fixed one is better",
+                "auto-k",
+                "defaults",
             )
         )
     columns = ("log", "chosen k", "auto", *(method.name for method in FIXED.values()))
-    return [Table("Score of new users by horizon", columns, tuple(rows)), *claims]
+    return [*figures, Table("Score of new users by horizon", columns, tuple(rows)), *claims]
 
 
 EXPERIMENT = Experiment(

@@ -55,7 +55,7 @@ def show(results: Results) -> list[Block]:
             {"world": WORLDS["biased"], "method": name}, {"world": "synthetic", "method": "logging"}
         )
         text = f"{label}: backshift survives biased rewards (it stays better than the logging policy)"
-        blocks.append(better(text, after, logging, names=(BACK, "logging")))
+        blocks.append(better(text, after, logging, names=(BACK, "logging"), topic="backshift", who=label))
     blocks.append(
         Note(
             "Printed in the paper is r = V(x) - gamma V(x') per transition. With the same V as bonus "
@@ -77,7 +77,16 @@ def tables(results: Results, title: str, world: str, reported: Paper | None) -> 
                 side_by_side(results, title, names, paper=reported, reference=names[1], world=world)
             )
             text = f"{title}, {label}: backshift is better than taking the rewards as they are"
-            blocks.append(better(text, trials[names[1]], trials[names[0]], names=(BACK, SIMPLE)))
+            blocks.append(
+                better(
+                    text,
+                    trials[names[1]],
+                    trials[names[0]],
+                    names=(BACK, SIMPLE),
+                    topic="backshift",
+                    who=label,
+                )
+            )
     return blocks
 
 

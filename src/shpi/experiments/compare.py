@@ -10,7 +10,7 @@ import numpy as np
 from shpi.experiments.experiment import Claim, Results, Table
 from shpi.experiments.stats import paired, probability_of_best, summarise
 from shpi.protocols import Float64Array
-from shpi.report.numbers import number
+from shpi.report.numbers import MINUS, number
 
 LEVEL = 0.05  # of the one-sided paired test behind a claim
 FEWEST = 5  # trials that a claim needs: with 5, the smallest p is 1/32
@@ -43,7 +43,7 @@ def side_by_side(
     best = _probabilities(found)
     columns = ["method"] + (["paper"] if paper is not None else [])
     columns += ["ours, mean ± sd", "interquartile mean [95 %]", "P(best)"]
-    columns += [f"p, {reference} better"] if reference is not None else []
+    columns += [f"p that {reference} is better"] if reference is not None else []
     most = max((len(trials) for trials in found.values()), default=0)
     rows = []
     for name, trials in found.items():
@@ -75,34 +75,40 @@ def _probabilities(found: Mapping[str, Mapping[int, float]]) -> dict[str, float]
     return probability_of_best(complete) if most > 1 and len(complete) > 1 else {}
 
 
-def better(text: str, a: Float64Array, b: Float64Array, *, names: tuple[str, str] = ("a", "b")) -> Claim:
+def better(
+    text: str,
+    a: Float64Array,
+    b: Float64Array,
+    *,
+    names: tuple[str, str] = ("a", "b"),
+    topic: str = "",
+    who: str = "",
+) -> Claim:
     """The claim that a > b: the mean of the paired differences is above 0, with p <= 0.05."""
     if not len(a) or len(a) != len(b):
-        return Claim(text, None, "no pairs of trials")
+        return Claim(text, None, "no pairs of trials", topic, who)
     test = paired(a, b)
     evidence = (
         f"{names[0]} {plain(float(a.mean()))}, {names[1]} {plain(float(b.mean()))}; "
         f"difference {plain(test.difference)} in {test.n} pairs, {test.wins:.0%} won, p = {test.p:.3f}"
     )
-    return Claim(text, test.difference > 0 and test.p <= LEVEL if test.n >= FEWEST else None, evidence)
+    holds = test.difference > 0 and test.p <= LEVEL if test.n >= FEWEST else None
+    return Claim(text, holds, evidence, topic, who)
 
 
-def shpi_beats(results: Results, rivals: Mapping[str, str], ours: Sequence[str], **where: Any) -> list[Claim]:
+def shpi_beats(
+    results: Results, rivals: Mapping[str, str], ours: Sequence[str], label: str = "", **where: Any
+) -> list[Claim]:
     """For each configuration of SHPI and each rival (its name in the rows: its name in the claim)."""
     claims = []
     for own in ours:
+        who = "defaults" if "defaults" in own else "paper()"
         for rival, called in rivals.items():
             trials = results.aligned((own, rival), **where)
             if own in trials and rival in trials:
-                claims.append(better(f"{own} > {called}", trials[own], trials[rival], names=(own, rival)))
+                text, names = f"{label}{own} > {called}", (own, rival)
+                claims.append(better(text, trials[own], trials[rival], names=names, topic="rivals", who=who))
     return claims
-
-
-def all_of(text: str, parts: Sequence[Claim]) -> Claim:
-    """One claim that holds if all its parts do."""
-    verdicts = [part.holds for part in parts]
-    holds = None if not parts or None in verdicts else all(verdicts)
-    return Claim(text, holds, "; ".join(f"{part.text}: {part.evidence}" for part in parts))
 
 
 def spread(value: tuple[float, float] | None) -> str:
@@ -112,7 +118,10 @@ def spread(value: tuple[float, float] | None) -> str:
 
 def plain(value: float) -> str:
     """A number with as many digits as a reader wants."""
-    return number(value, digits=4 if abs(value) >= 1000 else 3)
+    size = abs(value)
+    if 0.001 <= size < 10:
+        return f"{value:.3f}".replace("-", MINUS)
+    return number(value, digits=4 if size >= 1000 else 3)
 
 
 def _failed(results: Results, name: str) -> bool:

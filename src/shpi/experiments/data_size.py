@@ -10,7 +10,7 @@ from shpi.experiments.settings import BCQ, CB, FEW, LOGGING, OURS, PAPER, Settin
 from shpi.experiments.stats import summarise
 
 WORLD, EPSILON = "synthetic", 1.0
-SIZES, QUICK_SIZES = (50, 200, 800), (20, 60)
+SIZES, QUICK_SIZES = (50, 400), (20, 40)
 METHODS = (LOGGING, OURS, PAPER, BCQ, CB)
 
 
@@ -58,7 +58,9 @@ def show(results: Results) -> list[Block]:
             text = (
                 f"{users:,} logged users are enough for SHPI's defaults to be better than the logging policy"
             )
-            blocks.append(better(text, *pair.values(), names=("SHPI", "logging")))
+            blocks.append(
+                better(text, *pair.values(), names=("SHPI", "logging"), topic="data-size", who="defaults")
+            )
     return blocks
 
 

@@ -11,6 +11,7 @@ from shpi.report import svg
 
 STEPS = (0.0, 0.1, 0.3)  # the standard deviation of one step of a user's interests, at every tick
 METHODS = (LOGGING, CB, OURS)
+USERS, QUICK_USERS = 500, 40
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -18,7 +19,9 @@ def cells(settings: Settings) -> list[Cell]:
     found = []
     for sigma in STEPS:
         params = {"sigma_omega": sigma, "change_omega_for_bandits": True}
-        logs = settings.first(FEW).logs("recogym", 0.3, params, variant=f"drift {sigma:g}")
+        users = QUICK_USERS if settings.quick else USERS
+        few = settings.first(FEW)
+        logs = few.logs("recogym", 0.3, params, variant=f"drift {sigma:g}", users=users)
         found += [method.on(log, settings) for log in logs for method in METHODS]
     return found
 
@@ -38,7 +41,16 @@ def show(results: Results) -> list[Block]:
             means[method.name].append(one.mean)
         rows.append((f"{sigma:g}", *(spread((one.mean, one.deviation)) for one in found)))
         text = f"drift {sigma:g}: SHPI's defaults are better than the logging policy"
-        claims.append(better(text, trials[names[2]], trials[names[0]], names=("SHPI", "logging")))
+        claims.append(
+            better(
+                text,
+                trials[names[2]],
+                trials[names[0]],
+                names=("SHPI", "logging"),
+                topic="drift",
+                who="defaults",
+            )
+        )
     columns = ("drift per tick", *(method.name for method in METHODS))
     title = "RecoGym: mean long-term reward of new users, by how fast interests drift"
     if not rows:

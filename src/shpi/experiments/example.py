@@ -82,12 +82,16 @@ def show(results: Results) -> list[Block]:
                 "mu < bandit < session RL < SHPI <= optimum, in exact values",
                 values[0] < values[1] < values[2] < values[3] <= values[4],
                 " < ".join(f"{name} {plain(value)}" for name, value in zip(EXACT, values, strict=True)),
+                "story",
+                "",
             )
         )
     pair = results.aligned(("SHPI, learned", "session RL, learned"))
     if len(pair) == 2:
         text = "SHPI > session RL when both are learned from the same log of mu"
-        blocks.append(better(text, *pair.values(), names=("SHPI", "session RL")))
+        blocks.append(
+            better(text, *pair.values(), names=("SHPI", "session RL"), topic="story", who="defaults")
+        )
     return blocks
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shpi.experiments import topics
 from shpi.experiments.cells import FAILURE, Cell, Row
 from shpi.experiments.settings import Settings
 from shpi.protocols import Float64Array
@@ -40,16 +41,22 @@ class Note:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, and whether the numbers bear it out by a rule that is written beside it."""
+    """A statement, and whether the numbers bear it out by a rule that is written beside it."""
 
     text: str
     holds: bool | None  # None: there are too few trials to say
     evidence: str
+    topic: str = ""  # what the paper says, a key of `topics.PAPER`; or of `topics.OURS`
+    who: str = ""  # "paper()" or "defaults", where it is about one configuration of SHPI
 
     @property
     def verdict(self) -> str:
-        """In words."""
-        return {True: "reproduced", False: "not reproduced", None: "open: too few trials"}[self.holds]
+        """In words; what the paper does not say cannot be reproduced, but it can hold."""
+        if self.holds is None:
+            return "open: too few trials"
+        if self.topic in topics.PAPER:
+            return "reproduced" if self.holds else "not reproduced"
+        return "holds" if self.holds else "does not hold"
 
 
 Block = Table | Figure | Note | Claim

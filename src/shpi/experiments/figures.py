@@ -9,7 +9,7 @@ import numpy as np
 
 from shpi.experiments.compare import Paper, plain, spread
 from shpi.experiments.experiment import Figure, Note, Results
-from shpi.experiments.stats import middle_interval
+from shpi.experiments.stats import Summary, middle_interval
 from shpi.protocols import Float64Array
 from shpi.report import svg
 
@@ -47,6 +47,26 @@ def boxes(
         marks=[shown.get(name) for name in trials] if paper is not None else None,
         mark_name="the paper's mean",
         texts=texts,
+        x_label=label,
+    )
+    return Figure(file, title, drawing)
+
+
+def grouped(
+    file: str, title: str, labels: Sequence[str], series: Mapping[str, Sequence[Summary]], label: str = ""
+) -> Figure | Note:
+    """Bars of means with their standard deviations, one group per label."""
+    if not labels:
+        return Note(f"{title}: no trials yet.")
+    drawing = svg.bars(
+        labels,
+        {name: [one.mean for one in found] for name, found in series.items()},
+        errors={name: [one.deviation for one in found] for name, found in series.items()},
+        title=title,
+        description="; ".join(
+            f"{name}: {', '.join(plain(one.mean) for one in found)}" for name, found in series.items()
+        ),
+        show=plain,
         x_label=label,
     )
     return Figure(file, title, drawing)

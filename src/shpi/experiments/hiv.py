@@ -36,7 +36,7 @@ def show(results: Results) -> list[Block]:
         blocks += [
             boxes(here, f"hiv-{epsilon:g}.svg", title, NAMES, label="sum of rewards"),
             side_by_side(here, title, NAMES, reference="SHPI, defaults"),
-            *shpi_beats(here, RIVALS, OWN),
+            *shpi_beats(here, RIVALS, OWN, f"epsilon = {epsilon:g}: "),
         ]
     for own in OWN:
         wide = results.trials(method=own, epsilon=1.0)
@@ -45,7 +45,14 @@ def show(results: Results) -> list[Block]:
         pair = Results(tuple(row for row in results.rows if row.method == own and row.seed in shared))
         text = f"{own} learns better from a uniform log than from one near the optimum"
         blocks.append(
-            better(text, pair.values(epsilon=1.0), pair.values(epsilon=0.3), names=("uniform", "epsilon 0.3"))
+            better(
+                text,
+                pair.values(epsilon=1.0),
+                pair.values(epsilon=0.3),
+                names=("uniform", "epsilon 0.3"),
+                topic="uniform",
+                who="defaults" if own == OURS.name else "paper()",
+            )
         )
     return blocks
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from shpi.experiments.cells import Cell
 from shpi.experiments.compare import better, spread
 from shpi.experiments.experiment import Block, Experiment, Results, Table
+from shpi.experiments.figures import grouped
 from shpi.experiments.settings import FEW, OURS, Settings
-from shpi.experiments.stats import summarise
+from shpi.experiments.stats import Summary, summarise
+from shpi.protocols import Float64Array
 
 BUDGETS = (100, 400)
 WORLDS = {"synthetic": 1.0, "storefront": 1.0}
@@ -37,21 +39,33 @@ def show(results: Results) -> list[Block]:
     """Return by budget, and whether the log helps."""
     blocks: list[Block] = []
     for world in WORLDS:
-        rows = []
+        rows: list[tuple[str, ...]] = []
+        claims: list[Block] = []
+        bars: dict[str, list[Summary]] = {"log, then online": [], "online alone": [], "log alone": []}
         for budget in BUDGETS:
             names = [f"{name}, {budget} users" for name in (HYBRID, SCRATCH)]
             pair = results.aligned((*names, OURS.name), world=world)
             if len(pair) < 3:
                 continue
-            found = {name: summarise(values) for name, values in pair.items()}
-            rows.append((str(budget), *(spread((f.mean, f.deviation)) for f in found.values())))
-            text = f"{world}, {budget} users online: a log first is better than online alone"
-            blocks.append(better(text, pair[names[0]], pair[names[1]], names=(HYBRID, SCRATCH)))
-            text = f"{world}, {budget} users online: going on online is better than the log alone"
-            blocks.append(better(text, pair[names[0]], pair[OURS.name], names=(HYBRID, "offline")))
-        columns = ("users online", "log, then online", "online alone", "log alone")
-        blocks.insert(0, Table(f"{world}: score of new users", columns, tuple(rows)))
+            found = [summarise(values) for values in pair.values()]
+            for side, one in zip(bars.values(), found, strict=True):
+                side.append(one)
+            rows.append((str(budget), *(spread((one.mean, one.deviation)) for one in found)))
+            claims += _claims(f"{world}, {budget} users online", *pair.values())
+        title = f"{world}: score of new users by the number of users online"
+        labels = [f"{row[0]} users" for row in rows]
+        blocks.append(grouped(f"hybrid-{world}.svg", title, labels, bars, "score, ± sd"))
+        blocks += [Table(title, ("users online", *bars), tuple(rows)), *claims]
     return blocks
+
+
+def _claims(label: str, hybrid: Float64Array, scratch: Float64Array, offline: Float64Array) -> list[Block]:
+    text = f"{label}: a log first is better than online alone"
+    other = f"{label}: going on online is better than the log alone"
+    return [
+        better(text, hybrid, scratch, names=(HYBRID, SCRATCH), topic="hybrid", who="defaults"),
+        better(other, hybrid, offline, names=(HYBRID, "offline"), topic="hybrid", who="defaults"),
+    ]
 
 
 EXPERIMENT = Experiment(

@@ -10,7 +10,7 @@ from shpi.experiments.cells import Cell
 from shpi.experiments.compare import FEWEST, LEVEL, better, plain, spread
 from shpi.experiments.experiment import Block, Claim, Experiment, Results, Table
 from shpi.experiments.figures import curves
-from shpi.experiments.settings import Method, Settings
+from shpi.experiments.settings import FEW, Method, Settings
 from shpi.experiments.stats import paired, summarise
 
 KS = (1, 5, 20, 150)  # 1, 5 and 150 are those of Table 3
@@ -27,7 +27,7 @@ def cells(settings: Settings) -> list[Cell]:
     return [
         Method(name=label(Lambda), learner="shpi-paper", k=k, Lambda=Lambda or None).on(log, settings)
         for epsilon, lambdas in LAMBDAS.items()
-        for log in settings.logs("synthetic", epsilon)
+        for log in settings.first(FEW).logs("synthetic", epsilon)
         for Lambda in lambdas
         for k in KS
     ]
@@ -70,7 +70,7 @@ def variance_grows(results: Results, method: str, ks: tuple[int, ...], epsilon: 
     b = summarise([long[s] for s in shared]) if shared else None
     text = f"epsilon = {epsilon:g}: a larger k raises the variance ({method}, k = {ks[-1]} against k = 5)"
     if a is None or b is None:
-        return Claim(text, None, "no trials")
+        return Claim(text, None, "no trials", "variance", "paper()")
     far = np.array([abs(long[s] - b.mean) for s in shared])
     near = np.array([abs(short[s] - a.mean) for s in shared])
     test = paired(far, near)
@@ -78,7 +78,8 @@ def variance_grows(results: Results, method: str, ks: tuple[int, ...], epsilon: 
         f"sd over trials {plain(a.deviation)} at k = 5 and {plain(b.deviation)} at k = {ks[-1]}; "
         f"paired test of the distances from the mean: p = {test.p:.3f}"
     )
-    return Claim(text, None if test.n < FEWEST else test.difference > 0 and test.p <= LEVEL, evidence)
+    holds = None if test.n < FEWEST else test.difference > 0 and test.p <= LEVEL
+    return Claim(text, holds, evidence, "variance", "paper()" if "paper" in method else "defaults")
 
 
 def _steadier(results: Results, epsilon: float, k: int) -> Claim:
@@ -86,7 +87,14 @@ def _steadier(results: Results, epsilon: float, k: int) -> Claim:
     text = f"epsilon = {epsilon:g}, k = {k}: the proximal penalty makes better policies from a narrow log"
     if len(pair) < 2:
         return Claim(text, None, "no trials")
-    return better(text, pair[label(10.0)], pair[label(0.0)], names=("Lambda = 10", "Lambda = 0"))
+    return better(
+        text,
+        pair[label(10.0)],
+        pair[label(0.0)],
+        names=("Lambda = 10", "Lambda = 0"),
+        topic="proximal",
+        who="paper()",
+    )
 
 
 EXPERIMENT = Experiment(

@@ -23,7 +23,7 @@ from shpi.experiments import worlds
 from shpi.experiments.cells import Cell, Outcome
 from shpi.experiments.compare import better, plain, spread
 from shpi.experiments.experiment import Block, Experiment, Figure, Results, Table
-from shpi.experiments.settings import OURS, PAPER, Settings
+from shpi.experiments.settings import FEW, OURS, PAPER, Settings
 from shpi.experiments.stats import summarise
 from shpi.policies.sampling import sample_actions
 from shpi.protocols import BoolArray, Float64Array, Int64Array, IntArray, Policy
@@ -132,7 +132,7 @@ def cells(settings: Settings) -> list[Cell]:
     """Both configurations on both logs: 200 states and 30 replays."""
     found = []
     for epsilon in EPSILONS:
-        for log in settings.logs("synthetic", epsilon):
+        for log in settings.first(FEW).logs("synthetic", epsilon):
             for method in METHODS:
                 cell = method.on(log, settings)
                 sizes = {"states": 40, "replays": 3} if settings.quick else {"states": 200, "replays": 30}
@@ -161,7 +161,15 @@ def show(results: Results) -> list[Block]:
                         f"{method.name}, epsilon = {epsilon:g}, {against}: A_k has a lower MSE than {other}"
                     )
                     pair = (np.sqrt(trials[other]), np.sqrt(trials["A_k"]))
-                    blocks.append(better(text, *pair, names=(f"root MSE of {other}", "of A_k")))
+                    blocks.append(
+                        better(
+                            text,
+                            *pair,
+                            names=(f"root MSE of {other}", "of A_k"),
+                            topic="errors",
+                            who="paper()" if method is PAPER else "defaults",
+                        )
+                    )
             title = f"{method.name}: mean squared error against the {against}"
             table = Table(title, ("epsilon", *KINDS), tuple(rows))
             blocks.insert(0, table)

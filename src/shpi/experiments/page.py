@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from shpi.experiments import topics
 from shpi.experiments.cells import Row
 from shpi.experiments.experiment import Block, Claim, Experiment, Figure, Note, Results, Table
 from shpi.report import svg
@@ -85,7 +86,7 @@ def to_markdown(sections: Sequence[Section], facts: Sequence[str]) -> str:
     lines = ["# The paper and ours, side by side", ""]
     lines += [f"- {fact}" for fact in facts]
     lines += ["", CHOSEN, "", RULE, "", "## Claims", ""]
-    lines += _markdown_table(summary(sections))
+    lines += _markdown_table(digest(sections))
     for one in sections:
         experiment = one.experiment
         lines += [
@@ -116,14 +117,34 @@ def _markdown_table(table: Table) -> list[str]:
     return [line(table.columns), line(["---"] * len(table.columns)), *(line(row) for row in table.rows), ""]
 
 
-def summary(sections: Sequence[Section]) -> Table:
-    """All claims of a page."""
-    rows = tuple(
-        (one.experiment.name, claim.text, claim.verdict, claim.evidence)
-        for one in sections
-        for claim in one.claims
+def digest(sections: Sequence[Section]) -> Table:
+    """What the paper says, how often it is borne out, and where it is not."""
+    rows = []
+    for key, text in {**topics.PAPER, **topics.OURS}.items():
+        claims = [(one.experiment.name, c) for one in sections for c in one.claims if c.topic == key]
+        if claims:
+            columns = [
+                [pair for pair in claims if (pair[1].who == "defaults") == ours] for ours in (False, True)
+            ]
+            rows.append((text, *(_count(column) for column in columns)))
+    return Table(
+        "Counted by what they say; each stands in its section below",
+        ("claim", "SHPI, paper(), and others", "SHPI, defaults"),
+        tuple(rows),
     )
-    return Table("Claims", ("experiment", "claim", "verdict", "numbers"), rows)
+
+
+def _count(claims: Sequence[tuple[str, Claim]]) -> str:
+    decided = [(name, claim) for name, claim in claims if claim.holds is not None]
+    if not claims or not decided:
+        return "–" if not claims else "open: too few trials"
+    good = next((claim.verdict for _, claim in decided if claim.holds), "")
+    missed = sorted({name for name, claim in decided if not claim.holds})
+    if not missed:
+        return f"{good} ({len(decided)} of {len(decided)})"
+    held = sum(bool(claim.holds) for _, claim in decided)
+    head = f"in part ({held} of {len(decided)})" if held else f"{decided[0][1].verdict} (0 of {len(decided)})"
+    return f"{head}; not in {', '.join(missed)}"
 
 
 # ---------------------------------------------------------------------- HTML
@@ -158,7 +179,7 @@ def to_html(sections: Sequence[Section], facts: Sequence[str]) -> str:
         "<ul>" + "".join(f"<li>{escape(fact)}</li>" for fact in facts) + "</ul>",
         f"<p>{escape(CHOSEN)}</p><p>{escape(RULE.replace('*', ''))}</p><nav>{links}</nav>",
         "<h2>Claims</h2>",
-        *(_html(claim, f"{one.experiment.name}: ") for one in sections for claim in one.claims),
+        _html(digest(sections)),
     ]
     for one in sections:
         experiment = one.experiment
@@ -177,7 +198,7 @@ def _colours() -> str:
     return f":root {{ color-scheme: light dark; {light} }} {night} @media print {{ :root {{ {light} }} }}"
 
 
-def _html(block: Block, before: str = "") -> str:
+def _html(block: Block) -> str:
     if isinstance(block, Table):
         head = "".join(f"<th>{escape(name)}</th>" for name in block.columns)
         body = "".join(
@@ -190,7 +211,7 @@ def _html(block: Block, before: str = "") -> str:
         return f"<figure><figcaption>{escape(block.title)}</figcaption>{block.svg}</figure>"
     if isinstance(block, Claim):
         kind = {True: "yes", False: "no", None: "open"}[block.holds]
-        text = f"{before}{block.text}. {block.evidence}."
+        text = f"{block.text}. {block.evidence}."
         return f"<p class='claim {kind}'><b>{escape(block.verdict)}</b> {escape(text)}</p>"
     assert isinstance(block, Note)
     return f"<p>{escape(block.text)}</p>"

@@ -50,7 +50,7 @@ def show(results: Results) -> list[Block]:
         blocks += [
             boxes(results, f"private-{assumed:g}.svg", title, NAMES, label="score in [-1, 1]", world=world),
             side_by_side(results, title, NAMES, paper=REPORTED, reference="SHPI, defaults", world=world),
-            *shpi_beats(results, RIVALS, ("SHPI, paper()", "SHPI, defaults"), world=world),
+            *shpi_beats(results, RIVALS, ("SHPI, paper()", "SHPI, defaults"), f"{variant}: ", world=world),
         ]
     blocks.append(
         Note(

@@ -27,7 +27,7 @@ QUICK_USERS = {
     "storefront": 1000,
 }
 K = 5  # the paper's
-FEW = 5  # trials of what is beyond the paper
+FEW = 5  # trials of what is beyond the paper, and of ablations that the paper shows without numbers
 SCREEN = 3  # trials of bandits with networks, and of other minor rivals, where the paper does not have them
 QUICK_STEPS = 200  # gradient steps of a network in a quick run
 NEURAL = {"bcq": 10_000, "cql": 10_000, "cb-mf": 5_000, "nn-ips": 5_000}  # and in a full one

@@ -6,8 +6,9 @@ from shpi.experiments import recogym
 from shpi.experiments.cells import Cell
 from shpi.experiments.compare import better, spread
 from shpi.experiments.experiment import Block, Claim, Experiment, Results, Table
+from shpi.experiments.figures import grouped
 from shpi.experiments.settings import LOGGING, Settings
-from shpi.experiments.stats import summarise
+from shpi.experiments.stats import Summary, summarise
 
 LEARNERS = tuple(method for method in recogym.METHODS if method is not LOGGING)
 LTR, CLICKS = "recogym", "recogym, trained on clicks"
@@ -31,12 +32,15 @@ def cells(settings: Settings) -> list[Cell]:
 def show(results: Results) -> list[Block]:
     """Both rows of the table for every method, and whether the long-term reward was the better signal."""
     rows, claims = [], []
+    found: dict[str, list[Summary]] = {"trained on clicks": [], "trained on the long-term reward": []}
     for method in LEARNERS:
         name = method.name
         ltr, click = results.pairs({"world": LTR, "method": name}, {"world": CLICKS, "method": name})
         if not len(ltr):
             continue
         a, b = summarise(click), summarise(ltr)
+        for side, one in zip(found.values(), (a, b), strict=True):
+            side.append(one)
         rows.append(
             (
                 name,
@@ -47,11 +51,17 @@ def show(results: Results) -> list[Block]:
             )
         )
         text = f"{name}: training on the long-term reward beats training on clicks"
-        claims.append(better(text, ltr, click, names=("LTR", "clicks")))
+        claims.append(better(text, ltr, click, names=("LTR", "clicks"), topic="signal", who=_who(name)))
     columns = ("method", "clicks, paper", "clicks, ours", "LTR, paper", "LTR, ours")
     table = Table("Mean long-term reward of new users, by what was trained on", columns, tuple(rows))
     shpi: list[Claim] = [claim for claim in claims if claim.text.startswith("SHPI")]
-    return [table, *shpi, *(claim for claim in claims if claim not in shpi)]
+    title = "RecoGym: mean long-term reward of new users, by what was trained on"
+    figure = grouped("signals.svg", title, [row[0] for row in rows], found, "mean long-term reward, ± sd")
+    return [figure, table, *shpi, *(claim for claim in claims if claim not in shpi)]
+
+
+def _who(name: str) -> str:
+    return {"SHPI, paper()": "paper()", "SHPI, defaults": "defaults"}.get(name, "")
 
 
 EXPERIMENT = Experiment(

@@ -50,7 +50,7 @@ def show(results: Results) -> list[Block]:
         blocks += [
             boxes(here, f"synthetic-{epsilon:g}.svg", title, NAMES, paper=reported, label="Y_T - Y_0"),
             side_by_side(here, title, NAMES, paper=reported, reference="SHPI, defaults"),
-            *shpi_beats(here, RIVALS, ("SHPI, paper()", "SHPI, defaults")),
+            *shpi_beats(here, RIVALS, ("SHPI, paper()", "SHPI, defaults"), f"epsilon = {epsilon:g}: "),
         ]
     blocks.append(
         Note(

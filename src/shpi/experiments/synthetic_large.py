@@ -6,11 +6,11 @@ from shpi.experiments.cells import Cell
 from shpi.experiments.compare import shpi_beats, side_by_side
 from shpi.experiments.experiment import Block, Experiment, Note, Results
 from shpi.experiments.figures import boxes
-from shpi.experiments.settings import BCQ, CB, LOGGING, OURS, PAPER, K, Method, Settings
+from shpi.experiments.settings import BCQ, CB, LOGGING, OURS, K, Method, Settings
 
 EPSILON, LAMBDA = 0.3, 10.0
 PROXIMAL = Method(name="SHPI, paper(), Lambda = 10", learner="shpi-paper", k=K, Lambda=LAMBDA)
-METHODS = (LOGGING, PROXIMAL, PAPER, OURS, BCQ, CB)
+METHODS = (LOGGING, PROXIMAL, OURS, BCQ, CB)
 NAMES = tuple(method.name for method in METHODS)
 RIVALS = {"BCQ": "BCQ", "CB": "CB", "logging": "mu"}
 
