@@ -31,10 +31,12 @@ from shpi.learners.gain import Gain, held_out_gain
 from shpi.learners.horizon import HorizonChoice, choose_horizon
 from shpi.learners.improved import ImprovedPolicy, Iteration
 from shpi.learners.on_log import Improvement
+from shpi.learners.proximal import Proximal
 from shpi.oracles import Oracle, PreparedOracle, Ridge
 from shpi.policies import Greedy, LinearScorer, Policy
 from shpi.progress import progress_bar
 from shpi.protocols import Float64Array
+from shpi.shift import LinearRatio, RatioEstimator
 from shpi.values import LSTD, BellmanResidual, ValueModel, with_backshift
 
 Start = Literal["behaviour", "random"]
@@ -61,6 +63,9 @@ class OfflineSHPI:
         start: pi_0; "behaviour" is mu itself, "random" the paper's, or any policy.
         reach: how far pi may go from mu: pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x). None is greedy,
             as in the paper.
+        proximal: Lambda, in standard deviations of the advantages: how much the bonus pays for leaving the
+            states of the log, see `shpi.learners.proximal`. With it the last iterate is the candidate.
+        ratio: estimates d_pi / d_mu for it; None takes the closed form, `LinearRatio`.
         held_out: share of the users on whom the iterate is chosen; 0 returns the last one.
         confidence: of the bound on the gain that an iterate needs to be preferred to mu.
         backshift: recover the rewards from ``value``, which must then be given: r = V(x) - gamma V(x').
@@ -79,6 +84,8 @@ class OfflineSHPI:
     oracle: Oracle | None = None
     start: Start | Policy = "behaviour"
     reach: float | None = 1.2
+    proximal: float = 0.0
+    ratio: RatioEstimator | None = None
     held_out: float = 0.2
     confidence: float = 0.95
     backshift: bool = False
@@ -93,6 +100,7 @@ class OfflineSHPI:
             (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),
             (self.reach is None or (np.isfinite(self.reach) and self.reach >= 0),
              "a reach of at least 0, or None", self.reach),
+            (np.isfinite(self.proximal) and self.proximal >= 0, "a proximal of at least 0", self.proximal),
             (not isinstance(self.start, str) or self.start in ("behaviour", "random"),
              "start 'behaviour', 'random' or a policy", self.start),
         )  # fmt: skip
@@ -144,12 +152,14 @@ class OfflineSHPI:
         mu = BehaviourCloning(seed=self.seed).fit(train)
         improve = Improvement(logs=train, mu=mu, reach=self.reach)
         config, horizon = self._with_horizon(train, bonus, prepared, improve)
+        proximal = config._proximal(train, bonus, seeds[2])
 
         history: list[Iteration] = []
         probs = self._start(train, seeds[2])  # pi(a_t|x_t) [n] of the current policy
         with progress_bar("policy iteration", self.iterations, self.progress) as advance:
             for j in range(1, self.iterations + 1):
-                advantages = config._advantages(train, bonus, probs)
+                paid = bonus if proximal is None else proximal.penalised(probs)
+                advantages = config._advantages(train, paid, probs)
                 if j == 1:
                     prepared = prepared.tune(advantages.values, valid=advantages.valid)
                 scorer = prepared.fit(advantages.values, valid=advantages.valid)
@@ -161,7 +171,9 @@ class OfflineSHPI:
                 advance(1)
                 if changed <= self.tolerance:
                     break
-        return ImprovedPolicy.choose(history, behaviour=mu, value=value, horizon=horizon)
+        candidates = history if proximal is None else history[-1:]
+        found = ImprovedPolicy.choose(candidates, behaviour=mu, value=value, horizon=horizon)
+        return replace(found, history=tuple(history))
 
     # ------------------------------------------------------------------ the steps
 
@@ -196,6 +208,20 @@ class OfflineSHPI:
         scorer = prepared.fit(probe.values, valid=probe.valid)
         choice = choose_horizon(logs, advantages, improve.taken_probs(prepared, scorer))
         return replace(self, k=choice.k), choice
+
+    def _proximal(self, logs: LoggedData, bonus: StateValues, seed: int) -> Proximal | None:
+        """The penalty of leaving the states of the log, if one is wanted."""
+        if self.proximal == 0:
+            return None
+        assert logs.propensities is not None
+        under_mu = self._advantages(logs, bonus, logs.propensities)
+        ratio = self.ratio or LinearRatio(gamma=self.gamma, reference="behaviour")
+        return Proximal(
+            logs=logs,
+            bonus=bonus,
+            ratios=ratio.prepare(logs, seed=seed),
+            strength=self.proximal * float(under_mu.values[under_mu.valid].std()),
+        )
 
     def _advantages(
         self, logs: LoggedData, bonus: StateValues, probs: Float64Array, *, clipped: bool = True
