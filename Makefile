@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint bench reproduce clean
+.PHONY: help demo test lint docs bench reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ lint: $(BIN)/.dev  ## style, types, architecture
 
 test: lint  ## lint, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+docs: $(BIN)/.dev  ## the documentation, in build/docs; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 bench: $(BIN)/.dev $(VENV)-peers/.done  ## speed and memory, as ratios against named peers
 	$(BIN)/python -m benchmarks

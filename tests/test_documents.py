@@ -35,7 +35,7 @@ def test_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if mark.startswith("needs-data"):  # a public data set that the reader has to fetch first
             compile(text, str(document), "exec") if kind == "python" else None
         elif kind == "python":
-            exec(compile(text, str(document), "exec"), names)
+            exec(compile(text, str(document), "exec", dont_inherit=True), names)
         elif kind == "toml":
             match = re.match(r"# (\S+\.toml)\n", text)
             if match:
