@@ -56,8 +56,8 @@ def test_a_healthy_log_has_no_fatal_diagnostic(healthy):
     assert not fatal_for(healthy.diagnostics, "WDR")
     names = {one.name for one in healthy.diagnostics}
     assert {
-        "users", "support", "logging policy", "propensities", "effective users", "weight tails", "mean weight",
-        "range", "top users", "disagreement", "sensitivity to clipping", "sensitivity to k",
+        "users", "support", "logging policy", "propensities", "effective users", "weight tails",
+        "mean weight", "range", "top users", "disagreement", "sensitivity to clipping", "sensitivity to k",
     } <= names  # fmt: skip
 
 

@@ -60,10 +60,7 @@ class Claim:
         strict: bool,
     ) -> Claim:
         bounds = [
-            sign
-            * interval_of(
-                sign * margin, sign * influence, level=gate.confidence, method=method, seed=gate.seed
-            ).lower_bound
+            sign * _careful(sign * margin, sign * influence, gate.confidence, method, gate.seed)
             for sign in (1.0, -1.0)
         ]
         at = estimate.lift + bounds[0] - margin
@@ -108,7 +105,7 @@ class Claim:
         if self.margin <= 0:
             return math.inf
         z = float(stats.norm.ppf(confidence) + stats.norm.ppf(power))
-        return (z * self.error / self.margin) ** 2
+        return min(z * self.error / self.margin, 1e100) ** 2
 
     def diagnostic(self) -> Diagnostic:
         """For `Verdict.guards`."""
@@ -116,6 +113,17 @@ class Claim:
         return Diagnostic(
             name=self.words, severity=severity, sentence=self.reason(), figure=self.margin, threshold=0.0
         )
+
+
+def _careful(margin: float, influence: Float64Array, level: float, method: str, seed: int) -> float:
+    """The lower bound by the method of the evaluation, or by "heavy" if that is lower.
+
+    Where few users decide the standard deviation it is uncertain itself, and t_{U-1} does not know of it. A
+    precaution that costs little: in 200 logs of the HIV world without any lift (kurtosis 24) WDR would have
+    been shipped in 5.0 % by t and in 4.5 % by "heavy". Where tails are light both are the same.
+    """
+    bounds = [interval_of(margin, influence, level=level, method=one, seed=seed) for one in {method, "heavy"}]
+    return min(one.lower_bound for one in bounds)
 
 
 def margin_of(estimate: Estimate, share: float) -> tuple[float, Float64Array]:
