@@ -37,7 +37,7 @@ lint: $(BIN)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint  ## lint, then every test
+test: lint docs  ## lint, documentation, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 docs: $(BIN)/.dev  ## the documentation, in build/docs; warnings are errors

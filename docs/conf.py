@@ -26,6 +26,9 @@ html_theme = "furo"
 html_title = f"shpi {version}"
 html_theme_options = {"source_directory": "docs/", "footer_icons": []}
 html_show_sphinx = False
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 
 # What the extras bring need not be there to build the pages.
@@ -37,7 +40,7 @@ autodoc_mock_imports = [
 autodoc_typehints = "none"  # signatures with every type are hard to read; the source has them
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
-autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
