@@ -169,7 +169,7 @@ def one_action(n_actions: int) -> Callable[[np.random.Generator], Any]:
 def mixed(world: World, kind: str, rng: np.random.Generator) -> tuple[Any, float] | None:
     """A mixture that is truly worse, or better, with its lift; None if it is not clear."""
     other = (world.bad if kind == "worse" else world.good)(rng)
-    share = rng.uniform(0.05, 0.6)
+    share = rng.uniform(0.05, 0.6) if kind == "worse" else rng.uniform(0.02, 0.3)
     policy = Mixture([world.mu, other], [1 - share, share])
     gain = world.returns(policy) - world.own
     lift, error = float(gain.mean()), float(gain.std() / np.sqrt(len(gain)))
