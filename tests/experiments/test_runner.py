@@ -83,7 +83,7 @@ def test_a_run_records_failures_and_goes_on_where_it_stopped(tmp_path: Path) -> 
     store = Store(tmp_path)
     seen: list[str] = []
     plan = {"one": [exact("bandit"), BROKEN], "two": [exact("bandit", "greedy"), exact("optimum")]}
-    tally = execute(plan, store, jobs=2, commit="abc", report=lambda cell, outcome: seen.append(cell.method))
+    tally = execute(plan, store, jobs=2, commit="abc", report=lambda cell, *_: seen.append(cell.method))
     assert (tally.run, tally.reused, len(tally.failed)) == (3, 0, 1)
     assert "no-such-learner" in tally.failed[0][1]
     assert sorted(seen) == ["bandit", "broken", "optimum"]

@@ -78,8 +78,7 @@ def run(options: argparse.Namespace) -> int:
     failed = 0
     if not options.page:
         _announce(plan)
-        total = len({cell.key for cells in plan.cells.values() for cell in cells})
-        with _bar(total) as report:
+        with _bar() as report:
             tally = go(plan, store, jobs=options.jobs, command=_command(options), report=report)
         failed = _summarise(tally)
     markdown, html = draw(plan, store, settings)
@@ -134,7 +133,7 @@ def _summarise(tally: Tally) -> int:
 
 
 @contextmanager
-def _bar(total: int) -> Iterator[Callable[[Cell, Outcome], None]]:
+def _bar() -> Iterator[Callable[[Cell, Outcome, int], None]]:
     """A bar with the time that is left; outside a terminal one line per cell."""
     if not sys.stderr.isatty():
         yield _line
@@ -144,16 +143,19 @@ def _bar(total: int) -> Iterator[Callable[[Cell, Outcome], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
+        task = bar.add_task("the first cells are running", total=None)
+        done = 0
 
-        def report(cell: Cell, outcome: Outcome) -> None:
-            del outcome
-            bar.update(task, description=f"{cell.log.label}, {cell.method}", advance=1)
+        def report(cell: Cell, outcome: Outcome, left: int) -> None:
+            nonlocal done
+            done += 1
+            what = "failed" if outcome.message else cell.method
+            bar.update(task, description=f"{cell.log.label}, {what}", completed=done, total=done + left)
 
         yield report
 
 
-def _line(cell: Cell, outcome: Outcome) -> None:
+def _line(cell: Cell, outcome: Outcome, left: int) -> None:
     what = f"failed: {outcome.message}" if outcome.message else f"{outcome.seconds:.1f} s"
     name = f"{cell.log.label} {cell.log.epsilon:g} seed {cell.log.seed}: {cell.method}, k = {cell.k}"
-    print(f"{name}: {what}", file=sys.stderr, flush=True)
+    print(f"{name}: {what}; {left} left", file=sys.stderr, flush=True)

@@ -52,7 +52,7 @@ def go(plan: Plan, store: Store, *, jobs: int, command: str, report: Report | No
     """Run what is missing, and add this run to the record; an interrupted run is recorded too."""
     began, tally = time.monotonic(), Tally()
     try:
-        tally = execute(plan.cells, store, jobs=jobs, commit=commit(), report=report)
+        execute(plan.cells, store, jobs=jobs, commit=commit(), report=report, tally=tally)
     finally:
         _record(store, command, time.monotonic() - began, tally, jobs)
     return tally

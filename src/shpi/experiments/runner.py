@@ -16,7 +16,7 @@ from shpi.experiments.processes import outcomes
 from shpi.experiments.store import Store, renamed, succeeded
 
 Plan = Mapping[str, Sequence[Cell]]  # the cells of each experiment, by its name
-Report = Callable[[Cell, Outcome], None]
+Report = Callable[[Cell, Outcome, int], None]
 
 
 @dataclass(kw_only=True)
@@ -29,7 +29,15 @@ class Tally:
     peak_mb: float = 0.0  # the largest process
 
 
-def execute(plan: Plan, store: Store, *, jobs: int, commit: str, report: Report | None = None) -> Tally:
+def execute(
+    plan: Plan,
+    store: Store,
+    *,
+    jobs: int,
+    commit: str,
+    report: Report | None = None,
+    tally: Tally | None = None,
+) -> Tally:
     """Run what is missing.
 
     Args:
@@ -37,11 +45,12 @@ def execute(plan: Plan, store: Store, *, jobs: int, commit: str, report: Report 
         store: where rows are found and written.
         jobs: the number of processes.
         commit: written into every row.
-        report: called after every cell that was run.
+        report: called after every cell that was run, with the number of those that are left.
+        tally: kept up to date, so that it also says what an interrupted run did.
     """
     if jobs < 1:
         raise ConfigError(expected="--jobs of at least 1", found=str(jobs))
-    tally = Tally()
+    tally = Tally() if tally is None else tally
     wanted = _missing(plan, store, tally)
     cells: dict[str, Cell] = {}
     for cell in (cell for wanting in plan.values() for cell in wanting if cell.key in wanted):
@@ -55,7 +64,7 @@ def execute(plan: Plan, store: Store, *, jobs: int, commit: str, report: Report 
         if outcome.message:
             tally.failed.append((cell, outcome.message))
         if report is not None:
-            report(cell, outcome)
+            report(cell, outcome, len(cells) - tally.run)
     return tally
 
 
