@@ -22,7 +22,7 @@ from shpi.experiments import work as plain_work
 from shpi.experiments import worlds
 from shpi.experiments.cells import Cell, Outcome
 from shpi.experiments.compare import better, plain, spread
-from shpi.experiments.experiment import Block, Experiment, Figure, Results, Table
+from shpi.experiments.experiment import Block, Experiment, Figure, Note, Results, Table
 from shpi.experiments.settings import FEW, OURS, PAPER, Settings
 from shpi.experiments.stats import summarise
 from shpi.policies.sampling import sample_actions
@@ -142,49 +142,46 @@ def cells(settings: Settings) -> list[Cell]:
 
 def show(results: Results) -> list[Block]:
     """Errors as multiples of those of A_k, tables, and the claims."""
-    blocks: list[Block] = []
-    for method in METHODS:
-        for against in (OWN, PI):
-            rows, ratios = [], {}
-            for epsilon in EPSILONS:
-                trials = {
-                    kind: results.values(f"{kind}, {against}", method=method.name, epsilon=epsilon)
-                    for kind in KINDS
-                }
-                if not all(len(values) for values in trials.values()):
-                    continue
-                found = {kind: summarise(values) for kind, values in trials.items()}
-                rows.append((f"{epsilon:g}", *(spread((f.mean, f.deviation)) for f in found.values())))
-                ratios[f"epsilon = {epsilon:g}"] = [f.mean / found["A_k"].mean for f in found.values()]
-                for other in ("A^mu", "A^pi"):
-                    text = (
-                        f"{method.name}, epsilon = {epsilon:g}, {against}: A_k has a lower MSE than {other}"
-                    )
-                    pair = (np.sqrt(trials[other]), np.sqrt(trials["A_k"]))
-                    blocks.append(
-                        better(
-                            text,
-                            *pair,
-                            names=(f"root MSE of {other}", "of A_k"),
-                            topic="errors",
-                            who="paper()" if method is PAPER else "defaults",
-                        )
-                    )
-            title = f"{method.name}: mean squared error against the {against}"
-            table = Table(title, ("epsilon", *KINDS), tuple(rows))
-            blocks.insert(0, table)
-            if ratios:
-                drawing = svg.bars(
-                    list(KINDS),
-                    ratios,
-                    title=f"{title}, divided by that of A_k",
-                    description="; ".join(f"{e}: {', '.join(map(plain, r))}" for e, r in ratios.items()),
-                    reference=1.0,
-                )
-                kind = "own" if against is OWN else "pi"
-                file = f"mse-{'paper' if method is PAPER else 'defaults'}-{kind}.svg"
-                blocks.insert(0, Figure(file, f"{title}, divided by that of A_k", drawing))
-    return blocks
+    return [
+        block
+        for method in METHODS
+        for against in (OWN, PI)
+        for block in _against(results, method.name, against, "paper()" if method is PAPER else "defaults")
+    ]
+
+
+def _against(results: Results, method: str, against: str, who: str) -> list[Block]:
+    """One configuration, against one truth."""
+    rows: list[tuple[str, ...]] = []
+    ratios: dict[str, list[float]] = {}
+    claims: list[Block] = []
+    for epsilon in EPSILONS:
+        trials = {
+            kind: results.values(f"{kind}, {against}", method=method, epsilon=epsilon) for kind in KINDS
+        }
+        if not all(len(values) for values in trials.values()):
+            continue
+        found = {kind: summarise(values) for kind, values in trials.items()}
+        rows.append((f"{epsilon:g}", *(spread((f.mean, f.deviation)) for f in found.values())))
+        ratios[f"epsilon = {epsilon:g}"] = [f.mean / found["A_k"].mean for f in found.values()]
+        for other in ("A^mu", "A^pi"):
+            text = f"{method}, epsilon = {epsilon:g}, {against}: A_k has a lower error than {other}"
+            pair = np.sqrt(trials[other]), np.sqrt(trials["A_k"])
+            names = (f"root MSE of {other}", "of A_k")
+            claims.append(better(text, *pair, names=names, topic="errors", who=who))
+    title = f"{method}: mean squared error against the {against}"
+    if not rows:
+        return [Note(f"{title}: no trials yet.")]
+    drawing = svg.bars(
+        list(KINDS),
+        ratios,
+        title=f"{title}, divided by that of A_k",
+        description="; ".join(f"{e}: {', '.join(map(plain, r))}" for e, r in ratios.items()),
+        reference=1.0,
+    )
+    file = f"mse-{who.strip('()')}-{'own' if against == OWN else 'pi'}.svg"
+    figure = Figure(file, f"{title}, divided by that of A_k", drawing)
+    return [figure, Table(title, ("epsilon", *KINDS), tuple(rows)), *claims]
 
 
 EXPERIMENT = Experiment(
