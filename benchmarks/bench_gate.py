@@ -9,7 +9,7 @@ default settings, in four worlds. What a policy is truly worth is known in one o
           random numbers as mu. It counts as worse or better if the difference is beyond 4 standard errors;
           what lies between is left out, so that noise does not decide what is true.
 
-Environment: SHPI_GATE_POLICIES (per world and kind; 150), SHPI_GATE_FIRST (the first seed), SHPI_GATE_WORLDS,
+Environment: SHPI_GATE_POLICIES (per world and kind; 130), SHPI_GATE_FIRST (the first seed), SHPI_GATE_WORLDS,
 SHPI_GATE_PAGE. KuaiRand's files are looked for as in bench_world; without them its rows are left out.
 """
 
@@ -39,7 +39,7 @@ from shpi.ope import SNPDIS, WDR, Evaluation, Gate, KStepSHPI, evaluate
 from shpi.ope.diagnostics import fatal_for
 from shpi.policies import ConstantPolicy, EpsilonGreedy, Greedy, LinearScorer, Mixture, UniformPolicy
 
-POLICIES = int(os.environ.get("SHPI_GATE_POLICIES", "150"))
+POLICIES = int(os.environ.get("SHPI_GATE_POLICIES", "130"))
 FIRST = int(os.environ.get("SHPI_GATE_FIRST", "0"))
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = Path(os.environ.get("SHPI_GATE_PAGE", DOCS / "gate-false-ships.md"))
