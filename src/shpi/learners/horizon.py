@@ -12,7 +12,9 @@ whose estimate does not contradict that of any larger one,
     |theta_k - theta_k'| <= z se(theta_k - theta_k')      for all k' > k,
 
 with errors of the paired differences, users as clusters. A small k is also what the clipped importance
-weights of the later rounds want.
+weights of the later rounds want. k = 1 is not among the choices: it never asks what pi itself does next, so
+rounds after the first add nothing. Under mu it looks as good as k = 3, and its policies are worse (storefront,
+6,000 users, seeds 100 to 111: 2.12 against 2.21).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from shpi.data.logged import LoggedData
 from shpi.learners.gain import clustered_error, gain_parts
 from shpi.protocols import Float64Array
 
-HORIZONS = (1, 3, 5, 10, 20, 40, 80, 160)
+HORIZONS = (3, 5, 10, 20, 40, 80, 160)
 CONTRADICTION = 1.64  # z
 
 
@@ -74,9 +76,9 @@ def choose_horizon(
 
 
 def possible_horizons(logs: LoggedData) -> tuple[int, ...]:
-    """Those shorter than the longest trajectory, and at least k = 1."""
+    """Those shorter than the longest trajectory, and at least the first."""
     longest = int(np.diff(logs.offsets).max(initial=1))
-    return tuple(k for k in HORIZONS if k == 1 or k < longest)
+    return tuple(k for k in HORIZONS if k == HORIZONS[0] or k < longest)
 
 
 def smallest_uncontradicted(gains: Sequence[float], parts: Sequence[Float64Array]) -> int:

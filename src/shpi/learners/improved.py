@@ -59,13 +59,13 @@ class ImprovedPolicy(PolicyMethods):
         cls,
         history: Sequence[Iteration],
         *,
-        behaviour: Policy,
+        behaviour: Policy | None,
         value: FittedValue,
         horizon: HorizonChoice | None = None,
     ) -> ImprovedPolicy:
         """The iterate with the largest held-out gain if that is above 0 with confidence, else mu."""
         rounds = tuple(history)
-        if rounds[-1].gain is None:
+        if rounds[-1].gain is None or behaviour is None:
             return cls(rounds[-1].policy, rounds, rounds[-1].number, value, horizon)
         best = max(rounds, key=lambda one: one.gain.lower if one.gain is not None else float("-inf"))
         if best.gain is not None and best.gain.lower > 0:

@@ -34,6 +34,7 @@ from shpi.learners.on_log import Improvement
 from shpi.learners.proximal import Proximal
 from shpi.oracles import Oracle, PreparedOracle, Ridge
 from shpi.policies import Greedy, LinearScorer, Policy
+from shpi.policies.scorers import Scorer
 from shpi.progress import progress_bar
 from shpi.protocols import Float64Array
 from shpi.shift import LinearRatio, RatioEstimator
@@ -63,6 +64,7 @@ class OfflineSHPI:
         start: pi_0; "behaviour" is mu itself, "random" the paper's, or any policy.
         reach: how far pi may go from mu: pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x). None is greedy,
             as in the paper.
+        behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
         proximal: Lambda, in standard deviations of the advantages: how much the bonus pays for leaving the
             states of the log, see `shpi.learners.proximal`. With it the last iterate is the candidate.
         ratio: estimates d_pi / d_mu for it; None takes the closed form, `LinearRatio`.
@@ -84,6 +86,7 @@ class OfflineSHPI:
     oracle: Oracle | None = None
     start: Start | Policy = "behaviour"
     reach: float | None = 1.2
+    behaviour: Policy | None = None
     proximal: float = 0.0
     ratio: RatioEstimator | None = None
     held_out: float = 0.2
@@ -149,8 +152,9 @@ class OfflineSHPI:
                 test = with_backshift(test, test_bonus, gamma=self.gamma)
         oracle = self.oracle or default_oracle(train, seeds[2])
         prepared: PreparedOracle = oracle.prepare(train, seed=seeds[2])
-        mu = BehaviourCloning(seed=self.seed).fit(train)
+        mu = self._mu(train)
         improve = Improvement(logs=train, mu=mu, reach=self.reach)
+        on_test = None if test is None else replace(improve, logs=test, _caps={})
         config, horizon = self._with_horizon(train, bonus, prepared, improve)
         proximal = config._proximal(train, bonus, seeds[2])
 
@@ -163,10 +167,14 @@ class OfflineSHPI:
                 if j == 1:
                     prepared = prepared.tune(advantages.values, valid=advantages.valid)
                 scorer = prepared.fit(advantages.values, valid=advantages.valid)
-                before, probs = probs, improve.taken_probs(prepared, scorer)
+                before, probs = probs, improve.taken_probs(scorer, prepared)
                 changed = float((np.abs(probs - before) > CHANGED).mean())
                 policy = improve.policy(scorer)
-                gain = None if test is None or test_bonus is None else config._gain(test, test_bonus, policy)
+                gain = (
+                    None
+                    if on_test is None or test_bonus is None
+                    else config._gain(on_test, test_bonus, scorer)
+                )
                 history.append(Iteration.of(j, advantages, changed, policy, gain))
                 advance(1)
                 if changed <= self.tolerance:
@@ -181,6 +189,12 @@ class OfflineSHPI:
         if self.held_out == 0 or logs.n_users < 10:
             return logs, None
         return logs.split_users(self.held_out, seed=seed)
+
+    def _mu(self, logs: LoggedData) -> Policy | None:
+        """mu or a clone of it; None if neither bounds on ratios nor a fallback need it."""
+        if self.behaviour is None and self.reach is None and self.held_out == 0:
+            return None
+        return self.behaviour or BehaviourCloning(seed=self.seed).fit(logs)
 
     def _start(self, logs: LoggedData, seed: int) -> Float64Array:
         """pi_0(a_t|x_t) on the log [n]."""
@@ -206,7 +220,7 @@ class OfflineSHPI:
 
         probe = advantages(PROBE)
         scorer = prepared.fit(probe.values, valid=probe.valid)
-        choice = choose_horizon(logs, advantages, improve.taken_probs(prepared, scorer))
+        choice = choose_horizon(logs, advantages, improve.taken_probs(scorer, prepared))
         return replace(self, k=choice.k), choice
 
     def _proximal(self, logs: LoggedData, bonus: StateValues, seed: int) -> Proximal | None:
@@ -238,8 +252,8 @@ class OfflineSHPI:
             clip=self.clip,
         )
 
-    def _gain(self, test: LoggedData, bonus: StateValues, policy: Policy) -> Gain:
-        probs = taken_probs(test, policy)
+    def _gain(self, improve: Improvement, bonus: StateValues, scorer: Scorer) -> Gain:
+        test, probs = improve.logs, improve.taken_probs(scorer)
         return held_out_gain(
             test, self._advantages(test, bonus, probs, clipped=False), probs, self.confidence
         )

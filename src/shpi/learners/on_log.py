@@ -8,6 +8,7 @@ import numpy as np
 
 from shpi.data.logged import LoggedData
 from shpi.oracles import PreparedOracle
+from shpi.oracles.base import score_blocks
 from shpi.policies import Greedy, Policy
 from shpi.policies.bounded import BoundedRatio, ratio_caps, taken_within
 from shpi.policies.scorers import Scorer
@@ -24,26 +25,29 @@ class Improvement:
 
     Args:
         logs: where the ratios are needed.
-        mu: the clone.
+        mu: the clone; the greedy policy needs none.
         reach: of `BoundedRatio`; None for the greedy policy.
     """
 
     logs: LoggedData
-    mu: Policy
+    mu: Policy | None
     reach: float | None
     _caps: dict[int, Float32Array] = field(default_factory=dict, repr=False)  # by first row
 
     def policy(self, scorer: Scorer) -> Policy:
         """The improved policy."""
-        return Greedy(scorer) if self.reach is None else BoundedRatio(scorer, self.mu, self.reach)
+        if self.reach is None or self.mu is None:
+            return Greedy(scorer)
+        return BoundedRatio(scorer, self.mu, self.reach)
 
-    def taken_probs(self, prepared: PreparedOracle, scorer: Scorer) -> Float64Array:
-        """pi(a_t|x_t) [n] of the improved policy, from the features that the oracle keeps."""
+    def taken_probs(self, scorer: Scorer, prepared: PreparedOracle | None = None) -> Float64Array:
+        """pi(a_t|x_t) [n] of the improved policy; an oracle prepared on this log has its features at hand."""
         logs, probs = self.logs, np.empty(len(self.logs))
-        for rows, scores in prepared.scores_on_log(scorer):
+        blocks = score_blocks(scorer, logs.contexts) if prepared is None else prepared.scores_on_log(scorer)
+        for rows, scores in blocks:
             if logs.candidates is not None:
                 scores = np.where(logs.candidates[rows], scores, -np.inf)
-            if self.reach is None:
+            if self.reach is None or self.mu is None:
                 probs[rows] = scores.argmax(axis=1) == logs.actions[rows]
             else:
                 probs[rows] = taken_within(self._caps_of(rows), scores, logs.actions[rows])
@@ -53,6 +57,7 @@ class Improvement:
         if rows.start in self._caps:
             return self._caps[rows.start]
         assert self.reach is not None
+        assert self.mu is not None
         mask = None if self.logs.candidates is None else self.logs.candidates[rows]
         caps = ratio_caps(self.mu.action_probs(self.logs.contexts[rows], mask), self.reach)
         small = caps.astype(np.float32)
