@@ -92,8 +92,8 @@ def ordinary(**changes: Any) -> Evaluation:
         ),
         "short_term": an_estimate("next reward", -0.2, 0.05),
         "overlap": Overlap(
-            logged=Histogram(edges=(0.0, 0.5, 1.0), counts=(300, 700)),
-            policy=Histogram(edges=(0.0, 0.5, 1.0), counts=(600, 400)),
+            logged=Histogram(edges=(0.1, 0.5, 1.0), counts=(300, 700)),
+            policy=Histogram(edges=(0.1, 0.5, 1.0), counts=(600, 400)),
             ratios=Histogram(edges=(0.1, 0.5, 2.0, 10.0), counts=(200, 500, 250)),
             never=50,
             steps=(1, 2, 3),

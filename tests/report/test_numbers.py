@@ -35,3 +35,5 @@ def test_signs_shares_and_counts():
     assert percent(math.nan) == "–"
     assert count(1234567.0) == "1,234,567"
     assert count(math.nan) == "–"
+    assert count(0.757) == "0.76"
+    assert count(130.4) == "130"

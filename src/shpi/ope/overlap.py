@@ -12,8 +12,9 @@ from shpi.ope.results import Histogram, Overlap
 from shpi.ope.weighting import Ended, add_up
 from shpi.protocols import Float64Array
 
-CHANCES = np.linspace(0.0, 1.0, 21)
-RATIOS = 10.0 ** np.linspace(-4, 4, 41)  # what is smaller or larger counts in the first or last bin
+# What is smaller or larger counts in the first or last bin; a probability of 0 counts in ``never`` only.
+CHANCES = 10.0 ** np.linspace(-4, 0, 21)
+RATIOS = 10.0 ** np.linspace(-4, 4, 41)
 MANY_STEPS = 100  # points of the curve over steps
 
 
@@ -37,12 +38,17 @@ Counts = tuple[Float64Array, Float64Array, float]
 
 def _counts(part: Part) -> Counts:
     """Of mu(a|x) and pi(a|x) of the logged actions [2, bins], of their ratio, and where pi(a|x) = 0."""
-    logged, ratio = part.logs.propensities, np.exp(np.minimum(part.log_ratios, 700.0))
+    ratio = np.exp(np.minimum(part.log_ratios, 700.0))
+    logged = part.logs.propensities
     assert logged is not None  # log_ratios has refused already
-    both = [np.histogram(np.clip(one, 0.0, 1.0), CHANCES)[0] for one in (logged, part.taken)]
-    possible = np.clip(ratio[ratio > 0], RATIOS[0], RATIOS[-1])
-    counts = np.histogram(possible, RATIOS)[0]
-    return np.stack(both).astype(np.float64), counts.astype(np.float64), float((ratio == 0).sum())
+    both = np.stack([_count(logged, CHANCES), _count(part.taken, CHANCES)])
+    return both, _count(ratio, RATIOS), float((ratio == 0).sum())
+
+
+def _count(values: Float64Array, edges: Float64Array) -> Float64Array:
+    """How many of the positive values fall into each bin; the outer bins are open."""
+    inside = np.clip(values[values > 0], edges[0], edges[-1])
+    return np.histogram(inside, edges)[0].astype(np.float64)
 
 
 def _add(one: Counts, other: Counts) -> Counts:

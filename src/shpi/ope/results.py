@@ -152,7 +152,7 @@ class Overlap:
     """How far the policy's decisions are from the logged ones."""
 
     logged: Histogram  # of mu(a|x), a the logged action
-    policy: Histogram  # of pi(a|x), of the same decisions
+    policy: Histogram  # of pi(a|x), of the same decisions, where it is positive
     ratios: Histogram  # of pi/mu where it is positive
     never: int  # decisions that the policy would never make: pi(a|x) = 0
     steps: tuple[int, ...]  # 1 is the first decision of a trajectory

@@ -46,7 +46,7 @@ def level(value: float) -> str:
 
 
 def count(value: float | None) -> str:
-    """A whole number with thousands apart."""
-    if value is None or not math.isfinite(value):
-        return number(value)
+    """A whole number with thousands apart; a small one that is not whole keeps two digits."""
+    if value is None or not math.isfinite(value) or (value != round(value) and abs(value) < 10):
+        return number(value, 2)
     return f"{value:,.0f}".replace("-", MINUS)

@@ -47,12 +47,14 @@ def _tiles(evaluation: Evaluation, weights: Weights) -> str:
 
 
 def _chances(found: Overlap) -> str:
-    series = {"logging policy": _shares(found.logged), "this policy": _shares(found.policy)}
+    edges, logged, policy = _both_trimmed(found)
+    series = {"logging policy": logged, "this policy": policy}
 
     def draw(width: float) -> str:
         return svg.histogram(
-            found.logged.edges,
+            edges,
             series,
+            log_x=True,
             title="How likely the logged actions are under both policies",
             description="Median probability of the logged action: "
             f"{_middle(found.logged)} under the logging policy, {_middle(found.policy)} under this policy.",
@@ -64,14 +66,13 @@ def _chances(found: Overlap) -> str:
 
     rows = [
         [f"{number(low, 2)} to {number(high, 2)}", number(a, 2), number(b, 2)]
-        for low, high, a, b in zip(
-            found.logged.edges[:-1], found.logged.edges[1:], *series.values(), strict=True
-        )
+        for low, high, a, b in zip(edges[:-1], edges[1:], logged, policy, strict=True)
         if a or b
     ]
-    caption = (
-        "<b>How likely was the logged action?</b> Mass at 0 for this policy: decisions it would not repeat."
-    )
+    caption = "<b>How likely was the logged action</b> under both policies?"
+    if found.never:
+        share = percent(found.never / max(sum(found.logged.counts), 1), 2)
+        caption += f" In {share} of the decisions this policy would never take it; these are not drawn."
     heads = ["probability", "logging policy, %", "this policy, %"]
     return figure(draw, caption) + folded(
         "The numbers", table(heads, rows, caption="Probabilities", numbers=(1, 2))
@@ -84,17 +85,13 @@ def _ratios(found: Overlap) -> str:
     if not total or not len(counts):
         return ""
     shares = 100 * counts / total
-    never = (
-        f"{percent(found.never / total, 2)} of the decisions are ones that this policy would never make"
-        + (" (ratio 0, not drawn)." if found.never else ".")
-    )
 
     def draw(width: float) -> str:
         return svg.histogram(
             edges,
             {"decisions": shares},
             title="Ratios of the probabilities of both policies",
-            description=f"Shares of decisions by the ratio pi/mu. {never}",
+            description="Shares of decisions by the ratio of the probabilities of the logged action.",
             log_x=True,
             marks={"equally likely": 1.0},
             x_label="ratio: this policy / logging policy",
@@ -105,7 +102,7 @@ def _ratios(found: Overlap) -> str:
 
     caption = (
         "<b>How much does each decision count?</b> Right of the dashed line: decisions that this policy "
-        f"makes more often. {never}"
+        "makes more often; they stand for those of its decisions that were not logged."
     )
     rows = [
         [f"{number(low, 2)} to {number(high, 2)}", number(one, 2)]
@@ -182,10 +179,14 @@ def _users(evaluation: Evaluation) -> str:
     return figure(draw, caption)
 
 
-def _shares(one: Histogram) -> Float64Array:
-    counts = np.asarray(one.counts, dtype=np.float64)
-    shares: Float64Array = 100 * counts / max(counts.sum(), 1.0)
-    return shares
+def _both_trimmed(found: Overlap) -> tuple[Float64Array, Float64Array, Float64Array]:
+    """Edges and shares in % of both, without the bins below which neither has anything."""
+    total = max(sum(found.logged.counts), 1)
+    both = np.asarray([found.logged.counts, found.policy.counts], dtype=np.float64)
+    used = np.flatnonzero(both.any(axis=0))
+    first = max(0, min(int(used[0]) - 1 if len(used) else 0, both.shape[1] - 5))
+    shares = 100 * both[:, first:] / total
+    return np.asarray(found.logged.edges[first:]), shares[0], shares[1]
 
 
 def _middle(one: Histogram) -> str:
