@@ -191,7 +191,7 @@ class OfflineSHPI:
         return logs.split_users(self.held_out, seed=seed)
 
     def _mu(self, logs: LoggedData) -> Policy | None:
-        """mu or a clone of it; None if neither bounds on ratios nor a fallback need it."""
+        """The logging policy or a clone of it; None if neither bounds on ratios nor a fallback need it."""
         if self.behaviour is None and self.reach is None and self.held_out == 0:
             return None
         return self.behaviour or BehaviourCloning(seed=self.seed).fit(logs)

@@ -1,0 +1,142 @@
+"""OfflineSHPI's defaults on the synthetic task, one configuration for all logs, beside `paper()` and mu.
+
+Ten trials of 2,000 trajectories for epsilon 0.3, 0 and 1. Trials use seeds 0 to 9; everything was tuned on
+seeds from 100. Writes docs/offline-defaults.md.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from benchmarks.report import Row
+from benchmarks.synthetic_task import Outcome, log_of, logging_policy, outcome, standard_error
+from shpi.learners import OfflineSHPI
+
+EPSILONS, SEEDS = (0.3, 0.0, 1.0), range(10)
+NOISE = 3.0  # standard errors of the paired difference; 30 trials are looked at
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "offline-defaults.md"
+PRINTED = {0.3: "8411 (0.987)", 0.0: "8346 (0.979) in Table 3", 1.0: "8346 (0.979) in the appendix"}
+
+
+class Trial(NamedTuple):
+    """Means over 200 new users, and paired differences to mu in standard errors."""
+
+    epsilon: float
+    seed: int
+    mu: float
+    ours: float
+    paper: float
+    difference: float  # of the attained share
+    noise: float  # its standard error
+    reward: float  # the gain in discounted reward, in percent of the size of mu's
+    reward_z: float
+    k: int
+    chosen: int
+    seconds: float
+
+
+def trial(case: tuple[float, int]) -> Trial:
+    """Learn from one log, try on new users."""
+    epsilon, seed = case
+    logs = log_of(epsilon, seed)
+    began = time.process_time()
+    policy = OfflineSHPI(seed=seed, progress=False).fit(logs)
+    seconds = time.process_time() - began
+    printed = OfflineSHPI.paper(seed=seed, progress=False).fit(logs)
+    mu, ours = outcome(logging_policy(epsilon), seed), outcome(policy, seed)
+    assert policy.horizon is not None
+    return Trial(
+        epsilon,
+        seed,
+        float(mu.attained.mean()),
+        float(ours.attained.mean()),
+        float(outcome(printed, seed).attained.mean()),
+        *_compared(mu, ours),
+        policy.horizon.k,
+        policy.chosen,
+        seconds,
+    )
+
+
+def _compared(mu: Outcome, ours: Outcome) -> tuple[float, float, float, float]:
+    share, reward = ours.attained - mu.attained, ours.discounted - mu.discounted
+    return (
+        float(share.mean()),
+        standard_error(share),
+        100 * float(reward.mean() / np.abs(mu.discounted.mean())),
+        float(reward.mean() / standard_error(reward)),
+    )
+
+
+def run() -> list[Row]:
+    cases = [(epsilon, seed) for epsilon in EPSILONS for seed in SEEDS]
+    with ProcessPoolExecutor(2) as pool:
+        trials = []
+        for one in pool.map(trial, cases):
+            trials.append(one)
+            print(f"  epsilon {one.epsilon:g} seed {one.seed}: {one.ours:.4f}, mu {one.mu:.4f}, "
+                  f"paper() {one.paper:.4f}, k = {one.k}, {one.seconds:.0f} CPU-s", flush=True)  # fmt: skip
+    write_page(trials)
+    rows = []
+    for epsilon in EPSILONS:
+        some = [one for one in trials if one.epsilon == epsilon]
+        goal = ">= 0.98" if epsilon > 0 else ""
+        note = f"mu {_mean([t.mu for t in some]):.4f}, paper() {_mean([t.paper for t in some]):.4f}"
+        rows.append(Row(f"attained, epsilon {epsilon:g}", _mean([t.ours for t in some]), "share", note, goal))
+    worst = min(_z(one) for one in trials)
+    return [
+        *rows,
+        Row("worst trial against mu, attained", worst, "s.e.", "paired, 200 users", f">= -{NOISE:g}"),
+        Row("worst trial against mu, reward", min(t.reward_z for t in trials), "s.e.", "paired, 200 users",
+            f">= -{NOISE:g}"),
+    ]  # fmt: skip
+
+
+def _z(one: Trial) -> float:
+    """How many standard errors better than mu; differences below 1e-4 are none."""
+    return one.difference / max(one.noise, 1e-4)
+
+
+def _mean(values: ArrayLike) -> float:
+    return float(np.mean(values))
+
+
+def write_page(trials: list[Trial]) -> None:
+    """The tables of the documentation."""
+    head = [
+        "# What the defaults attain",
+        "",
+        "`python -m benchmarks defaults` writes this page. The synthetic task, 2,000 trajectories, one",
+        "configuration for all logs, seeds 0 to 9 (tuned on seeds from 100), 200 new users per trial.",
+        "*Attained* is the share of the possible improvement of the final state, as in the paper. The reward",
+        "is what the algorithm maximises: the discounted sum over all 150 decisions.",
+        "",
+        "| epsilon | mu | defaults | `paper()` | the paper | trials below mu by 2 s.e. | gain in reward |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for epsilon in EPSILONS:
+        some = [one for one in trials if one.epsilon == epsilon]
+        ours, below = [t.ours for t in some], sum(_z(t) < -2 for t in some)
+        head.append(
+            f"| {epsilon:g} | {_mean([t.mu for t in some]):.4f} | **{_mean(ours):.4f}** "
+            f"({min(ours):.4f} to {max(ours):.4f}) | {_mean([t.paper for t in some]):.3f} | "
+            f"{PRINTED[epsilon]} | {below} of {len(some)} | {_mean([t.reward for t in some]):.1f} % "
+            f"(worst trial {min(t.reward_z for t in some):.1f} s.e.) |"
+        )
+    lines = [
+        "",
+        "| epsilon | seed | mu | defaults | difference ± s.e. | gain in reward | `paper()` | k | round |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {t.epsilon:g} | {t.seed} | {t.mu:.4f} | {t.ours:.4f} | {t.difference:+.4f} ± {t.noise:.4f} | "
+            f"{t.reward:+.1f} % ({t.reward_z:+.1f} s.e.) | {t.paper:.3f} | {t.k} | {t.chosen} |"
+            for t in trials
+        ),
+    ]
+    PAGE.write_text("\n".join([*head, *lines]) + "\n", encoding="utf-8")
