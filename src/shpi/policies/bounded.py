@@ -74,7 +74,9 @@ def taken_within(caps: FloatArray, scores: Float64Array, actions: IntArray) -> F
     rows = np.arange(len(actions))
     own = scores[rows, actions][:, None]
     better = scores > own
-    tied = (scores == own) & (np.arange(scores.shape[1]) < actions[:, None])
-    left = 1.0 - np.einsum("na,na->n", caps, (better | tied).astype(caps.dtype))
+    equal = scores == own
+    if np.count_nonzero(equal) > len(rows):  # more than each action with itself
+        better |= equal & (np.arange(scores.shape[1]) < actions[:, None])
+    left = 1.0 - np.einsum("na,na->n", caps, better.astype(caps.dtype))
     probs: Float64Array = np.clip(left, 0.0, caps[rows, actions]).astype(np.float64)
     return probs
