@@ -25,7 +25,10 @@ $(BIN)/.dev: pyproject.toml constraints.txt
 # The peers of the benchmarks pin old versions of what we use, so they live in an environment of their own.
 $(VENV)-peers/.done: constraints-peers.txt
 	$(PYTHON) -m venv $(VENV)-peers
-	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt d3rlpy
+	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt d3rlpy pandas matplotlib seaborn tqdm pyyaml
+	# obp and scope-rl pin versions that do not install together; both run on those above.
+	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt --no-deps --ignore-requires-python \
+		obp scope-rl pytorch-revgrad
 	touch $@
 
 demo: $(BIN)/.core  ## simulate a log, audit it, learn from it, reveal the truth
