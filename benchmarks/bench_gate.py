@@ -44,7 +44,7 @@ FIRST = int(os.environ.get("SHPI_GATE_FIRST", "0"))
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = Path(os.environ.get("SHPI_GATE_PAGE", DOCS / "gate-false-ships.md"))
 CLEAR = 4.0  # standard errors
-LARGER = 4  # the second size of logs, for the power, in multiples of the first
+LARGER = 3  # the second size of logs, for the power, in multiples of the first
 DECISIONS = ("ship", "hold", "need more data")
 GROUPS = 14  # of KuaiRand's actions
 SEEN = ("past_decisions", "past_long_views", "day_decisions", "day_long_views", "hour_sin", "hour_cos")
@@ -327,7 +327,7 @@ def measure(world: World, policies: int) -> tuple[list[Case], int]:
         logs = world.log(_seed(rng), world.users)
         policy = Twins(world.mu, logs, rng)
         cases.append(case("twins", world, policy, with_twins(logs, rng), 0.0, number))
-    for kind, wanted in (("worse", policies), ("better", max(1, policies // 2))):
+    for kind, wanted in (("worse", policies), ("better", max(1, policies // 5))):
         rng = np.random.default_rng([FIRST, len(kind), 2])
         made = tried = 0
         while made < wanted and tried < 20 * wanted:
@@ -377,10 +377,10 @@ def run() -> list[Row]:
         if world is not None:
             cases, unclear = measure(world, POLICIES)
             found.append((world, cases, unclear, time.process_time() - began))
-            print(summary(world, cases), file=sys.stderr)
-    draft = PAGE.with_name(f".{PAGE.name}.part")
-    draft.write_text(page(found), encoding="utf-8")
-    draft.replace(PAGE)
+            print(summary(world, cases), file=sys.stderr, flush=True)
+            draft = PAGE.with_name(f".{PAGE.name}.part")  # after every world: all this takes a while
+            draft.write_text(page(found), encoding="utf-8")
+            draft.replace(PAGE)
     rows = []
     for world, cases, _, seconds in found:
         bad = [one for one in cases if one.kind != "better"]
