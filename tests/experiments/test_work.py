@@ -116,6 +116,11 @@ def test_the_command_resumes_and_draws(tmp_path: Path, capsys: pytest.CaptureFix
     assert "reproduced" in text
     assert str(tmp_path) not in text
     assert (tmp_path / "index.html").is_file()
+    page = ["reproduce", "recogym", "--page", "--quick", "--seeds", "1", "--out", str(tmp_path)]
+    assert main(page) == 0
+    text = (tmp_path / "README.md").read_text()
+    assert "## example" in text  # its rows are in the folder
+    assert "cells not run yet" in text.partition("## recogym")[2]
 
 
 def test_the_command_refuses_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         with _bar() as report:
             tally = go(plan, store, jobs=options.jobs, command=_command(options), report=report)
         failed = _summarise(tally)
-    markdown, html = draw(plan, store, settings)
+    markdown, html = draw(plan.experiments, store, settings)
     print(f"{markdown}\n{html}")
     return 1 if failed else 0
 

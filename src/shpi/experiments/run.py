@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shpi.experiments import page
+from shpi.experiments.catalogue import find
+from shpi.experiments.catalogue import names as catalogue_names
 from shpi.experiments.cells import Cell
 from shpi.experiments.experiment import Experiment
 from shpi.experiments.runner import Report, Tally, execute
@@ -58,14 +60,17 @@ def go(plan: Plan, store: Store, *, jobs: int, command: str, report: Report | No
     return tally
 
 
-def draw(plan: Plan, store: Store, settings: Settings) -> tuple[Path, Path]:
-    """Write the page from the rows that are there."""
+def draw(asked: Sequence[Experiment], store: Store, settings: Settings) -> tuple[Path, Path]:
+    """Write the page: what was asked for, and what else has rows of these settings in the folder."""
+    names = {one.name for one in asked}
+    plan = Plan.of([find(name) for name in catalogue_names() if name in names | set(store.names())], settings)
     sections = []
     for experiment in plan.experiments:
         wanted = {cell.key for cell in plan.cells[experiment.name]}
         rows = [row for row in store.read(experiment.name) if row.cell in wanted]
         missing = len(wanted - {row.cell for row in rows})
-        sections.append(page.section(experiment, rows, missing, plan.skipped(experiment)))
+        if rows or experiment.name in names:
+            sections.append(page.section(experiment, rows, missing, plan.skipped(experiment)))
     return page.write(store.folder, sections, _facts(store, settings, sections))
 
 
@@ -73,7 +78,7 @@ def commit() -> str:
     """The commit of the source, with a plus if files differ from it; the version where there is none."""
     from shpi import __version__
 
-    place = Path(__file__).parent
+    place = Path(__file__).parents[1]  # all of shpi
     try:
         found = [
             subprocess.run(
