@@ -181,6 +181,14 @@ def test_constant_rewards_and_intervals_of_length_zero():
     assert "Does it hang on a few users?" not in shown
 
 
+def test_rounding_is_no_change():
+    noise = (Factor(name="reward per recommendation", baseline=0.3, value=0.1 + 0.2),)
+    same = (ActionShift(action="item", logged=0.3, policy=0.1 + 0.2, reward=None),)
+    shown = text(render(ordinary(decomposition=noise, actions_gained_lost=same)))
+    assert "e−1" not in shown
+    assert "No action is chosen more or less often" in shown
+
+
 def test_a_real_evaluation_is_written_whole(tmp_path):
     mdp, mu, pi = small_world()
     found = shpi.evaluate(mdp.policy(pi), mdp.log(mu, 300, H, seed=0), estimators=[WDR(), SNPDIS()])

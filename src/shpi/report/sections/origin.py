@@ -81,7 +81,7 @@ def _largest(everyone: Sequence[Segment]) -> list[Segment]:
 
 
 def _actions(everyone: Sequence[ActionShift]) -> str:
-    changed = sorted((one for one in everyone if one.change), key=lambda one: -abs(one.change))
+    changed = sorted((one for one in everyone if abs(one.change) > 1e-9), key=lambda one: -abs(one.change))
     if not everyone:
         return ""
     if not changed:

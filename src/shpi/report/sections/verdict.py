@@ -81,4 +81,6 @@ def relative(lift: float, baseline: float) -> float | None:
     if baseline == 0 or not math.isfinite(lift) or not math.isfinite(baseline):
         return None
     share = lift / abs(baseline)
+    if abs(share) < 1e-9:  # rounding
+        return 0.0
     return share if abs(share) < 100 else None
