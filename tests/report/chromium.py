@@ -35,7 +35,7 @@ def find() -> str | None:
 class Browser:
     """One page in one browser; ``with Browser(folder) as browser``."""
 
-    def __init__(self, profile: Path, patience: float = 60.0) -> None:
+    def __init__(self, profile: Path, patience: float = 180.0) -> None:
         self.patience = patience
         self.events: list[dict[str, Any]] = []
         self._number, self._rest, self._session = 0, b"", ""

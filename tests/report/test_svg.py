@@ -152,6 +152,7 @@ def test_logarithmic_ticks_are_inside(low, high):
     assert all(low * 0.99 <= value <= high * 1.01 for value, _ in ticks)
 
 
+@settings(deadline=None)
 @given(st.lists(odd_numbers, max_size=5))
 def test_scales_keep_everything_within_their_pixels(values):
     scale = Scale.over(values, 10, 110)
