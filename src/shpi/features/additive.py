@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class PowersMap:
     def transform(self, contexts: FloatArray) -> Float64Array:
         """(1, x, x^2, …), [n, p]."""
         x = as_matrix(contexts, self.width_in)
-        powers = [x**power for power in range(1, self.degree + 1)]
+        powers = list(accumulate([x] * self.degree, np.multiply))  # much faster than x**3
         return np.concatenate([np.ones((len(x), int(self.intercept))), *powers], axis=1)
 
 

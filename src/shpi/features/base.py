@@ -59,7 +59,9 @@ def check_contexts(contexts: ArrayLike, width: int | None = None) -> FloatArray:
             remedy="pass one row per decision; a single context needs shape [1, d]" if x.ndim == 1 else "",
         )
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
-    bad = ~np.isfinite(x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = bool(np.isfinite(x.sum()))  # one pass; a sum that overflows is looked at again
+    bad = np.zeros(0, dtype=bool) if fine else ~np.isfinite(x)
     if bad.any():
         row, column = (int(index[0]) for index in np.nonzero(bad))
         raise DataError(

@@ -154,7 +154,7 @@ class OfflineSHPI:
         prepared: PreparedOracle = oracle.prepare(train, seed=seeds[2])
         mu = self._mu(train)
         improve = Improvement(logs=train, mu=mu, reach=self.reach)
-        on_test = None if test is None else replace(improve, logs=test, _caps={})
+        on_test = None if test is None else replace(improve, logs=test, _caps={}, _phi={})
         config, horizon = self._with_horizon(train, bonus, prepared, improve)
         proximal = config._proximal(train, bonus, seeds[2])
 

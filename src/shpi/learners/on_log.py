@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from shpi.data.logged import LoggedData
+from shpi.features import FeatureMap
 from shpi.oracles import PreparedOracle
-from shpi.oracles.base import score_blocks
+from shpi.oracles.base import SCORE_BYTES, blocks, score_blocks
 from shpi.policies import Greedy, Policy
 from shpi.policies.bounded import BoundedRatio, ratio_caps, taken_within
-from shpi.policies.scorers import Scorer
-from shpi.protocols import Float32Array, Float64Array
+from shpi.policies.scorers import LinearScorer, Scorer
+from shpi.protocols import Float32Array, Float64Array, FloatArray
 
-CACHE_BYTES = (
-    1 << 30
-)  # the caps of all logged decisions are kept up to this size, else computed in each round
+CACHE_BYTES = 1 << 30  # the caps and the features of the log are kept up to this size each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +34,7 @@ class Improvement:
     mu: Policy | None
     reach: float | None
     _caps: dict[int, Float32Array] = field(default_factory=dict, repr=False)  # by first row
+    _phi: dict[str, Any] = field(default_factory=dict, repr=False)  # the features, and their map
 
     def policy(self, scorer: Scorer) -> Policy:
         """The improved policy."""
@@ -43,8 +45,7 @@ class Improvement:
     def taken_probs(self, scorer: Scorer, prepared: PreparedOracle | None = None) -> Float64Array:
         """pi(a_t|x_t) [n] of the improved policy; an oracle prepared on this log has its features at hand."""
         logs, probs = self.logs, np.empty(len(self.logs))
-        blocks = score_blocks(scorer, logs.contexts) if prepared is None else prepared.scores_on_log(scorer)
-        for rows, scores in blocks:
+        for rows, scores in self._scores(scorer, prepared):
             if logs.candidates is not None:
                 scores = np.where(logs.candidates[rows], scores, -np.inf)
             if self.reach is None or self.mu is None:
@@ -52,6 +53,36 @@ class Improvement:
             else:
                 probs[rows] = taken_within(self._caps_of(rows), scores, logs.actions[rows])
         return probs
+
+    def _scores(self, scorer: Scorer, prepared: PreparedOracle | None) -> Iterator[tuple[slice, FloatArray]]:
+        """Scores by blocks of rows, for comparison within a row only.
+
+        Those of linear scorers come in single precision, relative to their mean over actions: the features
+        are kept from round to round, and scores that are nearer than 1e-7 are as good as equal.
+        """
+        if not isinstance(scorer, LinearScorer) or 4 * len(self.logs) * scorer.features.width > CACHE_BYTES:
+            yield from (
+                score_blocks(scorer, self.logs.contexts)
+                if prepared is None
+                else prepared.scores_on_log(scorer)
+            )
+            return
+        phi = self._features_of(scorer.features)
+        relative = scorer.weights - scorer.weights.mean(axis=0)
+        columns = np.ascontiguousarray((relative / (np.abs(relative).max() or 1.0)).T, dtype=np.float32)
+        for rows in blocks(len(phi), scorer.n_actions, SCORE_BYTES):
+            yield rows, phi[rows] @ columns
+
+    def _features_of(self, features: FeatureMap) -> Float32Array:
+        """Phi of all logged contexts [n, p], kept while the same map is asked for."""
+        if self._phi.get("map") is not features:
+            n = len(self.logs)
+            phi = np.empty((n, features.width), dtype=np.float32)
+            for rows in blocks(n, features.width):
+                phi[rows] = features.transform(self.logs.contexts[rows])
+            self._phi.update(map=features, phi=phi)
+        kept: Float32Array = self._phi["phi"]
+        return kept
 
     def _caps_of(self, rows: slice) -> Float32Array:
         if rows.start in self._caps:

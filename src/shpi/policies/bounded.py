@@ -66,7 +66,7 @@ def ratio_caps(mu: Float64Array, reach: float) -> Float64Array:
     return caps
 
 
-def taken_within(caps: FloatArray, scores: Float64Array, actions: IntArray) -> Float64Array:
+def taken_within(caps: FloatArray, scores: FloatArray, actions: IntArray) -> Float64Array:
     """pi(a_i|x_i) of `BoundedRatio` for one action per row [n], without sorting.
 
     An action gets what the better ones leave of 1, at most its cap; of equal scores the first is better.
