@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shpi.errors import ConfigError, DataError
-from shpi.experiments import processes
+from shpi.experiments import processes, work, worker
 from shpi.experiments.cells import FAILURE, Cell, Log, Outcome
 from shpi.experiments.runner import by_log, execute
 from shpi.experiments.store import Store, succeeded
@@ -121,6 +121,11 @@ def test_a_process_that_dies_is_a_failure_of_its_cell_alone(monkeypatch: pytest.
     outcomes = {cell.method: outcome for cell, outcome in processes.outcomes(groups, 1)}
     assert "out of luck" in outcomes["bandit"].message
     assert outcomes["optimum"].values["score"] > 2.0
+
+
+def test_what_is_not_finite_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "run", lambda cell: Outcome(values={"score": float("nan"), "attained": 1.0}))
+    assert worker.attempt(exact("bandit")).message == "not a finite number: score"
 
 
 def test_at_least_one_process(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ log of the last cell is kept: cells of one log come one after the other, and it 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import traceback
@@ -39,6 +40,9 @@ def attempt(cell: Cell) -> Outcome:
     except Exception as error:
         traceback.print_exc()
         return Outcome(message=f"{type(error).__name__}: {error}")
+    odd = [name for name, value in outcome.values.items() if not math.isfinite(value)]
+    if odd:
+        return Outcome(message=f"not a finite number: {', '.join(odd)}")
     peak = peak_memory()
     return Outcome(
         values=outcome.values, seconds=outcome.seconds, peak_mb=None if peak is None else peak / 1e6
