@@ -10,16 +10,18 @@ default settings, in four worlds. What a policy is truly worth is known in one o
           what lies between is left out, so that noise does not decide what is true.
 
 Environment: SHPI_GATE_POLICIES (per world and kind; 130), SHPI_GATE_FIRST (the first seed), SHPI_GATE_WORLDS,
-SHPI_GATE_PAGE. KuaiRand's files are looked for as in bench_world; without them its rows are left out.
+SHPI_GATE_PAGE; SHPI_GATE_CASES names a folder in which finished worlds are kept and found again. KuaiRand's
+files are looked for as in bench_world; without them its rows are left out.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -208,7 +210,7 @@ def hiv() -> World:
         good=lambda rng: LoggingPolicy(simulator, 0.0),
         horizon=10,
         users=300,
-        truth_users=500,
+        truth_users=300,
     )
 
 
@@ -217,14 +219,14 @@ def recogym() -> World:
     seen = EpsilonGreedy(linear(np.eye(10)), 0.5)
     return World(
         name="RecoGym",
-        words="20 decisions, 10 products; mu: the product seen most often, half of its decisions random",
+        words="10 decisions, 10 products; mu: the product seen most often, half of its decisions random",
         simulator=simulator,
         mu=seen,
         bad=lambda rng: Greedy(linear(-np.eye(10))) if rng.random() < 0.5 else one_action(10)(rng),
         good=lambda rng: Greedy(linear(np.eye(10))),
-        horizon=20,
+        horizon=10,
         users=500,
-        truth_users=20_000,
+        truth_users=10_000,
         k="session",
     )
 
@@ -318,6 +320,23 @@ WORLDS: dict[str, Callable[[], World | None]] = {
 # ---------------------------------------------------------------------- measuring
 
 
+def kept(name: str, world: World) -> tuple[list[Case], int, float]:
+    """Cases, policies left out, CPU seconds: measured now, or by an earlier run with the same settings."""
+    folder = os.environ.get("SHPI_GATE_CASES")
+    place = None if folder is None else Path(folder) / f"{name}-{POLICIES}-{FIRST}.json"
+    if place is not None and place.exists():
+        saved = json.loads(place.read_text(encoding="utf-8"))
+        cases = [Case(**{**one, "fatal": tuple(one["fatal"])}) for one in saved["cases"]]
+        return cases, saved["unclear"], saved["seconds"]
+    began = time.process_time()
+    cases, unclear = measure(world, POLICIES)
+    seconds = time.process_time() - began
+    if place is not None:
+        content = {"cases": [asdict(one) for one in cases], "unclear": unclear, "seconds": seconds}
+        place.write_text(json.dumps(content), encoding="utf-8")
+    return cases, unclear, seconds
+
+
 def measure(world: World, policies: int) -> tuple[list[Case], int]:
     """All cases of a world, and how many policies were left out because their truth was not clear."""
     cases: list[Case] = []
@@ -327,7 +346,7 @@ def measure(world: World, policies: int) -> tuple[list[Case], int]:
         logs = world.log(_seed(rng), world.users)
         policy = Twins(world.mu, logs, rng)
         cases.append(case("twins", world, policy, with_twins(logs, rng), 0.0, number))
-    for kind, wanted in (("worse", policies), ("better", max(1, policies // 5))):
+    for kind, wanted in (("worse", policies), ("better", max(1, policies // 8))):
         rng = np.random.default_rng([FIRST, len(kind), 2])
         made = tried = 0
         while made < wanted and tried < 20 * wanted:
@@ -372,11 +391,10 @@ def run() -> list[Row]:
     wanted = os.environ.get("SHPI_GATE_WORLDS", ",".join(WORLDS)).split(",")
     found: list[tuple[World, list[Case], int, float]] = []
     for name in wanted:
-        began = time.process_time()
         world = WORLDS[name]()
         if world is not None:
-            cases, unclear = measure(world, POLICIES)
-            found.append((world, cases, unclear, time.process_time() - began))
+            found.append((world, *kept(name, world)))
+            cases = found[-1][1]
             print(summary(world, cases), file=sys.stderr, flush=True)
             draft = PAGE.with_name(f".{PAGE.name}.part")  # after every world: all this takes a while
             draft.write_text(page(found), encoding="utf-8")
