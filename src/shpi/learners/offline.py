@@ -42,6 +42,7 @@ from shpi.values import LSTD, BellmanResidual, ValueModel, with_backshift
 
 Start = Literal["behaviour", "random"]
 NARROW, FEW_ACTIONS, FEW_VALUES, SAMPLE = 8, 100, 12, 10_000  # where curved features are tried
+FEATURE_ROWS = 50_000  # on which means and scales of wide contexts are taken
 PROBE = 10  # k of the policy whose gain decides "auto"
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 GAIN_CLIP = (0.0, 10.0)  # products are only truncated from above when a gain is estimated
@@ -180,7 +181,13 @@ class OfflineSHPI:
                 if changed <= self.tolerance:
                     break
         candidates = history if proximal is None else history[-1:]
-        found = ImprovedPolicy.choose(candidates, behaviour=mu, value=value, horizon=horizon)
+        found = ImprovedPolicy.choose(
+            candidates,
+            behaviour=mu,
+            value=value,
+            horizon=horizon,
+            explored=float(1 - logs.propensities.mean()),
+        )
         return replace(found, history=tuple(history))
 
     # ------------------------------------------------------------------ the steps
@@ -270,7 +277,7 @@ def default_oracle(logs: LoggedData, seed: int) -> Oracle:
     sample = logs.contexts[:: 1 + len(logs) // SAMPLE]
     discrete = all(len(np.unique(column)) <= FEW_VALUES for column in sample.T)
     if not discrete or logs.schema.width > NARROW or logs.n_actions > FEW_ACTIONS:
-        return Ridge(features=plain)
+        return Ridge(features=plain.fit(logs.contexts[:: 1 + len(logs) // FEATURE_ROWS]))
     curved = (
         Union((linear, RandomFourier(n_features=p, bandwidth_factor=c, intercept=False, seed=seed)))
         for c, p in ((2.0, 100), (4.0, 60))

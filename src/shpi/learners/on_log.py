@@ -17,7 +17,7 @@ from shpi.policies.bounded import BoundedRatio, ratio_caps, taken_within
 from shpi.policies.scorers import LinearScorer, Scorer
 from shpi.protocols import Float32Array, Float64Array, FloatArray
 
-CACHE_BYTES = 1 << 30  # the caps and the features of the log are kept up to this size each
+CACHE_BYTES = 1 << 31  # the caps and the features of the log are kept up to this size each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,0 +1,108 @@
+"""OfflineSHPI with its defaults: CPU seconds against gradient steps of d3rlpy's DiscreteBCQ, and growth.
+
+Logs of 47-dimensional contexts that drift, 112 actions and a softmax logging policy, 100 decisions per user.
+The peer's steps are measured on the same 300,000 decisions and scaled to 10,000. Everything runs on one
+thread, and CPU time is compared, so that other work on the machine matters less.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peers import MISSING, THREADS, peer_python, run_peer_bcq, write_npz
+from benchmarks.report import Row, in_process
+from shpi.data.logged import LoggedData
+from shpi.learners import OfflineSHPI
+
+WIDTH, ACTIONS, LENGTH, DRIFT = 47, 112, 100, 0.9
+SIZES = (30_000, 300_000, 3_000_000)
+PEER_STEPS, ALL_STEPS = 500, 10_000
+BLOCK = 50_000
+
+
+def example(n: int) -> LoggedData:
+    """A log of n decisions; rewards are linear in (x, a), with as much noise."""
+    rng, users = np.random.default_rng(0), n // LENGTH
+    contexts = np.empty((users, LENGTH + 1, WIDTH), dtype=np.float32)
+    contexts[:, 0] = rng.standard_normal((users, WIDTH), dtype=np.float32)
+    for t in range(LENGTH):
+        fresh = rng.standard_normal((users, WIDTH), dtype=np.float32)
+        contexts[:, t + 1] = DRIFT * contexts[:, t] + np.float32(np.sqrt(1 - DRIFT**2)) * fresh
+    taste, worth = (rng.standard_normal((ACTIONS, WIDTH)) / np.sqrt(WIDTH) for _ in range(2))
+    shown = contexts[:, :-1].reshape(-1, WIDTH)
+    actions, propensities, rewards = np.empty(n, dtype=np.int64), np.empty(n), np.empty(n)
+    for first in range(0, n, BLOCK):
+        rows = slice(first, min(first + BLOCK, n))
+        probs = np.exp(shown[rows] @ taste.T)
+        probs /= probs.sum(axis=1, keepdims=True)
+        chosen = (probs.cumsum(axis=1) > rng.random((len(probs), 1)) * (1 - 1e-9)).argmax(axis=1)
+        actions[rows], propensities[rows] = chosen, probs[np.arange(len(probs)), chosen]
+        rewards[rows] = (shown[rows] * worth[chosen]).sum(axis=1) + rng.standard_normal(len(chosen))
+    return LoggedData.from_arrays(
+        contexts=shown,
+        actions=actions,
+        propensities=propensities,
+        rewards=rewards,
+        offsets=np.arange(0, n + 1, LENGTH),
+        final_contexts=contexts[:, -1],
+        final_observed=np.ones(users, dtype=bool),
+        terminated=np.zeros(users, dtype=bool),
+        n_actions=ACTIONS,
+    )
+
+
+def fit(n: int, iterations: int) -> dict[str, float]:
+    """CPU seconds of one default fit, and how many rounds it made. Runs in a process of its own."""
+    logs, start = example(n), time.process_time()
+    policy = OfflineSHPI(iterations=iterations, tolerance=0.0, progress=False).fit(logs)
+    return {"cpu": time.process_time() - start, "rounds": len(policy.history)}
+
+
+def peer_seconds() -> float:
+    """CPU seconds of 10,000 gradient steps, from fewer."""
+    logs = example(300_000)
+    assert logs.rewards is not None
+    with tempfile.TemporaryDirectory() as folder:
+        file = write_npz(logs, logs.contexts, logs.final_contexts, logs.rewards, Path(folder) / "log.npz")
+        found = run_peer_bcq(file, n_actions=ACTIONS, steps=PEER_STEPS, batch=256)
+    return found.cpu * ALL_STEPS / PEER_STEPS
+
+
+def rows() -> Iterator[Row]:
+    one, ten = (in_process(__name__, "fit", 300_000, count) for count in (1, 10))
+    first, all_ten = one["result"]["cpu"], ten["result"]["cpu"]
+    rounds = f"{ten['result']['rounds']} rounds"
+    yield Row("300,000 decisions, one iteration", first, "CPU s", f"d={WIDTH}, |A|={ACTIONS}")
+    yield Row("300,000 decisions, ten iterations", all_ten, "CPU s", rounds)
+    yield Row("ten iterations over one", all_ten / first, "×", "", "<= 2")
+    if peer_python() is None:
+        yield Row("d3rlpy DiscreteBCQ", float("nan"), "CPU s", MISSING)
+    else:
+        peer = peer_seconds()
+        note = f"128 x 128, batch 256; {PEER_STEPS} steps measured, scaled"
+        yield Row("d3rlpy DiscreteBCQ, 10,000 steps", peer, "CPU s", note)
+        yield Row("DiscreteBCQ over ten iterations", peer / all_ten, "×", "same log, same run", ">= 20")
+    found = {300_000: ten} | {n: in_process(__name__, "fit", n, 10) for n in SIZES if n != 300_000}
+    for n in SIZES:
+        yield Row(f"{n:,} decisions, ten iterations", found[n]["result"]["cpu"], "CPU s")
+        yield Row(f"{n:,} decisions: peak memory", found[n]["peak"] / 2**20, "MiB", "with the log itself")
+    for small, large in zip(SIZES[:-1], SIZES[1:], strict=True):
+        times = found[large]["result"]["cpu"] / found[small]["result"]["cpu"]
+        memory = found[large]["peak"] / found[small]["peak"]
+        yield Row(f"time, {large:,} over {small:,}", times, "×", "10 would be linear", "<= 12")
+        yield Row(f"memory, {large:,} over {small:,}", memory, "×", "10 would be linear", "<= 12")
+
+
+def run() -> list[Row]:
+    os.environ.update(dict.fromkeys(THREADS, "1"))  # for the processes that are started
+    found = []
+    for row in rows():
+        print(f"  {row.name}: {row.value:.4g} {row.unit}", flush=True)
+        found.append(row)
+    return found
