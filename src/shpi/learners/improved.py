@@ -14,6 +14,8 @@ from shpi.policies import Policy, PolicyMethods, save_policy
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 from shpi.values import FittedValue
 
+LEAST_EXPLORED = 1e-3  # mean of 1 - mu(a|x) over the log
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Iteration:
@@ -53,6 +55,7 @@ class ImprovedPolicy(PolicyMethods):
     chosen: int  # the number of the returned iterate; 0: a clone of mu, since no gain could be shown
     value: FittedValue  # the termination bonus
     horizon: HorizonChoice | None = None  # how k was chosen, if it was
+    explored: float = 1.0  # the mean chance that mu had not taken the action that it took
 
     @classmethod
     def choose(
@@ -62,15 +65,19 @@ class ImprovedPolicy(PolicyMethods):
         behaviour: Policy | None,
         value: FittedValue,
         horizon: HorizonChoice | None = None,
+        explored: float = 1.0,
     ) -> ImprovedPolicy:
-        """The iterate with the largest held-out gain if that is above 0 with confidence, else mu."""
+        """The iterate with the largest held-out gain if that is above 0 with confidence, else mu.
+
+        Where mu never explores there is nothing to compare with, and gains come from the clone's errors.
+        """
         rounds = tuple(history)
         if rounds[-1].gain is None or behaviour is None:
-            return cls(rounds[-1].policy, rounds, rounds[-1].number, value, horizon)
+            return cls(rounds[-1].policy, rounds, rounds[-1].number, value, horizon, explored)
         best = max(rounds, key=lambda one: one.gain.lower if one.gain is not None else float("-inf"))
-        if best.gain is not None and best.gain.lower > 0:
-            return cls(best.policy, rounds, best.number, value, horizon)
-        return cls(behaviour, rounds, 0, value, horizon)
+        if best.gain is not None and best.gain.lower > 0 and explored >= LEAST_EXPLORED:
+            return cls(best.policy, rounds, best.number, value, horizon, explored)
+        return cls(behaviour, rounds, 0, value, horizon, explored)
 
     @property
     def n_actions(self) -> int:
@@ -101,6 +108,8 @@ class ImprovedPolicy(PolicyMethods):
                 f"{one.number:5d}  {one.advantage_mean:9.4g}  {one.advantage_deviation:11.4g}  "
                 f"{one.changed:7.1%}  {one.effective_share:9.1%}  {gain}{mark}"
             )
-        if self.chosen == 0:
+        if self.chosen == 0 and self.explored < LEAST_EXPLORED:
+            rows.append("The logging policy never explores, so nothing can be learned: a clone is returned.")
+        elif self.chosen == 0:
             rows.append("No gain over the logging policy could be shown: a clone of it is returned.")
         return "\n".join(rows)
