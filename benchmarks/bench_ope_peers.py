@@ -160,7 +160,7 @@ NOTES = """## What to take from it
 * scope-rl's "ttest" uses the one-sided quantile for a two-sided interval (1.65 in place of 1.96 standard
   errors), and its "hoeffding" grows with the root of the number of users, where it should fall.
 * Where few users carry the weight ours are wider for IPS, PDIS and DR, on the side that skewness endangers.
-  The percentile bootstrap is short there, and covers too little: [coverage](ope-coverage.md) has figures.
+  The percentile bootstrap is short there, and covers too little: see `python -m benchmarks coverage`.
 """
 
 METHODS = (
