@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shpi.ope import Comparison
     from shpi.protocols import Policy
 
+PILOT_USERS, EXPLORATION = 5000, 0.8
 HELD_OUT = 2 / 3  # judging takes more users than learning: few of them happen to do what a policy would do
 
 
@@ -46,24 +47,24 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from shpi.envs.storefront import Storefront
-    from shpi.policies import UniformPolicy
 
     options.out.mkdir(parents=True, exist_ok=True)
     console, shop = Console(), Storefront()
-    console.rule("1. A shop that recommends at random")
+    console.rule("1. A shop that shows what sells, and tries things out")
     console.print(
         "Users visit up to five times a month and see two recommendations per visit. A bestseller sells at "
         "once; functional items sell in the course of a visit; discovery items sell nothing now, but bring "
-        "people back.\n"
+        "people back. One recommendation in five is what sold best in a pilot, the others are random.\n"
     )
-    logs = shop.rollout(UniformPolicy(shop.n_actions), options.users, seed=0)
+    present = _present_policy(shop)
+    logs = shop.rollout(present, options.users, seed=0)
     place = logs.to_parquet(options.out / "demo-log.parquet")
     console.print(f"{len(logs):,} decisions of {logs.n_users:,} users, written to {place}.\n")
     console.rule("2. Is this log fit for learning?  (shpi audit)")
     logs.audit().show(console)
     console.rule("3. Three policies, learned from a third of the users  (shpi fit)")
     train, held_out = logs.split_users(HELD_OUT, seed=0)
-    candidates = _learn(train, console)
+    candidates = _learn(train, present, console)
     console.rule("4. May we ship one of them? The other users decide  (shpi evaluate)")
     found = _judge(held_out, candidates, console, options.out / "demo-report.html")
     console.rule("5. The simulator reveals the truth: exact values, by dynamic programming")
@@ -71,9 +72,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _learn(logs: LoggedData, console: Console) -> list[Candidate]:
+def _present_policy(shop: Storefront) -> Policy:
+    """What sold best in a pilot with random recommendations, and much exploration."""
     from shpi.learners import OfflineSHPI
-    from shpi.policies import UniformPolicy
+    from shpi.policies import Mixture, UniformPolicy
+    from shpi.values import Constant
+
+    random = UniformPolicy(shop.n_actions)
+    pilot = OfflineSHPI(k=1, value=Constant(0.0), reach=None, progress=False)
+    rule = pilot.fit(shop.rollout(random, PILOT_USERS, seed=1)).policy
+    return Mixture((rule, random), (1 - EXPLORATION, EXPLORATION))
+
+
+def _learn(logs: LoggedData, present: Policy, console: Console) -> list[Candidate]:
+    from shpi.learners import OfflineSHPI
     from shpi.values import Constant
 
     plans = (
@@ -81,7 +93,7 @@ def _learn(logs: LoggedData, console: Console) -> list[Candidate]:
         ("session RL", OfflineSHPI(k="session", value=Constant(0.0)), "this visit"),
         ("SHPI", OfflineSHPI(), "… and where it leads"),
     )
-    learned = [Candidate(name="as before", policy=UniformPolicy(logs.n_actions), story="nothing")]
+    learned = [Candidate(name="as before", policy=present, story="what sold best")]
     for name, plan, story in plans:
         with console.status(f"learning: {name}"):
             learned.append(Candidate(name=name, policy=plan.fit(logs), story=story))
@@ -132,11 +144,11 @@ def _reveal(shop: Storefront, candidates: list[Candidate], found: Comparison, co
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("policy", "sales/month", "visits/month", "verdict was", "looks at"):
         table.add_column(name, justify="right" if "month" in name else "left")
-    best, before = shop.exact_value(shop.optimal()), shop.exact_value(shop.uniform())
+    best, before = shop.exact_value(shop.optimal()), shop.exact_value(rows[0][1])
     for name, chances, story in rows:
         value = shop.exact_value(chances)
         judged = "" if name == "optimum" else _judged(found, name, value > before + 1e-9)
-        bar = "█" * round(16 * value / best)
+        bar = "█" * round(10 * value / best)
         table.add_row(
             name, f"{value:.3f}", f"{shop.expected_sessions(chances):.2f}", judged, f"{bar} {story}"
         )
@@ -146,6 +158,6 @@ def _reveal(shop: Storefront, candidates: list[Candidate], found: Comparison, co
 def _judged(found: Comparison, name: str, better: bool) -> str:
     """The verdict, and whether the truth agrees with it."""
     verdict = found[name].verdict
-    if verdict is None:
-        return ""
+    if verdict is None or verdict.decision == "need more data":
+        return "" if verdict is None else verdict.decision
     return f"{verdict.decision}, {'rightly' if verdict.ship == better else 'wrongly'}"
