@@ -32,13 +32,13 @@ def boxes(
     trials = {name: values for name, values in trials.items() if len(values)}
     if not trials:
         return Note(f"{title}: no trials yet.")
-    floor = _floor(list(trials.values()))
+    shown = {name: value[0] for name, value in (paper or {}).items() if name in trials}
+    floor = min([_floor(list(trials.values())), *shown.values()])
     texts = [
         spread((float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else 0.0))
         + (" (off the chart)" if v.min() < floor else "")
         for v in trials.values()
     ]
-    shown = {name: value[0] for name, value in (paper or {}).items()}
     drawing = svg.boxplots(
         list(trials),
         [np.maximum(values, floor) for values in trials.values()],
@@ -85,6 +85,7 @@ def curves(
     metric: str = "score",
     log_x: bool = True,
     log_y: bool = False,
+    floor: float = -np.inf,
 ) -> Figure:
     """The mean over trials against a setting, with a bootstrap interval of the middle as a band.
 
@@ -100,14 +101,15 @@ def curves(
         metric: of the rows.
         log_x: a logarithmic horizontal axis.
         log_y: a logarithmic upright axis.
+        floor: what lies below is drawn here.
     """
     means: dict[str, Float64Array] = {}
     bands: dict[str, tuple[Float64Array, Float64Array]] = {}
     for name, where in series.items():
         groups = [results.values(metric, **{**where, field: x}) for x in at]
-        means[name] = np.array([g.mean() if len(g) else np.nan for g in groups])
+        means[name] = np.maximum([g.mean() if len(g) else np.nan for g in groups], floor)
         ends = np.array([middle_interval([g]) if len(g) else (np.nan, np.nan) for g in groups])
-        bands[name] = ends[:, 0], ends[:, 1]
+        bands[name] = np.maximum(ends[:, 0], floor), np.maximum(ends[:, 1], floor)
     text = "; ".join(f"{name}: {', '.join(plain(float(v)) for v in m)}" for name, m in means.items())
     drawing = svg.lines(
         list(at),

@@ -13,6 +13,7 @@ from shpi.experiments.figures import curves
 from shpi.experiments.settings import FEW, Method, Settings
 from shpi.experiments.stats import paired, summarise
 
+FLOOR = -10_000.0  # of the figure: policies that leave the states of the log can fall far lower
 KS = (1, 5, 20, 150)  # 1, 5 and 150 are those of Table 3
 LAMBDAS = {0.3: (0.0, 10.0), 1.0: (0.0,)}  # the penalty is for narrow logs
 
@@ -40,7 +41,10 @@ def show(results: Results) -> list[Block]:
         series = {label(one): {"method": label(one), "epsilon": epsilon} for one in lambdas}
         title = f"Synthetic task, epsilon = {epsilon:g}: Y_T - Y_0 against k"
         file = f"k-synthetic-{epsilon:g}.svg"
-        blocks.append(curves(results, file, title, "k", KS, series, x_label="k", y_label="Y_T - Y_0"))
+        y_label = f"Y_T - Y_0, cut at {plain(FLOOR)}"
+        blocks.append(
+            curves(results, file, title, "k", KS, series, x_label="k", y_label=y_label, floor=FLOOR)
+        )
         blocks.append(by_k(results, title, KS, series))
         blocks.append(variance_grows(results, label(0.0), KS, epsilon))
         if len(lambdas) > 1:

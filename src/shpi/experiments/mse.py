@@ -163,7 +163,7 @@ def _against(results: Results, method: str, against: str, who: str) -> list[Bloc
             continue
         found = {kind: summarise(values) for kind, values in trials.items()}
         rows.append((f"{epsilon:g}", *(spread((f.mean, f.deviation)) for f in found.values())))
-        ratios[f"epsilon = {epsilon:g}"] = [f.mean / found["A_k"].mean for f in found.values()]
+        ratios[f"epsilon = {epsilon:g}"] = [np.log10(f.mean / found["A_k"].mean) for f in found.values()]
         for other in ("A^mu", "A^pi"):
             text = f"{method}, epsilon = {epsilon:g}, {against}: A_k has a lower error than {other}"
             pair = np.sqrt(trials[other]), np.sqrt(trials["A_k"])
@@ -176,12 +176,17 @@ def _against(results: Results, method: str, against: str, who: str) -> list[Bloc
         list(KINDS),
         ratios,
         title=f"{title}, divided by that of A_k",
-        description="; ".join(f"{e}: {', '.join(map(plain, r))}" for e, r in ratios.items()),
-        reference=1.0,
+        description="; ".join(f"{e}: {', '.join(map(_times, r))}" for e, r in ratios.items()),
+        show=_times,
+        x_label="powers of ten",
     )
     file = f"mse-{who.strip('()')}-{'own' if against == OWN else 'pi'}.svg"
     figure = Figure(file, f"{title}, divided by that of A_k", drawing)
     return [figure, Table(title, ("epsilon", *KINDS), tuple(rows)), *claims]
+
+
+def _times(power: float) -> str:
+    return f"{plain(10.0**power)} ×"
 
 
 EXPERIMENT = Experiment(

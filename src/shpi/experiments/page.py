@@ -14,6 +14,7 @@ from shpi.report import svg
 from shpi.report.files import write_whole
 
 FIGURES = "figures"
+LONG = 45  # characters of a table cell from which on it may be broken
 CHOSEN = (
     "Hyper-parameters of our methods were chosen on seeds of 100 and above, those of the paper are the "
     "paper's, and nothing was chosen on the seeds that are reported. Every method has one configuration "
@@ -158,6 +159,7 @@ table { border-collapse: collapse; font-size: .9rem; }
 .wide { overflow-x: auto; margin: 1rem 0; }
 th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--shpi-grid); }
 th, td { vertical-align: top; } caption { text-align: left; font-weight: 600; padding: .3rem 0; }
+.numbers td, .numbers th, caption { white-space: nowrap; }
 figure { margin: 1rem 0; overflow-x: auto; }
 figcaption { font-weight: 600; } .soft { color: var(--shpi-soft); }
 .claim { margin: .4rem 0; } .claim b { border: 1px solid; border-radius: .3rem; padding: 0 .35rem; }
@@ -206,7 +208,8 @@ def _html(block: Block) -> str:
         )
         caption = f"<caption>{escape(block.title)}</caption>"
         inside = f"{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-        return f"<div class='wide'><table>{inside}</table></div>"
+        kind = "numbers" if all(len(cell) < LONG for row in block.rows for cell in row) else "words"
+        return f"<div class='wide'><table class='{kind}'>{inside}</table></div>"
     if isinstance(block, Figure):
         return f"<figure><figcaption>{escape(block.title)}</figcaption>{block.svg}</figure>"
     if isinstance(block, Claim):
