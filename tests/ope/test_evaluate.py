@@ -15,6 +15,7 @@ from shpi.ope import (
     FQE,
     IPS,
     PDIS,
+    SLOPE,
     SNIPS,
     SNPDIS,
     WDR,
@@ -199,6 +200,27 @@ def test_shards_give_the_same_answer(tmp_path, logs):
     for left, right in zip(one.estimates, two.estimates, strict=True):
         assert right.value == pytest.approx(left.value, rel=1e-8)
         assert right.lift_error == pytest.approx(left.lift_error, rel=1e-6)
+
+
+# ---------------------------------------------------------------------- users that leave
+
+
+def test_no_estimator_forgets_the_users_who_left():
+    """Every decision earns 1 and half of the users leave after the first of two: 1.5 per user, not 2."""
+    lengths = np.array([1, 2] * 40)
+    total = int(lengths.sum())
+    logs = LoggedData.from_arrays(
+        contexts=np.ones((total, 1)), actions=np.arange(total) % 2, rewards=np.ones(total),
+        propensities=np.full(total, 0.5), behaviour=np.full((total, 2), 0.5), n_actions=2,
+        offsets=np.append(0, np.cumsum(lengths)), terminated=lengths == 1,
+        final_contexts=np.ones((80, 1)),
+    )  # fmt: skip
+    problem = Problem.of(UniformPolicy(2), logs)
+    for one in (*default_estimators(problem), KStepSHPI(k=1), KStepSHPI(), SLOPE()):
+        found = one.estimate(problem)
+        within = 0.05 if one.name == "MAGIC" else 1e-9  # its model has no counterpart for mu to take away
+        assert found.value == pytest.approx(1.5, abs=within), one.name
+        assert found.baseline == pytest.approx(1.5, abs=1e-12)
 
 
 # ---------------------------------------------------------------------- coverage, quickly
