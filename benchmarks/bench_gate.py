@@ -39,6 +39,7 @@ from shpi.envs.rollout import rollout
 from shpi.features import Identity
 from shpi.ope import SNPDIS, WDR, Evaluation, Gate, KStepSHPI, evaluate
 from shpi.ope.diagnostics import fatal_for
+from shpi.ope.diagnostics_log import LEAST_USERS
 from shpi.policies import ConstantPolicy, EpsilonGreedy, Greedy, LinearScorer, Mixture, UniformPolicy
 
 POLICIES = int(os.environ.get("SHPI_GATE_POLICIES", "130"))
@@ -467,9 +468,20 @@ true lift is at most 0. Rates are followed by their 95 % interval (Clopper and P
 """
 
 POWER = """
-| world | better policies | users in the log | shipped | held | need more data | users needed, as the gate says (median) | true lift in standard errors (median) |
-|---|---|---|---|---|---|---|---|
+| world | better policies | users in the log | shipped | held | need more data | users needed, as the gate says (median) | for a power of 80 % by the true lift (median) | true lift in standard errors (median) |
+|---|---|---|---|---|---|---|---|---|
 """  # noqa: E501
+
+
+WHY = """
+## What decided, and what forbade to decide
+
+Shares of the logs. A policy far from mu leaves few effective users and is refused for that alone, whether it
+is better or worse: such a policy says nothing about the bounds. Horizons are short here, and false ships over
+long ones have not been measured. There the k-step estimator decides more often, whose bias depends on the
+world ([evaluation](ope.md)).
+
+"""
 
 
 def page(found: Sequence[tuple[World, list[Case], int, float]]) -> str:
@@ -485,13 +497,14 @@ def page(found: Sequence[tuple[World, list[Case], int, float]]) -> str:
         kinds = [rate([one for one in everything if one.kind == kind]) for kind in ("twins", "worse")]
         parts.append(f"| all | {len(everything)} | **{rate(everything)}** | {kinds[0]} | {kinds[1]} |\n")
     parts.append(
-        "\n## Power\n\nThe share of truly better policies that are shipped, by the size of the log.\n"
+        "\n## Power\n\nThe share of truly better policies that are shipped, by the size of the log. "
+        f"Fewer than {LEAST_USERS} users are never enough.\n"
     )
     parts.append(POWER)
     parts += [_power(world, cases, users) for world, cases, _, _ in found for users in sizes(world)]
     parts.append("\n## Worlds\n\n")
     parts += [f"* **{world.name}**: {world.words}.\n" for world, _, _, _ in found]
-    parts.append("\n## Why policies were not shipped\n\n")
+    parts.append(WHY)
     parts += [_mains(world, cases) for world, cases, _, _ in found]
     left = ", ".join(f"{world.name} {unclear}" for world, _, unclear, _ in found)
     spent = sum(seconds for _, _, _, seconds in found)
@@ -508,16 +521,23 @@ def _power(world: World, cases: Sequence[Case], users: int) -> str:
     shares = [np.mean([one.decision == d for one in mine]) for d in DECISIONS]
     asked = [one.needed for one in mine if one.needed is not None]
     needed = f"{np.median(asked):,.0f}" if asked else "–"
-    strength = np.median([one.truth / one.error if one.error > 0 else np.inf for one in mine])
+    strength = np.array([one.truth / one.error for one in mine])
+    enough = np.maximum(users * ((stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) / strength) ** 2, LEAST_USERS)
     return (
         f"| {world.name} | {len(mine)} | {users:,} | {shares[0]:.0%} | {shares[1]:.0%} | {shares[2]:.0%} | "
-        f"{needed} | {strength:.1f} |\n"
+        f"{needed} | {np.median(enough):,.0f} | {np.median(strength):.1f} |\n"
     )
 
 
 def _mains(world: World, cases: Sequence[Case]) -> str:
-    names = sorted({one.main for one in cases})
-    by = ", ".join(f"{name} {sum(one.main == name for one in cases) / len(cases):.0%}" for name in names)
-    fatal = sorted(name for one in cases for name in set(one.fatal))
-    why = ", ".join(f"{name} {fatal.count(name) / len(cases):.1%}" for name in sorted(set(fatal))) or "none"
-    return f"* **{world.name}**: decided by {by}. Fatal diagnostics: {why} of the logs.\n"
+    """Which estimators decided, and which fatal diagnostics there were, by kind of policy."""
+    lines = [f"* **{world.name}**\n"]
+    for kind, words in (("twins", "no lift at all"), ("worse", "worse"), ("better", "better")):
+        mine = [one for one in cases if one.kind == kind]
+        names = sorted({one.main for one in mine})
+        by = ", ".join(f"{name} {sum(one.main == name for one in mine) / len(mine):.0%}" for name in names)
+        fatal = [name for one in mine for name in set(one.fatal)]
+        counts = {name: fatal.count(name) for name in sorted(set(fatal))}
+        why = ", ".join(f"{name} {count / len(mine):.0%}" for name, count in counts.items()) or "none"
+        lines.append(f"  * {words}: decided by {by}; fatal: {why}\n")
+    return "".join(lines)
