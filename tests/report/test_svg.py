@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shpi.errors import ConfigError
@@ -72,6 +72,7 @@ def test_words_of_users_are_escaped():
 
 
 @settings(max_examples=40, deadline=None)
+@example("", "", 1e10, 6e-299)  # a ratio that overflows
 @given(names, names, odd_numbers, odd_numbers)
 def test_any_words_and_numbers_make_well_formed_charts(name, other, a, b):
     low, high = (a, b) if not a > b else (b, a)

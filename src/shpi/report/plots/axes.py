@@ -62,7 +62,7 @@ class Scale:
             known = np.array([0.1, 1.0]) if log else np.array([0.0, 1.0])
         low, high = float(known.min()), float(known.max())
         if log:
-            low, high = (min(max(one, 1e-300), 1e300) for one in (low, high))
+            low, high = (min(max(one, 1e-140), 1e140) for one in (low, high))  # their ratio is finite
         wanted = many or max(3, int(abs(end - start) / 85))
         if log:
             free = (high / low) ** room
