@@ -173,6 +173,7 @@ def _forest(gains: Mapping[str, list[Float64Array]]) -> Figure:
         title=title,
         description="; ".join(f"{name}: {plain(middles[name])}" for name in order),
         main=order.index(OURS.name),
+        names=svg.ForestNames(row="interquartile mean and 95 % interval", main="our defaults"),
     )
     return Figure("defaults.svg", title, drawing)
 

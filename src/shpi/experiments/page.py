@@ -178,8 +178,8 @@ def to_html(sections: Sequence[Section], facts: Sequence[str]) -> str:
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>shpi reproduce</title><style>{_colours()}{_STYLE}</style></head><body>",
         "<h1>The paper and ours, side by side</h1>",
-        "<ul>" + "".join(f"<li>{escape(fact)}</li>" for fact in facts) + "</ul>",
-        f"<p>{escape(CHOSEN)}</p><p>{escape(RULE.replace('*', ''))}</p><nav>{links}</nav>",
+        "<ul>" + "".join(f"<li>{escape(_plain(fact))}</li>" for fact in facts) + "</ul>",
+        f"<p>{escape(CHOSEN)}</p><p>{escape(_plain(RULE))}</p><nav>{links}</nav>",
         "<h2>Claims</h2>",
         _html(digest(sections)),
     ]
@@ -192,6 +192,11 @@ def to_html(sections: Sequence[Section], facts: Sequence[str]) -> str:
             *(_html(block) for block in one.blocks),
         ]
     return "\n".join([*parts, "</body></html>", ""])
+
+
+def _plain(text: str) -> str:
+    """Without the marks of Markdown."""
+    return text.replace("*", "").replace("`", "")
 
 
 def _colours() -> str:
