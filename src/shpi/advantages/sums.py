@@ -2,11 +2,13 @@ r"""Weighted discounted sums over windows, for all rows at once.
 
     sum_t = z_t + sum_{m=1}^{L_t - 1} gamma^m c(w_{t+1}^{t+m}) z_{t+m},      w_a^b = rho_a rho_{a+1} … rho_b
 
-where L_t is the length of row t's window and c clips, or does nothing. There are two ways to compute it:
+where L_t is the length of row t's window and c clips, or does nothing. There are three ways to compute it:
 
 *recursion*, n steps of arithmetic in all: without clipping, and when all windows of a stretch of rows end
 at the same row, sum_t = z_t + gamma rho_{t+1} sum_{t+1}. All rows at one distance from their end are done
 together, so that there is no loop over trajectories.
+
+*doubling*, log k steps per row: a fixed k with weights of 1, from the sums over 1, 2, 4, … rows.
 
 *forward*, one step of arithmetic per row and per step of its window: needed for a fixed k, and for clipped
 products, since a clipped product is not the product of clipped ratios. Rows are taken in blocks that fit
@@ -39,9 +41,13 @@ def weighted_sums(
         clip: (q1, q2), or None.
     """
     rows = np.arange(len(terms))
+    if ratios is not None and (ratios == 1.0).all() and (clip is None or clip[0] <= 1.0 <= clip[1]):
+        ratios = None  # pi = mu: every weight is 1
     shared = bool(((stops[:-1] <= rows[1:]) | (stops[:-1] == stops[1:])).all())
     if shared and (clip is None or ratios is None):
         return _by_recursion(terms, ratios, stops, gamma)
+    if ratios is None:
+        return _by_doubling(terms, stops, gamma), np.ones(len(terms))
     plain = _by_recursion(terms, None, stops, gamma)[0] if shared else None
     return _forward(terms, ratios, stops, gamma, clip, plain)
 
@@ -65,9 +71,26 @@ def _by_recursion(
     return sums, products
 
 
+def _by_doubling(terms: Float64Array, stops: Int64Array, gamma: float) -> Float64Array:
+    """Plain sums over windows of any lengths, from those over 1, 2, 4, … rows: log k passes in place of k."""
+    n = len(terms)
+    left = stops - np.arange(n)  # [n] the length of each window
+    sums, place, discount = np.zeros(n), np.arange(n), np.ones(n)
+    block, size, step = terms.copy(), 1, gamma  # over `size` rows from each one on; step = gamma^size
+    while True:
+        part = np.flatnonzero(left & size)
+        sums[part] += discount[part] * block[place[part]]
+        place[part] += size
+        discount[part] *= step
+        if 2 * size > left.max(initial=0):
+            return sums
+        block[:-size] += step * block[size:]
+        size, step = 2 * size, step * step
+
+
 def _forward(
     terms: Float64Array,
-    ratios: Float64Array | None,
+    ratios: Float64Array,
     stops: Int64Array,
     gamma: float,
     clip: Clip,
@@ -91,9 +114,6 @@ def _forward(
             m, discount = m + 1, discount * gamma
             ahead = place + m
             going = left > m + 1
-            if ratios is None:
-                total += discount * terms[ahead]
-                continue
             product *= ratios[ahead]
             np.minimum(product, _LARGEST, out=product)
             weight = product if clip is None else np.clip(product, *clip)

@@ -60,7 +60,7 @@ def check_contexts(contexts: ArrayLike, width: int | None = None) -> FloatArray:
         )
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        fine = bool(np.isfinite(x.sum()))  # one pass; a sum that overflows is looked at again
+        fine = bool(np.isfinite(np.vdot(x, x)))  # one fast pass; squares that overflow are looked at again
     bad = np.zeros(0, dtype=bool) if fine else ~np.isfinite(x)
     if bad.any():
         row, column = (int(index[0]) for index in np.nonzero(bad))

@@ -53,7 +53,8 @@ class StandardiseMap:
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """(x - mean) / scale, [n, d]."""
-        features: Float64Array = (as_matrix(contexts, self.width_in) - self.mean) / self.scale
+        features: Float64Array = as_matrix(contexts, self.width_in) - self.mean
+        features /= self.scale
         return features
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 WeightKind = Literal["none", "mtr"]
 
-BLOCK_BYTES = 1 << 25  # the largest temporary matrix of a pass over a log
+BLOCK_BYTES = 1 << 22  # the largest temporary matrix of a pass over a log
 SCORE_BYTES = 1 << 20  # of a block of scores: small enough to be used while it is still in the cache
 
 

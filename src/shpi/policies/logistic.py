@@ -52,11 +52,11 @@ class LogisticPolicy(PolicyMethods):
         """Probabilities [n, A]; all candidates count where none of them was ever seen."""
         logits = self.features.transform(contexts) @ self.weights.T
         mask = check_candidates(candidates, len(logits), self.n_actions)
-        allowed = np.broadcast_to(self.seen, logits.shape)
+        allowed = self.seen[None]  # [1, A], or [n, A] under a mask
         if mask is not None:
             known = mask & self.seen
             allowed = np.where(np.any(known, axis=1, keepdims=True), known, mask)
-        probs = softmax(np.where(allowed, logits, -np.inf))
+        probs = softmax(logits if allowed.all() else np.where(allowed, logits, -np.inf))
         if self.floor == 0:
             return probs
         probs *= 1 - self.floor

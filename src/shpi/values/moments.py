@@ -23,7 +23,7 @@ from shpi.features.base import FeatureMap
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 from shpi.values.transitions import rewards_of, usable_transitions
 
-_ENTRIES = 4_000_000  # of a block of features: 32 MB
+_ENTRIES = 500_000  # of a block of features: 4 MB, which the allocator gives back at once
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
