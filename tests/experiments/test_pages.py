@@ -13,7 +13,9 @@ from shpi.experiments.cells import Cell, Outcome, Row
 from shpi.experiments.compare import better, plain, side_by_side
 from shpi.experiments.experiment import Claim, Experiment, Figure, Results, Table
 from shpi.experiments.mse import KINDS, OWN, PI
+from shpi.experiments.run import draw
 from shpi.experiments.settings import Settings
+from shpi.experiments.store import Store
 from shpi.learners import registry
 
 TEN = Settings(data=True)
@@ -99,6 +101,15 @@ def test_the_page_is_written_whole_and_escaped(tmp_path: Path) -> None:
     assert "a &lt; b" in source
     assert source.count("<svg") == text.count("![") > 0
     assert "0.330 ± 0.170" in text
+
+
+def test_rows_are_drawn_where_the_data_are_absent(tmp_path: Path) -> None:
+    private, store = catalogue.find("private"), Store(tmp_path)
+    for cell in private.cells(TEN):
+        store.append("private", Outcome(values={"score": 0.1}).rows("private", cell, ""))
+    markdown, _ = draw([private], store, Settings(data=False))
+    assert "| logging |" in markdown.read_text()
+    assert "skipped" not in markdown.read_text()
 
 
 def test_a_claim_follows_the_numbers() -> None:

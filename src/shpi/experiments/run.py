@@ -8,7 +8,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,8 @@ def go(plan: Plan, store: Store, *, jobs: int, command: str, report: Report | No
 def draw(asked: Sequence[Experiment], store: Store, settings: Settings) -> tuple[Path, Path]:
     """Write the page: what was asked for, and what else has rows of these settings in the folder."""
     names = {one.name for one in asked}
+    rows_of_data = any(row.world.startswith("kuairand") for name in store.names() for row in store.read(name))
+    settings = replace(settings, data=settings.data or rows_of_data)  # to draw, the files are not needed
     plan = Plan.of([find(name) for name in catalogue_names() if name in names | set(store.names())], settings)
     sections = []
     for experiment in plan.experiments:
