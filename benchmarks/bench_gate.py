@@ -496,6 +496,7 @@ def page(found: Sequence[tuple[World, list[Case], int, float]]) -> str:
     if everything:
         kinds = [rate([one for one in everything if one.kind == kind]) for kind in ("twins", "worse")]
         parts.append(f"| all | {len(everything)} | **{rate(everything)}** | {kinds[0]} | {kinds[1]} |\n")
+    parts.append(_caution(everything, [(world.name, cases) for world, cases, _, _ in found]))
     parts.append(
         "\n## Power\n\nThe share of truly better policies that are shipped, by the size of the log. "
         f"Fewer than {LEAST_USERS} users are never enough.\n"
@@ -512,6 +513,26 @@ def page(found: Sequence[tuple[World, list[Case], int, float]]) -> str:
         f"\nLeft out because the truth was not clear: {left}. {spent / 60:.0f} minutes of CPU time.\n"
     )
     return "".join(parts)
+
+
+def _caution(bad: Sequence[Case], by_world: Sequence[tuple[str, list[Case]]]) -> str:
+    """What the table must not be read as."""
+    none = [one for one in bad if one.kind == "twins"]
+    text = (
+        "\nThe share over all policies depends on how many of them are clearly worse. The column of those "
+        "without any lift does not, and is the one to hold against 5 %."
+    )
+    for name, cases in by_world:
+        mine = [one for one in cases if one.kind == "twins"]
+        if mine and np.mean([one.decision == "ship" for one in mine]) > 0.05:
+            text += f" In {name} it is above 5 %: {rate(mine)}."
+    kinds = (("WDR", "WDR"), ("SHPI(", "the k-step estimator"))
+    words = [
+        f"where {name} decided, {rate(mine)}"
+        for start, name in kinds
+        if (mine := [one for one in none if one.main.startswith(start)])
+    ]
+    return f"{text} Of all without any lift: {'; '.join(words)}.\n"
 
 
 def _power(world: World, cases: Sequence[Case], users: int) -> str:
