@@ -10,7 +10,7 @@ r"""Online SHPI, Algorithm 1 of the paper: improve a policy by acting.
 
 The policy itself wrote the data, so there are no importance weights. Two configurations:
 `OnlineSHPI.paper()` is the above with the paper's parts, each f from the newest round alone. The defaults
-differ in four ways, measured in docs/learners-online.md:
+differ in four ways, measured in docs/learners/online-shpi.md:
 
 *memory*    f is regressed on all rounds, each with the advantages of its own policy and its own V, so that
             a policy rests on everything that was ever tried, and moves less and less.
