@@ -95,8 +95,8 @@ def run(options: argparse.Namespace) -> int:
         return 2
     policies = {name: opened(place, one, logs) for name, place, one in zip(names, places, saved, strict=True)}
     comparison = judged(policies, logs, gate, options, estimators, k)
+    write(comparison, options)  # first: the reader of the text may close the pipe
     show(comparison, gate)
-    write(comparison, options)
     first = comparison.evaluations[0]
     assert first.verdict is not None
     return EXITS[first.verdict.decision]

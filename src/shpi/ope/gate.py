@@ -44,6 +44,10 @@ from shpi.ope.evaluate import LEAST_EFFECTIVE, PerDecision, default_estimators
 from shpi.ope.problem import Problem, Rewards
 from shpi.ope.results import Diagnostic, Evaluation, Verdict
 
+LEFT_OUT = (
+    "It rests on an estimator that leaves out what the policy's decisions change after a few more of them: "
+    "the bound covers chance, not that. A first step in part of the traffic would show it."
+)
 CURABLE = ("effective users", "users")  # fatal diagnostics that more users of the same kind would cure
 
 
@@ -122,7 +126,8 @@ class Gate:
         open_ones = [claim for claim in (lift, *guards) if not claim.proven and not claim.refuted]
         grave = [one for one in stops if one.name not in CURABLE]
         if not stops and not against and not open_ones:
-            reasons = (lift.reason(), *(guard.reason() for guard in guards))
+            left_out = (LEFT_OUT,) if follows_some_steps(evaluation) else ()
+            reasons = (lift.reason(), *left_out, *(guard.reason() for guard in guards))
             return Verdict(decision="ship", reasons=reasons, guards=said)
         forbids = [f"{one.sentence} No decision can rest on this." for one in grave]
         if forbids or against:
@@ -214,6 +219,11 @@ class Gate:
             f"together at {self.confidence:.0%}."
         )
         return tuple(replace(one, reasons=(*one.reasons, note)) for one in verdicts)
+
+
+def follows_some_steps(evaluation: Evaluation) -> bool:
+    """Whether an estimator decides that follows the policy's effects for some decisions only."""
+    return evaluation.main.startswith("SHPI(")
 
 
 def _rounded_up(users: float) -> int:
