@@ -224,10 +224,8 @@ def _cell(one: Errors, name: str) -> str:
 
 NOTES = """## What to take from it
 
-* A short k leaves out what pi's earlier decisions change. Where that is most of the lift (Synthetic, where an
-  action moves the user for good), k = 1 and k = 4 miss most of it, as FQE and MIS do, whose model sees only
-  the context. SLOPE notices and takes a long k.
-* A V with more lookahead does not help there. With 30 decisions and a share of 0.3 (8 logs of other seeds),
+* A short k leaves out what pi's earlier decisions change; in Synthetic an action moves the user for good.
+* A V with more lookahead did not help there. With 30 decisions and a share of 0.3 (8 logs of other seeds),
   SHPI(k=4) found 36 % of the lift with V from linear backups, 33 % with 5 steps of real rewards before V, and
   29 % with V from whole returns. So V stays as it is: what is missing is behind the window, not in V.
 * Truth has an error too: it is in the head of each column.

@@ -459,15 +459,15 @@ NOTES = """## What to take from it
   looks better and surer than it is. (In 500 logs of other seeds the estimate and its standard error correlate
   with -0.4, and the influences have a skewness of -5.) "skewed" lengthens the endangered side. That helps
   little, as the table of ways shows: it cannot see users who were not drawn. The diagnostics do not flag it.
-* In "bandit" about six users carry the weights of 33, and Q is fitted on two thirds of them: the noise of Q
-  times that of the weights is in no influence. No diagnostic flags it either.
+* In "bandit" about six users carry the weights of 33, and Q is fitted on two thirds of them. The likely cause,
+  not verified, is the noise of Q times that of the weights, which is in no influence. No diagnostic flags it.
 * "long-term" is a bias of a k that is too short, which no interval repairs. DM, MIS and SLOPE are biased
   there too. The diagnostics "drift with k" and "disagreement" are meant for it, and noticed it in few logs.
 * Warnings were counted with WDR and with SHPI(k=4) as the estimator that decides. Those that look at the
-  deciding one alone (drift with k, disagreement, …) were not asked for the others, so "none" is no proof there.
+  deciding one alone (drift with k, disagreement, …) were not asked for the others: "none" is no proof there.
 * With rare rewards a lower bound rather holds too often: whoever was lucky also has a large standard error.
-* Plain PDIS and IPS fail two-sided with rare rewards, whatever way the interval is made, and PDIS by t for
-  costs: heavy users that were not drawn leave no trace in the log. They never decide by default.
+* Plain PDIS and IPS fail two-sided with rare rewards, by all ways but Bernstein's, and PDIS by t for costs:
+  heavy users that were not drawn leave no trace in the log. They never decide by default.
 * The studentised bootstrap is no better with few effective users. Empirical Bernstein, here with the range of
   the sample, is about five times as wide; with the true range, as a guarantee would need, it is vacuous
   beyond one step.
