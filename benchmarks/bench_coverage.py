@@ -459,7 +459,7 @@ NOTES = """## What to take from it
   looks better and surer than it is. (In 500 logs of other seeds the estimate and its standard error correlate
   with -0.4, and the influences have a skewness of -5.) "skewed" lengthens the endangered side. That helps
   little, as the table of ways shows: it cannot see users who were not drawn. The diagnostics do not flag it.
-* In "bandit" about six users carry the weights of 33, and Q is fitted on two thirds of them. The likely cause,
+* In "bandit" about six users carry the weights of 33, and Q is fitted on two thirds of them. A likely cause,
   not verified, is the noise of Q times that of the weights, which is in no influence. No diagnostic flags it.
 * "long-term" is a bias of a k that is too short, which no interval repairs. DM, MIS and SLOPE are biased
   there too. The diagnostics "drift with k" and "disagreement" are meant for it, and noticed it in few logs.
