@@ -466,7 +466,7 @@ NOTES = """## What to take from it
 * Warnings were counted with WDR and with SHPI(k=4) as the estimator that decides. Those that look at the
   deciding one alone (drift with k, disagreement, …) were not asked for the others: "none" is no proof there.
 * With rare rewards a lower bound rather holds too often: whoever was lucky also has a large standard error.
-* Plain PDIS and IPS fail two-sided with rare rewards, by all ways but Bernstein's, and PDIS by t for costs:
+* Plain PDIS and IPS fail two-sided with rare rewards (PDIS by all ways but Bernstein's), PDIS by t for costs:
   heavy users that were not drawn leave no trace in the log. They never decide by default.
 * The studentised bootstrap is no better with few effective users. Empirical Bernstein, here with the range of
   the sample, is about five times as wide; with the true range, as a guarantee would need, it is vacuous
