@@ -151,13 +151,14 @@ A policy is mu mixed with a better one; the share of the better one is how far i
 comes from rollouts (same users and random numbers under both policies). Cells: root of the mean squared error
 of the lift, in percent of the true lift, and in brackets the bias. The best of a column is bold. SHPI(auto)
 is SLOPE over k = H, …, 4, 2, 1. "Clearly" means that the squared errors differ by more than {clear:g}
-standard errors, log by log.
+standard errors, log by log. A root mean square over {logs} logs is itself uncertain by about {noise:.0%}. Of
+the four k the best one is named in hindsight, which favours the k-step estimator.
 """
 
 
 def page(found: Sequence[tuple[World, list[Errors]]]) -> str:
     """The document."""
-    parts = [HEAD.format(logs=LOGS, clear=CLEAR), "## In one sentence each\n"]
+    parts = [HEAD.format(logs=LOGS, clear=CLEAR, noise=(2 * LOGS) ** -0.5), "## In one sentence each\n"]
     parts.append("\n".join(f"* **{world.name}**: {sentence(measured)}" for world, measured in found) + "\n")
     for world, measured in found:
         parts.append(f"## {world.name}\n\n{_words(world)}, {world.users} users.\n")
