@@ -68,10 +68,10 @@ def fatal(name: str, estimator: str | None = None, **figures: float) -> Diagnost
 def test_ships_if_and_only_if_the_lower_bound_is_above():
     error = 1 / np.sqrt(400)
     t = stats.t.ppf(0.95, 399)
-    assert Gate().decide(evaluation(1.001 * t * error)).ship
-    below = Gate().decide(evaluation(0.999 * t * error))
+    assert Gate().decide(evaluation(1.01 * t * error)).ship
+    below = Gate().decide(evaluation(0.99 * t * error))
     assert below.decision == "need more data"
-    assert Gate(confidence=0.9).decide(evaluation(0.999 * t * error)).ship
+    assert Gate(confidence=0.9).decide(evaluation(0.99 * t * error)).ship
 
 
 @settings(max_examples=60, deadline=None)

@@ -71,8 +71,8 @@ def add_parser(verbs: Any) -> None:
     add("--k", metavar="K", help='of the k-step estimator: a number, or "session"')
     add("--estimators", metavar="A,B,C", help=f"among {', '.join(ESTIMATORS)}; shpi:5 means k = 5")
     add("--main", metavar="NAME", help="the estimator that decides, as the table calls it")
-    add("--interval", choices=("t", "heavy", "normal", "bootstrap", "bernstein"), default="t",
-        help="how intervals are made (default: t)")  # fmt: skip
+    add("--interval", choices=("skewed", "t", "heavy", "normal", "bootstrap", "bernstein"),
+        default="skewed", help="how intervals are made (default: skewed, t with a correction)")  # fmt: skip
     add("--confidence", type=float, default=0.95, metavar="C", help="of all bounds (default: 0.95)")
     add("--min-lift", default="0", metavar="L", help="ship only above this lift: a number, or e.g. 1%%")
     add("--guard", action="append", default=[], metavar="METRIC:-DROP",

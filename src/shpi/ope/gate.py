@@ -117,7 +117,7 @@ class Gate:
 
     def decide(self, evaluation: Evaluation, problem: Problem | None = None) -> Verdict:
         """The verdict on one policy; the problem is needed for guard metrics."""
-        method = "t" if problem is None else problem.settings.interval
+        method = "skewed" if problem is None else problem.settings.interval
         lift = Claim.of_lift(self, evaluation.decisive, method)
         guards = [self._guard(guard, evaluation, problem) for guard in self.guards]
         stops = fatal_for(evaluation.diagnostics, evaluation.main)
