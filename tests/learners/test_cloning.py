@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from shpi.data.logged import LoggedData
 from shpi.learners import BehaviourCloning, OfflineSHPI
 from shpi.learners.cloning import exploration_floor, imitate
+from shpi.policies import Mixture, UniformPolicy, load_policy
 
 A = 5
 
@@ -98,3 +101,11 @@ def test_where_mu_never_explores_a_clone_is_returned() -> None:
     policy = OfflineSHPI(k=3, progress=False).fit(log_of(epsilon_greedy(x, 0.0), x))
     assert policy.chosen == 0
     assert "never explores" in str(policy)
+
+
+def test_an_improved_policy_can_be_a_part_of_a_saved_one(tmp_path: Path) -> None:
+    x = contexts_of(400)
+    policy = OfflineSHPI(k=1, progress=False).fit(log_of(epsilon_greedy(x, 0.5), x))
+    mixed = Mixture((policy, UniformPolicy(A)), (0.3, 0.7))
+    again = load_policy(mixed.save(tmp_path / "mixed"))
+    np.testing.assert_array_equal(again.action_probs(x), mixed.action_probs(x))

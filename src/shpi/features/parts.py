@@ -70,7 +70,8 @@ def class_of(kind: str) -> type[Any]:
 
 
 def take_apart(thing: Any) -> Parts:
-    """The parts of an object of a registered class."""
+    """The parts of an object of a registered class, or of what it stands for (its ``saved_form``)."""
+    thing = getattr(thing, "saved_form", thing)
     kind = _KINDS.get(type(thing))
     if kind is None:
         raise ConfigError(

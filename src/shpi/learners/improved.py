@@ -80,6 +80,11 @@ class ImprovedPolicy(PolicyMethods):
         return cls(behaviour, rounds, 0, value, horizon, explored)
 
     @property
+    def saved_form(self) -> Policy:
+        """What a file keeps of it, alone or as a part of another policy."""
+        return self.policy
+
+    @property
     def n_actions(self) -> int:
         """|A|."""
         return self.policy.n_actions
