@@ -66,8 +66,8 @@ class OfflineSHPI:
         reach: how far pi may go from mu: pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x). None is greedy,
             as in the paper.
         behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
-        proximal: Lambda, in standard deviations of the advantages: how much the bonus pays for leaving the
-            states of the log, see `shpi.learners.proximal`. With it the last iterate is the candidate.
+        proximal: Lambda, in standard deviations of the advantages: what the bonus is charged for leaving
+            the states of the log, see `shpi.learners.proximal`. With it the last iterate is the candidate.
         ratio: estimates d_pi / d_mu for it; None takes the closed form, `LinearRatio`.
         held_out: share of the users on whom the iterate is chosen; 0 returns the last one.
         confidence: of the bound on the gain that an iterate needs to be preferred to mu.

@@ -1,4 +1,4 @@
-r"""Proximal regularisation of policy iteration: the bonus pays for leaving the states that the log has seen.
+r"""Proximal regularisation of policy iteration: the bonus is charged for leaving the states of the log.
 
     V_j(x) = V(x) - Lambda mean_{i<j} log w_i(x),         w_i = d_{pi_i} / d_mu
 
