@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.experiments.cells import Cell, Outcome
     from shpi.experiments.run import Plan
     from shpi.experiments.runner import Tally
+    from shpi.experiments.selection import Selection
+    from shpi.experiments.store import Store
 
 DESCRIPTION = """Run experiments of the paper, and some beyond it: a page sets paper and ours side by side.
 
@@ -29,6 +31,7 @@ EXAMPLES = """examples:
   shpi reproduce all --quick --out /tmp/quick        everything, small: five minutes on two cores
   shpi reproduce recogym signals                     two experiments, ten seeds
   shpi reproduce all --data kuairand/                the whole paper: about an hour on two cores
+  shpi reproduce all --without shpi                  the rivals first; later, without this option, the rest
   shpi reproduce all --page                          draw the page again, run nothing
 """
 
@@ -50,7 +53,10 @@ def add_parser(verbs: Any) -> None:
     add("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     add("--data", type=Path, metavar="DIR", help="KuaiRand's files (default: SHPI_DATA)")
-    add("--fresh", action="store_true", help="forget the rows of these experiments and start over")
+    methods = "by the names of `shpi fit --list`, logging or exact; the rest can be run later"
+    add("--only", nargs="+", default=[], metavar="METHOD", help=f"run the cells of these alone, {methods}")
+    add("--without", nargs="+", default=[], metavar="METHOD", help="run all cells but those of these")
+    add("--fresh", action="store_true", help="forget the rows of these experiments (and methods) first")
     add("--page", action="store_true", help="only draw the page from the rows that are there")
     parser.set_defaults(run=run)
 
@@ -59,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the verb: 0 if every cell came to an end, 1 if some failed."""
     from shpi.experiments import catalogue
     from shpi.experiments.run import Plan, draw, go
+    from shpi.experiments.selection import Selection
     from shpi.experiments.settings import Settings
     from shpi.experiments.store import Store
 
@@ -70,20 +77,31 @@ def run(options: argparse.Namespace) -> int:
     if options.data is not None:
         os.environ["SHPI_DATA"] = str(options.data.resolve())
     settings = Settings(seeds=tuple(range(seeds)), quick=options.quick, data=_has_data())
+    selection = Selection(only=tuple(options.only), without=tuple(options.without))
     plan = Plan.of(catalogue.chosen(options.names), settings)
     store = Store(options.out)
     if options.fresh:
-        for experiment in plan.experiments:
-            store.forget(experiment.name)
+        _forget(plan, store, selection)
     failed = 0
     if not options.page:
         _announce(plan)
         with _bar() as report:
-            tally = go(plan, store, jobs=options.jobs, command=_command(options), report=report)
+            tally = go(
+                plan.selected(selection), store, jobs=options.jobs, command=_command(options), report=report
+            )
         failed = _summarise(tally)
     markdown, html = draw(plan.experiments, store, settings)
     print(f"{markdown}\n{html}")
     return 1 if failed else 0
+
+
+def _forget(plan: Plan, store: Store, selection: Selection) -> None:
+    """Rows of the plan's cells; of whole experiments also those that no plan knows any more."""
+    for name, cells in plan.cells.items():
+        if selection.everything:
+            store.path(name).unlink(missing_ok=True)
+        else:
+            store.forget(name, {cell.key for cell in selection.of(cells)})
 
 
 def _list(code: int) -> int:
@@ -111,6 +129,8 @@ def _command(options: argparse.Namespace) -> str:
     words = ["shpi", "reproduce", *options.names]
     words += ["--seeds", str(options.seeds)] if options.seeds is not None else []
     words += ["--quick"] if options.quick else []
+    words += ["--only", *options.only] if options.only else []
+    words += ["--without", *options.without] if options.without else []
     return shlex.join([*words, "--jobs", str(options.jobs)])
 
 

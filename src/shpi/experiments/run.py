@@ -19,6 +19,7 @@ from shpi.experiments.catalogue import names as catalogue_names
 from shpi.experiments.cells import Cell
 from shpi.experiments.experiment import Experiment
 from shpi.experiments.runner import Report, Tally, execute
+from shpi.experiments.selection import Selection
 from shpi.experiments.settings import Settings
 from shpi.experiments.store import Store
 from shpi.report.files import write_whole
@@ -35,6 +36,10 @@ class Plan:
 
     experiments: tuple[Experiment, ...]
     cells: dict[str, list[Cell]]
+
+    def selected(self, selection: Selection) -> Plan:
+        """The same with the cells of some methods alone."""
+        return replace(self, cells={name: selection.of(cells) for name, cells in self.cells.items()})
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], settings: Settings) -> Plan:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from shpi.errors import ConfigError, DataError
 from shpi.experiments.cells import FAILURE, Cell, Row
+from shpi.report.files import write_whole
 
 _FIELDS = {item.name for item in fields(Row)}
 
@@ -66,9 +67,13 @@ class Store:
         finally:
             os.close(place)
 
-    def forget(self, name: str) -> None:
-        """Start an experiment over."""
-        self.path(name).unlink(missing_ok=True)
+    def forget(self, name: str, cells: Collection[str]) -> None:
+        """Start these cells of an experiment over; rows of others stay."""
+        kept = [row for row in self.read(name) if row.cell not in cells]
+        if kept:
+            write_whole(self.path(name), "".join(json.dumps(asdict(row)) + "\n" for row in kept))
+        else:
+            self.path(name).unlink(missing_ok=True)
 
 
 def row_count(rows: dict[str, Row]) -> int:
