@@ -22,10 +22,11 @@ class Chain:
 
     def fit(self, contexts: FloatArray) -> ChainMap:
         """Fit each step on what the steps before it give."""
-        x, fitted = as_matrix(contexts), []
-        for step in self.steps:
-            fitted.append(fit_features(step, x))
+        x = as_matrix(contexts)
+        fitted = [fit_features(self.steps[0], x)]
+        for step in self.steps[1:]:
             x = fitted[-1].transform(x)
+            fitted.append(fit_features(step, x))
         return ChainMap(steps=tuple(fitted))
 
 

@@ -27,10 +27,13 @@ from shpi.features import FeatureMap, Recipe
 from shpi.features.base import as_matrix
 from shpi.features.parts import frozen_array, saveable
 from shpi.protocols import Float64Array, FloatArray
-from shpi.values.base import BLOCK, checked_gamma
+from shpi.values.base import checked_gamma
 from shpi.values.choose import RIDGES, Choice, choose, default_recipes
 from shpi.values.levels import on_level
-from shpi.values.moments import LstdSums
+from shpi.values.moments import LstdSums, block_rows
+
+SINGLE_ROWS = 100_000  # from here on rounding to 1e-7 is nothing beside the error of sampling
+SINGLE_GAP = 0.01  # least 1 - gamma^L: where gram and cross nearly cancel, every digit counts
 
 
 @saveable("values/linear")
@@ -56,8 +59,10 @@ class LinearValue:
     def __call__(self, contexts: FloatArray) -> Float64Array:
         """Values [n]."""
         x = as_matrix(contexts, self.width)
-        parts = [self.features.transform(x[i : i + BLOCK]) @ self.theta[1:] for i in range(0, len(x), BLOCK)]
-        values: Float64Array = self.theta[0] + (np.concatenate(parts) if parts else np.zeros(0))
+        values, size = np.empty(len(x)), block_rows(self.features.width)
+        for i in range(0, len(x), size):
+            values[i : i + size] = self.features.transform(x[i : i + size]) @ self.theta[1:]
+        values += self.theta[0]
         return values
 
 
@@ -100,8 +105,16 @@ class LSTD:
         return solve([self.sums(logs, choice, gamma=gamma)], choice)
 
     def sums(self, shard: LoggedData, choice: Choice, *, gamma: float) -> LstdSums:
-        """What one shard contributes."""
-        return LstdSums.of(shard, choice.features, gamma=gamma, lookahead=self.lookahead)
+        """What one shard contributes; products in single precision where that is far below the noise."""
+        known = self.features is None and 1 - gamma**self.lookahead >= SINGLE_GAP
+        single = known and len(shard) >= SINGLE_ROWS
+        return LstdSums.of(
+            shard,
+            choice.features,
+            gamma=gamma,
+            lookahead=self.lookahead,
+            precision=np.float32 if single else np.float64,
+        )
 
     def choose(self, logs: LoggedData, *, gamma: float, seed: int) -> Choice:
         """The features and the ridge: what must be agreed on before shards are summed."""

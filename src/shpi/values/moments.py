@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,8 +60,8 @@ class Block(NamedTuple):
     """Some consecutive decisions of a log, as features with the intercept first."""
 
     rows: slice
-    phi: Float64Array  # [b, p + 1]
-    following: Float64Array  # [b, p + 1] gamma^L phi(x_{t+L}); 0 after a termination
+    phi: FloatArray  # [b, p + 1]
+    following: FloatArray  # [b, p + 1] gamma^L phi(x_{t+L}); 0 after a termination
     usable: BoolArray  # [b]
 
 
@@ -76,19 +76,27 @@ class LstdSums:
     square: float  # sum G^2
 
     @classmethod
-    def of(cls, logs: LoggedData, features: FeatureMap, *, gamma: float, lookahead: int = 1) -> LstdSums:
-        """The sums over one shard."""
+    def of(
+        cls,
+        logs: LoggedData,
+        features: FeatureMap,
+        *,
+        gamma: float,
+        lookahead: int = 1,
+        precision: type[np.floating[Any]] = np.float64,
+    ) -> LstdSums:
+        """The sums over one shard, of blocks whose products are taken with the given precision."""
         width, windows = features.width + 1, Windows.of(logs, gamma=gamma, lookahead=lookahead)
         gram, cross = np.zeros((width, width)), np.zeros((width, width))
         target, square, n = np.zeros(width), 0.0, 0
-        for block in feature_blocks(logs, features, windows, lookahead):
+        for block in feature_blocks(logs, features, windows, lookahead, precision):
             phi, returns = block.phi, windows.returns[block.rows]
             if not block.usable.all():
                 phi = phi * block.usable[:, None]
                 returns = np.where(block.usable, returns, 0.0)
             gram += phi.T @ phi
             cross += phi.T @ block.following
-            target += phi.T @ returns
+            target += phi.T @ returns.astype(precision, copy=False)
             square += float(returns @ returns)
             n += int(block.usable.sum())
         return cls(n=n, gram=gram, cross=cross, target=target, square=square)
@@ -142,28 +150,42 @@ class LstdSums:
 
 
 def feature_blocks(
-    logs: LoggedData, features: FeatureMap, windows: Windows, lookahead: int
+    logs: LoggedData,
+    features: FeatureMap,
+    windows: Windows,
+    lookahead: int,
+    precision: type[np.floating[Any]] = np.float64,
 ) -> Iterator[Block]:
     """The features of a log and of what follows its windows, block by block: memory stays bounded."""
-    size = max(_ENTRIES // (features.width + 1), 256)
+    size = block_rows(features.width)
     trajectory = logs.trajectory_of_row
     for first in range(0, len(logs), size):
         rows = slice(first, min(first + size, len(logs)))
-        extended = with_intercept(features, logs.contexts[first : min(rows.stop + lookahead, len(logs))])
+        ahead = min(rows.stop + lookahead, len(logs))
+        extended = with_intercept(features, logs.contexts[first:ahead], precision)
         stops, over = windows.stops[rows], windows.stops[rows] == windows.ends[rows]
         following = extended[np.minimum(stops - first, len(extended) - 1)]
         if over.any():
             which = trajectory[rows][over]
             last = slice(which[0], which[-1] + 1)
-            finals = with_intercept(features, logs.final_contexts[last])
+            finals = with_intercept(features, logs.final_contexts[last], precision)
             finals[logs.terminated[last]] = 0.0
             following[over] = finals[which - which[0]]
-        following *= windows.discounts[rows, None]
+        following *= windows.discounts[rows, None].astype(precision, copy=False)
         yield Block(
             rows=rows, phi=extended[: rows.stop - first], following=following, usable=windows.usable[rows]
         )
 
 
-def with_intercept(features: FeatureMap, contexts: FloatArray) -> Float64Array:
+def block_rows(width: int) -> int:
+    """How many rows of ``width`` features are held at once."""
+    return max(_ENTRIES // (width + 1), 256)
+
+
+def with_intercept(
+    features: FeatureMap, contexts: FloatArray, precision: type[np.floating[Any]] = np.float64
+) -> FloatArray:
     """(1, phi(x)), [n, p + 1]."""
-    return np.concatenate([np.ones((len(contexts), 1)), features.transform(contexts)], axis=1)
+    phi = np.empty((len(contexts), features.width + 1), dtype=precision)
+    phi[:, 0], phi[:, 1:] = 1.0, features.transform(contexts)
+    return phi
