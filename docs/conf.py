@@ -10,6 +10,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import docstrings
+import results_page
 
 import shpi
 
@@ -47,6 +48,10 @@ python_use_unqualified_type_names = True
 
 
 def setup(app: Any) -> None:
-    """Docstrings are plain text with equations; they become reStructuredText before napoleon sees them."""
+    """Docstrings are plain text with equations; they become reStructuredText before napoleon sees them.
+
+    The page of results is read from the folder that `shpi reproduce` writes.
+    """
     app.connect("autodoc-process-docstring", docstrings.process, priority=100)
     app.connect("autodoc-process-docstring", docstrings.restore, priority=900)
+    app.connect("source-read", results_page.insert)

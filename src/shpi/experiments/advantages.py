@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shpi.experiments.cells import Cell
-from shpi.experiments.compare import better, side_by_side
-from shpi.experiments.experiment import Block, Experiment, Results
+from shpi.experiments.compare import better, side_by_side, steadier
+from shpi.experiments.experiment import Block, Claim, Experiment, Results
 from shpi.experiments.figures import boxes
 from shpi.experiments.settings import K, Method, Settings
 
@@ -53,7 +53,17 @@ def show(results: Results) -> list[Block]:
                     blocks.append(
                         better(text, trials[own[0]], trials[other], names=names, topic="returns", who=label)
                     )
+            blocks.append(_wider(results, epsilon, label))
     return blocks
+
+
+def _wider(results: Results, epsilon: float, label: str) -> Claim:
+    """A larger k raises the variance: k = T against k = 5."""
+    long, short = (
+        results.trials(method=f"{kind}, {label}", epsilon=epsilon, k=KINDS[kind]) for kind in ("A^pi", "A_k")
+    )
+    text = f"epsilon = {epsilon:g}, {label}: trials spread more with k = {T} than with k = {K}"
+    return steadier(text, long, short, names=(f"k = {T}", f"k = {K}"), topic="variance", who=label)
 
 
 EXPERIMENT = Experiment(

@@ -24,7 +24,7 @@ def show(results: Results) -> list[Block]:
     """Boxplots and claims; the paper prints no numbers."""
     title = "HIV, uniform log: sum of rewards with simple and with backshift rewards"
     return [
-        boxes(results, "backshift-hiv.svg", title, NAMES, label="sum of rewards"),
+        boxes(results, "backshift-hiv.svg", title, NAMES, label="sum of rewards", log_x=True),
         *backshift.tables(results, title, "hiv", None),
     ]
 

@@ -96,6 +96,30 @@ def better(
     return Claim(text, holds, evidence, topic, who)
 
 
+def steadier(
+    text: str,
+    wide: Mapping[int, float],
+    narrow: Mapping[int, float],
+    *,
+    names: tuple[str, str],
+    topic: str = "",
+    who: str = "",
+) -> Claim:
+    """The claim that trials spread more in ``wide`` (by seed): their distances from the mean, paired."""
+    shared = sorted(set(wide) & set(narrow))
+    if not shared:
+        return Claim(text, None, "no pairs of trials", topic, who)
+    pair = [np.array([side[seed] for seed in shared]) for side in (wide, narrow)]
+    test = paired(*(np.abs(values - values.mean()) for values in pair))
+    first, second = (summarise(values).deviation for values in pair)
+    evidence = (
+        f"sd over {test.n} trials {plain(first)} with {names[0]}, {plain(second)} with {names[1]}; "
+        f"paired test of the distances from the mean: p = {test.p:.3f}"
+    )
+    holds = None if test.n < FEWEST else test.difference > 0 and test.p <= LEVEL
+    return Claim(text, holds, evidence, topic, who)
+
+
 def shpi_beats(
     results: Results, rivals: Mapping[str, str], ours: Sequence[str], label: str = "", **where: Any
 ) -> list[Claim]:
@@ -119,6 +143,8 @@ def spread(value: tuple[float, float] | None) -> str:
 def plain(value: float) -> str:
     """A number with as many digits as a reader wants."""
     size = abs(value)
+    if 1e6 <= size < 1e300:  # sums of rewards in HIV: all of a table in one form
+        return f"{value:.2e}".replace("e+0", "e").replace("e+", "e").replace("-", MINUS)
     if 0.001 <= size < 10:
         return f"{value:.3f}".replace("-", MINUS)
     return number(value, digits=4 if size >= 1000 else 3)

@@ -25,15 +25,20 @@ def boxes(
     paper: Paper | None = None,
     label: str = "",
     metric: str = "score",
+    log_x: bool = False,
     **where: Any,
 ) -> Figure | Note:
-    """One boxplot per method over trials, with the paper's mean as a diamond and ours as text."""
+    """One boxplot per method over trials, with the paper's mean as a diamond and ours as text.
+
+    With ``log_x`` the axis is logarithmic, if all values are positive; then nothing is off the chart.
+    """
     trials = {name: results.values(metric, method=name, **where) for name in methods}
     trials = {name: values for name, values in trials.items() if len(values)}
     if not trials:
         return Note(f"{title}: no trials yet.")
     shown = {name: value[0] for name, value in (paper or {}).items() if name in trials}
-    floor = min([_floor(list(trials.values())), *shown.values()])
+    log_x = log_x and all((values > 0).all() for values in trials.values())
+    floor = -np.inf if log_x else min([_floor(list(trials.values())), *shown.values()])
     texts = [
         spread((float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else 0.0))
         + (" (off the chart)" if v.min() < floor else "")
@@ -47,7 +52,8 @@ def boxes(
         marks=[shown.get(name) for name in trials] if paper is not None else None,
         mark_name="the paper's mean",
         texts=texts,
-        x_label=label,
+        x_label=f"{label} (logarithmic)".strip() if log_x else label,
+        log_x=log_x,
     )
     return Figure(file, title, drawing)
 

@@ -34,7 +34,7 @@ def show(results: Results) -> list[Block]:
         here = with_agent(results, epsilon)
         title = f"HIV, epsilon = {epsilon:g}: sum of rewards of new patients"
         blocks += [
-            boxes(here, f"hiv-{epsilon:g}.svg", title, NAMES, label="sum of rewards"),
+            boxes(here, f"hiv-{epsilon:g}.svg", title, NAMES, label="sum of rewards", log_x=True),
             side_by_side(here, title, NAMES, reference="SHPI, defaults"),
             *shpi_beats(here, RIVALS, OWN, f"epsilon = {epsilon:g}: "),
         ]

@@ -42,7 +42,17 @@ def show(results: Results) -> list[Block]:
     rows = Results(tuple(row for row in results.rows if row.seed in shared))
     best = max(KS, key=lambda k: rows.values(k=k).mean()) if shared else KS[0]
     blocks: list[Block] = [
-        curves(results, "k-hiv.svg", title, "k", KS, series, x_label="k", y_label="sum of rewards"),
+        curves(
+            results,
+            "k-hiv.svg",
+            title,
+            "k",
+            KS,
+            series,
+            x_label="k",
+            y_label="sum of rewards (logarithmic)",
+            log_y=True,
+        ),
         by_k(results, title, KS, series),
         variance_grows(results, NAME, KS, 1.0),
     ]

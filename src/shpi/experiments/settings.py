@@ -30,7 +30,7 @@ K = 5  # the paper's
 FEW = 5  # trials of what is beyond the paper, and of ablations that the paper shows without numbers
 SCREEN = 3  # trials of bandits with networks, and of other minor rivals, where the paper does not have them
 QUICK_STEPS = 200  # gradient steps of a network in a quick run
-NEURAL = {"bcq": 10_000, "cql": 10_000, "cb-mf": 5_000, "nn-ips": 5_000}  # and in a full one
+NEURAL = {"bcq": 4_000, "cql": 4_000, "cb-mf": 2_500, "nn-ips": 2_500}  # and in a full one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,8 @@ class Method:
     def on(self, log: Log, settings: Settings, test: Mapping[str, Any] | None = None) -> Cell:
         """The cell of this method on a log."""
         options = dict(self.options)
-        if settings.quick and self.learner in NEURAL:
-            options["steps"] = QUICK_STEPS
+        if self.learner in NEURAL:
+            options["steps"] = QUICK_STEPS if settings.quick else NEURAL[self.learner]
         if settings.quick and self.learner == "shpi-paper":
             options |= {"iterations": 3, "value_steps": QUICK_STEPS}
         return Cell(

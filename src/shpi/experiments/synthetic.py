@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shpi.experiments.cells import Cell
-from shpi.experiments.compare import shpi_beats, side_by_side
+from shpi.experiments.compare import plain, shpi_beats, side_by_side
 from shpi.experiments.experiment import Block, Experiment, Note, Results
 from shpi.experiments.figures import boxes
 from shpi.experiments.settings import BCQ, CB, LOGGING, OURS, PAPER, Method, Settings
@@ -52,14 +52,24 @@ def show(results: Results) -> list[Block]:
             side_by_side(here, title, NAMES, paper=reported, reference="SHPI, defaults"),
             *shpi_beats(here, RIVALS, ("SHPI, paper()", "SHPI, defaults"), f"epsilon = {epsilon:g}: "),
         ]
-    blocks.append(
+    return blocks + _agents(results)
+
+
+def _agents(results: Results) -> list[Block]:
+    """How good the logging policy is, beside the paper's."""
+    score = results.values(method=LOGGING.name, epsilon=0.3)
+    share = results.values("attained", method=LOGGING.name, epsilon=0.3)
+    if not len(score):
+        return []
+    paper = REPORTED[0.3][LOGGING.name][0]
+    return [
         Note(
-            "Our trained agent is better than the paper's: mu(0.3) scores about 8,400 of the attainable "
-            "8,526 or so, where the paper reports 5,125. With epsilon 0.3 there is hardly anything left "
-            "to gain, and a policy that leaves the states of such a narrow log has much to lose."
+            f"The logging policy is not the paper's: mu(0.3) scores {plain(float(score.mean()))}, which is "
+            f"{share.mean():.1%} of what can be attained, where the paper reports {plain(paper)}. What "
+            "is left to gain is the rest, and a policy that leaves the states of such a narrow log can lose "
+            "far more."
         )
-    )
-    return blocks
+    ]
 
 
 def with_agent(results: Results, epsilon: float) -> Results:

@@ -99,7 +99,7 @@ def made(cell: Cell) -> Any:
 def with_kept_value(learner: Any, cell: Cell) -> tuple[Any, list[float]]:
     """The same learner, whose V is fitted once for all cells of the log; and the seconds that this saves."""
     saved: list[float] = []
-    if not isinstance(learner, OfflineSHPI) or learner.backshift:
+    if not isinstance(learner, OfflineSHPI):
         return learner, saved
     return replace(learner, value=worlds.Kept(learner.value, cell.log, saved)), saved
 

@@ -105,6 +105,7 @@ def boxplots(
     texts: Sequence[str] | None = None,
     reference: float | None = None,
     x_label: str = "",
+    log_x: bool = False,
     points: bool = True,
     width: float = 680,
 ) -> str:
@@ -120,6 +121,7 @@ def boxplots(
         texts: to the right of the rows.
         reference: a dashed upright line.
         x_label: below the axis.
+        log_x: a logarithmic axis; what is not positive is left out, box lengths are those of logarithms.
         points: draw every value if a group has at most 50; else those beyond the whiskers.
         width: of the sheet in px; below 480 labels stand above their rows.
     """
@@ -128,11 +130,15 @@ def boxplots(
     keys = [Key(name=mark_name, draw=diamond("c1", hollow=True))] if marks is not None else []
     rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 22)
     data = [np.asarray(one, dtype=np.float64) for one in groups]
-    data = [one[np.isfinite(one)] for one in data]
+    data = [one[np.isfinite(one) & ((one > 0) | (not log_x))] for one in data]
     extra = [float(one) for one in (marks or []) if one is not None]
     known = [float(one) for values in data for one in values]
     scale = Scale.over(
-        [*known, *extra, *([] if reference is None else [reference])], rows.left, rows.right, room=0.03
+        [*known, *extra, *([] if reference is None else [reference])],
+        rows.left,
+        rows.right,
+        log=log_x,
+        room=0.03,
     )
     end = bottom_axis(canvas, scale, rows.top, rows.bottom, x_label)
     if reference is not None:
@@ -150,8 +156,10 @@ def boxplots(
 
 def _box(canvas: Canvas, scale: Scale, y: float, values: Float64Array, points: bool) -> None:
     low, middle, high = (float(one) for one in np.quantile(values, [0.25, 0.5, 0.75]))
-    reach = 1.5 * (high - low)
-    within = values[(values >= low - reach) & (values <= high + reach)]
+    shown = np.log(values) if scale.log else values
+    ends = np.log([low, high]) if scale.log else np.array([low, high])
+    reach = 1.5 * (ends[1] - ends[0])
+    within = values[(shown >= ends[0] - reach) & (shown <= ends[1] + reach)]
     first, last = float(within.min()), float(within.max())
     for a, b in ((first, low), (high, last)):
         canvas.line(scale(a), y, scale(b), y, cls="c0", width=1.5)
