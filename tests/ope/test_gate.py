@@ -55,7 +55,7 @@ def evaluation(lift: float, *, users: int = 400, sd: float = 1.0, seed: int = 0,
 
 
 def careful(margin: float, influence, level: float) -> float:
-    return min(interval_of(margin, influence, level=level, method=m).lower_bound for m in ("t", "heavy"))
+    return min(interval_of(margin, influence, level=level, method=m).lower_bound for m in ("skewed", "heavy"))
 
 
 def fatal(name: str, estimator: str | None = None, **figures: float) -> Diagnostic:
@@ -66,12 +66,12 @@ def fatal(name: str, estimator: str | None = None, **figures: float) -> Diagnost
 
 
 def test_ships_if_and_only_if_the_lower_bound_is_above():
-    error = 1 / np.sqrt(400)
-    t = stats.t.ppf(0.95, 399)
-    assert Gate().decide(evaluation(1.01 * t * error)).ship
-    below = Gate().decide(evaluation(0.99 * t * error))
+    enough = -careful(0.0, evaluation(0.0).decisive.influence_lift, 0.95)
+    assert enough == pytest.approx(stats.t.ppf(0.95, 399) / np.sqrt(400), rel=0.05)
+    assert Gate().decide(evaluation(1.01 * enough)).ship
+    below = Gate().decide(evaluation(0.99 * enough))
     assert below.decision == "need more data"
-    assert Gate(confidence=0.9).decide(evaluation(0.99 * t * error)).ship
+    assert Gate(confidence=0.9).decide(evaluation(0.99 * enough)).ship
 
 
 @settings(max_examples=60, deadline=None)

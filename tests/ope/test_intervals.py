@@ -12,6 +12,7 @@ from shpi.ope.intervals import (
     skewness,
     standard_error,
     unskewed,
+    with_unseen,
 )
 
 METHODS = ["skewed", "t", "heavy", "normal", "bootstrap", "bernstein"]
@@ -80,8 +81,22 @@ def test_losses_of_a_few_users_lengthen_the_lower_side_alone():
     found, plain = (interval_of(x.mean(), centred(x), method=one) for one in ("skewed", "t"))
     assert found.lower_bound < plain.lower_bound
     assert found.lower < plain.lower
-    freedom = 3 * degrees_of_freedom(centred(x))
-    assert found.upper == pytest.approx(x.mean() + stats.t.ppf(0.975, freedom) * stats.sem(x))
+    quantile = stats.t.ppf(0.975, 3 * degrees_of_freedom(centred(x)))
+    assert found.upper - x.mean() == pytest.approx(with_unseen(-centred(x), quantile))
+    assert found.upper - x.mean() < 1.01 * quantile * stats.sem(x)
+
+
+def test_a_quarter_of_one_more_user_is_what_four_copies_of_the_log_and_one_user_say():
+    x = np.random.default_rng(9).exponential(size=50)
+    more = np.append(np.repeat(x, 4), x.min())  # every user four times, and the lowest once more
+    length = with_unseen(centred(x), 2.0)
+    assert length == pytest.approx(x.mean() - more.mean() + 2.0 * more.std() / np.sqrt(49.25))
+
+
+def test_one_more_user_is_nothing_to_many():
+    x = centred(np.random.default_rng(10).standard_normal(100_000))
+    found, plain = (interval_of(0.0, x, method=one) for one in ("skewed", "t"))
+    assert found.lower_bound == pytest.approx(plain.lower_bound, rel=0.005)
 
 
 def test_lower_bounds_of_skewed_losses_hold_more_often():

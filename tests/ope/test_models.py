@@ -5,10 +5,12 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import Identity
 from shpi.ope import DR, FQE, MAGIC, MIS, WDR, DirectMethod, OracleFQE, Problem, Settings
+from shpi.ope.intervals import standard_error
 from shpi.ope.magic import mixture, switch_places
 from shpi.ope.predictions import predict
-from shpi.ope.robust import cross_fits
+from shpi.ope.robust import Residuals, cross_fits
 from shpi.oracles import Gbdt, Ridge
+from shpi.policies import ConstantPolicy
 from tests.ope.worlds import EXACT, H, small_world, value
 
 MDP, MU, PI = small_world()
@@ -142,6 +144,25 @@ def test_the_policy_of_the_log_has_no_lift(estimator):
     found = estimator.estimate(problem_of(logs, MU))
     assert found.lift == pytest.approx(0, abs=1e-12)
     assert found.lift_error == pytest.approx(0, abs=1e-10)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_noise_of_q_times_that_of_the_weights_is_in_the_error(paired):
+    """A dozen users decide what the policy brings, and Q there: in one log the two do not cancel."""
+    rng = np.random.default_rng(0)
+    mu = np.array([0.97, 0.03])
+    actions = (rng.random(400) < 0.03).astype(int)
+    logs = LoggedData.from_arrays(
+        contexts=np.zeros((400, 1)), actions=actions, rewards=(rng.random(400) < 0.5).astype(float),
+        propensities=mu[actions], behaviour=np.tile(mu, (400, 1)), offsets=np.arange(401), n_actions=2,
+    )  # fmt: skip
+    problem = Problem.of(ConstantPolicy((0.5, 0.5)), logs, Settings())
+    residuals = Residuals.of(problem, None, None, paired=paired)
+    alone = residuals.sums(normalise=True).influence
+    found = WDR(paired=paired).estimate(problem)
+    assert 1.01 < found.value_error / standard_error(alone) < 1.5
+    moved = residuals.noise_of_fit(np.ones(1)) * problem.users
+    assert found.influence_value == pytest.approx(alone + moved - moved.mean())
 
 
 def test_without_logged_distributions_pairs_are_rougher_and_say_so():

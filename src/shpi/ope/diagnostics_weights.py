@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from shpi.ope.evaluate import LEAST_EFFECTIVE
+from shpi.ope.estimator import LEAST_EFFECTIVE
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity, Weights
 

@@ -96,7 +96,7 @@ class DirectMethod:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        return paired_estimate(self.name, problem, self.model, paired=self.paired)
+        return paired_estimate(self.name, problem, self.model, paired=self.paired, steps=1)
 
     def model(self, problem: Problem, target: Target) -> Modelled:
         """The model's value of pi or of mu."""
@@ -129,7 +129,12 @@ class DirectMethod:
 
 
 def paired_estimate(
-    name: str, problem: Problem, model: Callable[[Problem, Target], Modelled], *, paired: bool
+    name: str,
+    problem: Problem,
+    model: Callable[[Problem, Target], Modelled],
+    *,
+    paired: bool,
+    steps: int | None = None,
 ) -> Estimate:
     """A model's value of pi, or J(mu) plus the difference between its values of pi and of mu."""
     of_pi = model(problem, "pi")
@@ -137,7 +142,7 @@ def paired_estimate(
     if of_pi.boost > 1:
         notes.append(f"the ridge was raised {of_pi.boost:g} times, because values left the possible range")
     if not paired:
-        return finish(name, problem, of_pi.value, of_pi.influence, None, tuple(notes))
+        return finish(name, problem, of_pi.value, of_pi.influence, None, tuple(notes), steps=steps)
     of_mu, base = model(problem, "mu"), on_policy(problem)
     if next(problem.parts()).logs.behaviour is None:
         notes.append("mu(.|x) was not logged: the model's value of mu uses the logged actions")
@@ -148,6 +153,7 @@ def paired_estimate(
         base.influence + of_pi.influence - of_mu.influence,
         None,
         tuple(notes),
+        steps=steps,
     )
 
 

@@ -12,6 +12,8 @@ from shpi.ope.problem import Problem
 from shpi.ope.results import Estimate, Weights
 from shpi.protocols import Float64Array
 
+LEAST_EFFECTIVE = 30.0  # effective users below which an estimator decides nothing
+
 
 @runtime_checkable
 class Estimator(Protocol):
@@ -36,6 +38,8 @@ def finish(
     notes: tuple[str, ...] = (),
     *,
     baseline: tuple[float, Float64Array] | None = None,
+    steps: int | None = None,
+    consistent: bool = False,
 ) -> Estimate:
     """An estimate from a value and its influences; the lift is paired with the users' own J(mu).
 
@@ -47,10 +51,13 @@ def finish(
         weights: of the importance weights, if any.
         notes: what was assumed or done on the way.
         baseline: another baseline and its influences, in place of J(mu).
+        steps: for how many decisions it follows what a decision changes; None, or as many as there are: all.
+        consistent: its bias vanishes with more users, whatever a model says, and its interval holds.
     """
     if baseline is None:
         base = on_policy(problem)
         baseline = (base.value, base.influence)
+    followed = steps if steps is not None and steps < problem.horizon else None
     of_lift = _without_rounding(influence - baseline[1], float(np.abs(influence).max()))
     lift = float(_without_rounding(np.array(value - baseline[0]), abs(value)))
     return Estimate(
@@ -67,7 +74,19 @@ def finish(
         influence_lift=_frozen(of_lift),
         weights=weights,
         notes=notes,
+        steps=followed,
+        consistent=consistent and followed is None,
     )
+
+
+def apart(one: Estimate, other: Estimate) -> float:
+    """(lift - other lift) in standard errors of the difference."""
+    error = standard_error(one.influence_lift - other.influence_lift)
+    gap = one.lift - other.lift
+    scale = max(abs(one.value), abs(one.baseline))
+    if error <= 1e-12 * scale:
+        return 0.0 if abs(gap) <= 1e-9 * scale else float(np.copysign(np.inf, gap))
+    return gap / error
 
 
 def _without_rounding(difference: Float64Array, scale: float) -> Float64Array:

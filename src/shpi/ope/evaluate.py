@@ -7,11 +7,9 @@ says why; when none can, the first reason is raised.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, is_dataclass, replace
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol
-
-import numpy as np
 
 from shpi.advantages.windows import Horizon
 from shpi.data.logged import LoggedData
@@ -19,22 +17,21 @@ from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, ShpiError
 from shpi.ope import breakdown
 from shpi.ope.direct import FQE, DirectMethod
-from shpi.ope.estimator import Estimator, finish
+from shpi.ope.estimator import LEAST_EFFECTIVE, Estimator
 from shpi.ope.importance import IPS, PDIS, SNIPS, SNPDIS
 from shpi.ope.kstep import KStepSHPI
+from shpi.ope.longer import longest
 from shpi.ope.magic import MAGIC
 from shpi.ope.marginal import MIS
 from shpi.ope.oracle_fqe import OracleFQE
 from shpi.ope.overlap import overlap
+from shpi.ope.per_decision import PerDecision
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
 from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Overlap, Verdict
 from shpi.ope.robust import DR, WDR
-from shpi.protocols import Float64Array, Policy
+from shpi.protocols import Policy
 
 Per = Literal["user", "decision"]
-
-LEAST_EFFECTIVE = 30.0  # effective users below which the next estimator decides
-
 
 UNSOUND = (IPS, PDIS, DR, MAGIC, MIS, FQE, DirectMethod, OracleFQE)  # these decide only if they are named
 
@@ -107,6 +104,7 @@ def evaluate(
         metric=describe(problem, per),
         estimates=tuple(estimates),
         main=decisive.name,
+        longer=next(longest(problem, one) for one in estimates if one.name == decisive.name),
         diagnostics=(*failures, *_diagnosed(problem, estimates, decisive.name)),
         configuration=_configuration(problem, chosen, per),
         fingerprint=logs.fingerprint() if isinstance(logs, LoggedData) else "",
@@ -152,39 +150,6 @@ def describe(problem: Problem, per: Per = "user") -> str:
     discount = "" if problem.gamma == 1 else f", gamma {problem.gamma:g}"
     cut = "" if problem.settings.truncated == "censored" else ", the log taken as complete"
     return f"{name} per {per} over {problem.horizon:,} decision{'s' * (problem.horizon > 1)}{discount}{cut}"
-
-
-@dataclass(frozen=True)
-class PerDecision:
-    """J per decision: the estimate for the rewards over the same estimate for rewards of 1."""
-
-    estimator: Estimator
-
-    @property
-    def name(self) -> str:
-        """That of the estimator."""
-        return self.estimator.name
-
-    def estimate(self, problem: Problem) -> Estimate:
-        """Both estimates, and the linearised ratio for value and baseline alike."""
-        top = self.estimator.estimate(problem)
-        count = self.estimator.estimate(problem.memo("count", lambda: problem.with_metric(_ones)))
-        if min(count.value, count.baseline) <= 0:
-            raise ConfigError(expected="a positive number of decisions", found=f"{count.value:.3g}")
-        value, baseline = top.value / count.value, top.baseline / count.baseline
-        of_value = (top.influence_value - value * count.influence_value) / count.value
-        of_base = (
-            top.influence_value
-            - top.influence_lift
-            - baseline * (count.influence_value - count.influence_lift)
-        ) / count.baseline
-        return finish(
-            top.name, problem, value, of_value, top.weights, top.notes, baseline=(baseline, of_base)
-        )
-
-
-def _ones(logs: LoggedData) -> Float64Array:
-    return np.ones(len(logs))
 
 
 def _chosen(

@@ -10,6 +10,11 @@ with probability 0.05, as far as the bound holds. All other conditions can only 
 correction: a policy that violates a guard has to pass that very guard, which happens with probability 0.05,
 whatever the others do (an intersection-union test).
 
+**What a k-step estimator leaves out.** Its bound covers noise, not the effects after k decisions. So it ships
+only if the same estimator over more decisions, as many as 30 effective users are left for
+(`shpi.ope.longer`), proves the lift too. This can only refuse, and needs no correction either. If nothing
+longer has enough effective users, more data are needed.
+
 **How many users.** The error falls with the root of the users, so that a true lift as large as the estimate
 is shipped with probability ``power`` from
 
@@ -39,16 +44,18 @@ from shpi.errors import ConfigError, ShpiError
 from shpi.ope.candidates import joint_level
 from shpi.ope.claims import Claim
 from shpi.ope.diagnostics import fatal_for
-from shpi.ope.estimator import Estimator
-from shpi.ope.evaluate import LEAST_EFFECTIVE, PerDecision, default_estimators
+from shpi.ope.estimator import LEAST_EFFECTIVE, Estimator
+from shpi.ope.evaluate import default_estimators
+from shpi.ope.per_decision import PerDecision
 from shpi.ope.problem import Problem, Rewards
-from shpi.ope.results import Diagnostic, Evaluation, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, Verdict
 
 LEFT_OUT = (
-    "It rests on an estimator that leaves out what the policy's decisions change after a few more of them: "
-    "the bound covers chance, not that. A first step in part of the traffic would show it."
+    "It rests on estimators that leave out what the policy's decisions change after a few more of them: "
+    "the bounds cover chance, not that. A first step in part of the traffic would show it."
 )
-CURABLE = ("effective users", "users")  # fatal diagnostics that more users of the same kind would cure
+# Fatal diagnostics that more users of the same kind would cure.
+CURABLE = ("effective users", "users", "steps left out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,21 +125,21 @@ class Gate:
     def decide(self, evaluation: Evaluation, problem: Problem | None = None) -> Verdict:
         """The verdict on one policy; the problem is needed for guard metrics."""
         method = "skewed" if problem is None else problem.settings.interval
-        lift = Claim.of_lift(self, evaluation.decisive, method)
+        lifts = [Claim.of_lift(self, one, method) for one in _witnesses(evaluation)]
         guards = [self._guard(guard, evaluation, problem) for guard in self.guards]
         stops = fatal_for(evaluation.diagnostics, evaluation.main)
         said = tuple(guard.diagnostic() for guard in guards)
-        against = [claim.reason() for claim in (lift, *guards) if claim.refuted]
-        open_ones = [claim for claim in (lift, *guards) if not claim.proven and not claim.refuted]
+        against = [claim.reason() for claim in (*lifts, *guards) if claim.refuted]
+        open_ones = [claim for claim in (*lifts, *guards) if not claim.proven and not claim.refuted]
         grave = [one for one in stops if one.name not in CURABLE]
         if not stops and not against and not open_ones:
-            left_out = (LEFT_OUT,) if follows_some_steps(evaluation) else ()
-            reasons = (lift.reason(), *left_out, *(guard.reason() for guard in guards))
+            left_out = (LEFT_OUT,) if leaves_out(evaluation) else ()
+            reasons = (*(one.reason() for one in lifts), *left_out, *(guard.reason() for guard in guards))
             return Verdict(decision="ship", reasons=reasons, guards=said)
         forbids = [f"{one.sentence} No decision can rest on this." for one in grave]
         if forbids or against:
-            return Verdict(decision="hold", reasons=(*forbids, *against) or (lift.reason(),), guards=said)
-        return self._undecided(evaluation, stops, (lift, *guards), said)
+            return Verdict(decision="hold", reasons=(*forbids, *against), guards=said)
+        return self._undecided(evaluation, stops, (*lifts, *guards), said)
 
     def _undecided(
         self,
@@ -221,9 +228,15 @@ class Gate:
         return tuple(replace(one, reasons=(*one.reasons, note)) for one in verdicts)
 
 
-def follows_some_steps(evaluation: Evaluation) -> bool:
-    """Whether an estimator decides that follows the policy's effects for some decisions only."""
-    return evaluation.main.startswith("SHPI(")
+def _witnesses(evaluation: Evaluation) -> tuple[Estimate, ...]:
+    """Those that have to prove the lift: the one that decides and, if it leaves steps out, a longer one."""
+    longer = evaluation.longer
+    return (evaluation.decisive,) if longer is None else (evaluation.decisive, longer)
+
+
+def leaves_out(evaluation: Evaluation) -> bool:
+    """Whether all that was asked follows the policy's effects for some decisions only."""
+    return all(one.steps is not None for one in _witnesses(evaluation))
 
 
 def _rounded_up(users: float) -> int:

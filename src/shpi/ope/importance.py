@@ -54,7 +54,7 @@ class SNIPS:
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
         means = step_means(problem, whole_weights, reward_terms, normalise=True, reference=on_policy(problem))
-        return finish(self.name, problem, means.value, means.influence, means.weights)
+        return finish(self.name, problem, means.value, means.influence, means.weights, consistent=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class PDIS:
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
         means = step_means(problem, lambda part: window_weights(part, self.k), reward_terms, normalise=False)
-        return finish(self.name, problem, means.value, means.influence, means.weights)
+        return finish(self.name, problem, means.value, means.influence, means.weights, steps=self.k)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,9 @@ class SNPDIS:
             normalise=True,
             reference=on_policy(problem),
         )
-        return finish(self.name, problem, means.value, means.influence, means.weights)
+        return finish(
+            self.name, problem, means.value, means.influence, means.weights, steps=self.k, consistent=True
+        )
 
 
 # ---------------------------------------------------------------------- weights and terms

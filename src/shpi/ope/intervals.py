@@ -3,7 +3,8 @@ r"""Intervals for a mean over users, from the users' influences. Rows never ente
     normal       estimate ± z s/sqrt(U)                                             z: normal quantile
     t            estimate ± t_{U-1} s/sqrt(U)
     heavy        estimate ± t_nu s/sqrt(U),  nu = 2U/(kurtosis - 1) <= U - 1        for heavy tails
-    skewed       t_{3 nu}, longer on the side that the skewness of the influences endangers
+    skewed       t_{3 nu}, longer on the side that the skewness of the influences endangers, and never shorter
+                 than with a quarter of one more user, as extreme as the most extreme one
     bootstrap    users resampled; the distribution of (mean* - mean)/s*             studentised
     bernstein    estimate ± (s sqrt(2 L/U) + 7 R L/(3 (U-1))),  L = log(2/alpha)    Maurer and Pontil 2009
 
@@ -19,7 +20,14 @@ the influences / sqrt(U), the pivot T = (estimate - truth)/(s/sqrt(U)) is made s
     g(T) = T + a T^2/3 + a^2 T^3/27 + a/6,      g^-1(q) = (3/a) ((1 + a (q - a/6))^(1/3) - 1)
 
 and the quantile q is replaced by g^-1(q) where that is the longer one. It is never made shorter: the users
-who would have made it longer may not be in the log.
+who would have made it longer may not be in the log. For the same reason a quarter of one more user is added
+to each side, whose influence is the most extreme one x of that side:
+
+    length = c x/(U + c) + q s_c/sqrt(U + c),   s_c^2 = the variance with that user,   c = 1/4
+
+For 400 users with normal influences this is 2 % longer, for a million nothing. In the world "leaving" of the
+coverage benchmark it raised the coverage of lower bounds by one point, for 1 to 2 % of length. (c = 1/2
+raised it by two, and made other intervals too long.)
 
 One-sided bounds use the one-sided quantile at the same level, two-sided intervals the two-sided one.
 """
@@ -39,6 +47,7 @@ from shpi.protocols import Float64Array
 REPLICATES = 2_000
 MAX_GROUPS = 10_000  # more users than this are put at random into so many groups before they are resampled
 LEAST_FREEDOM = 2.0
+UNSEEN = 0.25  # so much of one more user, as extreme as the most extreme; tuned on seeds of no reported table
 STEADY = 3.0  # degrees of freedom of "skewed" over those of "heavy"; tuned on seeds of no reported table
 
 
@@ -135,10 +144,19 @@ def _skewed(influence: Float64Array, error: float, alpha: float, **_: Any) -> tu
     lean = skewness(influence) / math.sqrt(len(influence))
     two, one = (float(stats.t.ppf(1 - a, freedom)) for a in (alpha / 2, alpha))
     return (
-        error * max(two, unskewed(two, lean)),
-        error * max(two, -unskewed(-two, lean)),
-        error * max(one, unskewed(one, lean)),
+        max(error * max(two, unskewed(two, lean)), with_unseen(influence, two)),
+        max(error * max(two, -unskewed(-two, lean)), with_unseen(-influence, two)),
+        max(error * max(one, unskewed(one, lean)), with_unseen(influence, one)),
     )
+
+
+def with_unseen(influence: Float64Array, quantile: float) -> float:
+    """How far the lower end lies below the estimate, with a part of one more user at the lowest influence."""
+    users = len(influence)
+    low = float(influence.mean() - influence.min())
+    shift = UNSEEN * low / (users + UNSEEN)
+    variance = (users * float(np.var(influence)) + UNSEEN * low**2) / (users + UNSEEN) - shift**2
+    return shift + quantile * math.sqrt(variance / (users + UNSEEN - 1))
 
 
 def skewness(influence: Float64Array) -> float:

@@ -48,7 +48,7 @@ from shpi.ope.predictions import Predicted, predict
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
 from shpi.ope.robust import cross_fits, through_fits
-from shpi.ope.sessions import as_sessions, session_discounts
+from shpi.ope.sessions import as_sessions, session_discounts, session_steps
 from shpi.ope.steps import StepMeans, step_means
 from shpi.ope.weighting import StepWeights, Terms
 from shpi.protocols import Float64Array
@@ -118,6 +118,7 @@ class KStepSHPI:
             base.value + of_pi.value - of_mu.value,
             base.influence + of_pi.influence - of_mu.influence + moved - moved.mean(),
             of_pi.weights,
+            steps=session_steps(problem) if self.k == "session" else self.k,
         )
 
 

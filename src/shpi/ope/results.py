@@ -73,6 +73,10 @@ class Estimate:
     influence_lift: Float64Array  # [users]
     weights: Weights | None = None  # None: a model-based estimator that uses none
     notes: tuple[str, ...] = ()  # what was assumed or done on the way
+    # For how many decisions it follows what a decision changes; None: for all of them.
+    steps: int | None = None
+    # Its bias vanishes with more users, whatever a model says, and its interval holds: a witness for others.
+    consistent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +171,8 @@ class Evaluation:
     metric: str  # in words, e.g. "reward per user over 150 decisions, gamma 1"
     estimates: tuple[Estimate, ...]
     main: str  # the name of the estimator that decides
+    # If the one that decides follows some decisions only: the same over as many as the log can carry.
+    longer: Estimate | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     verdict: Verdict | None = None
     decomposition: tuple[Factor, ...] = ()

@@ -18,7 +18,7 @@ the textbook's form, ``paired=False``, where that is missing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 import numpy as np
@@ -76,7 +76,16 @@ class WDR:
 def _doubly_robust(config: DR | WDR, problem: Problem, *, normalise: bool) -> Estimate:
     residuals = Residuals.of(problem, config.features, config.ridge, paired=config.paired)
     found = residuals.sums(normalise=normalise)
-    return finish(config.name, problem, found.value, found.influence, found.weights, residuals.notes)
+    moved = problem.users * residuals.noise_of_fit(np.ones(problem.horizon))
+    return finish(
+        config.name,
+        problem,
+        found.value,
+        found.influence + moved - moved.mean(),
+        found.weights,
+        residuals.notes,
+        consistent=normalise,  # the intervals of plain weights do not hold
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,20 +155,25 @@ class Residuals:
     def noise_of_fit(self, reach: Float64Array) -> Float64Array:
         """How far each user moves sum_t reach_t (step t's correction) + V(x_0) through Q, [U] (times U).
 
-        For ``reach`` = 1, which is WDR, it is 0 in the mean: that is what doubly robust means.
+        For ``reach`` = 1, which is WDR, its mean over logs is 0: that is what doubly robust means. In one log
+        it is not: what is left is the noise of Q times that of the weights.
         """
-        problem, design = self.problem, self.fits[0].design
+        problem = self.problem
+        gradients = np.zeros((len(self.fits), problem.horizon + 1, self.fits[0].design.p))
         means = step_means(problem, partial(window_weights, k=None), self._terms, normalise=True)
-        gradients = np.zeros((len(self.fits), problem.horizon + 1, design.p))
+        own = step_means(problem, StepWeights.equal, self._terms, normalise=True) if self.paired else None
         for part in problem.parts():
-            shares = means.normaliser.shares(part, window_weights(part, None), self._terms(problem, part))
-            slopes = problem.per_user * (problem.discounts * reach)[part.steps] * shares
-            gradients += self._gradients(part, slopes)
+            terms, discounts = self._terms(problem, part), (problem.discounts * reach)[part.steps]
+            shares = means.normaliser.shares(part, window_weights(part, None), terms)
+            gradients += self._gradients(part, problem.per_user * discounts * shares, "pi")
+            if own is not None:
+                shares = own.normaliser.shares(part, StepWeights.equal(part), terms)
+                gradients -= self._gradients(part, problem.per_user * discounts * shares, "mu")
         return through_fits(problem, self.fits, gradients)
 
-    def _gradients(self, part: Part, slopes: Float64Array) -> Float64Array:
+    def _gradients(self, part: Part, slopes: Float64Array, target: Target) -> Float64Array:
         """The derivative by theta_h of every fold's fit, [K, H + 1, p]."""
-        problem, design, logs = self.problem, self.fits[0].design, part.logs
+        problem, logs, design = self.problem, part.logs, replace(self.fits[0].design, target=target)
         ahead = np.append(0.0, problem.gamma * slopes[:-1])
         ahead[logs.offsets[:-1]] = 1.0 / problem.users  # V(x_0)
         lengths = np.diff(logs.offsets)

@@ -36,6 +36,12 @@ def session_view(logs: LoggedData) -> LoggedData:
     )
 
 
+def session_steps(problem: Problem) -> int | None:
+    """The mean number of decisions of a session; None where every trajectory is a single one."""
+    sessions = sum(problem.map(lambda part: part.logs.n_sessions))
+    return None if sessions == problem.trajectories else max(1, round(problem.decisions / sessions))
+
+
 def session_discounts(problem: Problem, part: Part) -> Float64Array:
     """gamma^(step at which the session started) / G_t, [n]: what a session counts within its trajectory."""
     logs = part.logs
