@@ -11,6 +11,7 @@ import pytest
 from shpi.advantages import Advantages, StateValues, k_step_advantages, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.features import Identity
+from shpi.learners.cloning import BehaviourCloning
 from shpi.learners.gain import clustered_error, gain_parts, held_out_gain
 from shpi.learners.horizon import choose_horizon, possible_horizons, smallest_uncontradicted
 from shpi.learners.on_log import Improvement
@@ -62,6 +63,23 @@ class Waves:
     def scores(self, contexts: Any) -> np.ndarray:
         turns: np.ndarray = np.sin(np.asarray(contexts, dtype=float) @ np.arange(32.0).reshape(8, 4))
         return turns
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_logistic_clone_in_single_precision_gives_the_same_probabilities(world: Any, masked: bool) -> None:
+    _, _, logs = world
+    if masked:
+        allowed = np.random.default_rng(2).random((len(logs), 4)) < 0.5
+        allowed[np.arange(len(logs)), logs.actions] = True
+        logs = replace(logs, candidates=allowed)
+    clone = BehaviourCloning().fit(logs)
+    prepared = TABULAR.prepare(logs, seed=0)
+    scorer = prepared.fit(np.random.default_rng(3).normal(size=len(logs)))
+    improve = Improvement(logs=logs, mu=clone, reach=1.2)
+    expected = taken_probs(logs, improve.policy(scorer))
+    assert 0.1 < expected.mean() < 0.9
+    for _ in range(2):  # the caps are kept for the second round
+        np.testing.assert_allclose(improve.taken_probs(scorer, prepared), expected, atol=1e-5)
 
 
 def test_scorers_that_are_not_linear_go_another_way(world: Any) -> None:

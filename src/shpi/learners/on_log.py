@@ -14,6 +14,7 @@ from shpi.oracles import PreparedOracle
 from shpi.oracles.base import SCORE_BYTES, blocks, score_blocks
 from shpi.policies import Greedy, Policy
 from shpi.policies.bounded import BoundedRatio, ratio_caps, taken_within
+from shpi.policies.logistic import LogisticPolicy
 from shpi.policies.scorers import LinearScorer, Scorer
 from shpi.protocols import Float32Array, Float64Array, FloatArray
 
@@ -88,10 +89,17 @@ class Improvement:
         if rows.start in self._caps:
             return self._caps[rows.start]
         assert self.reach is not None
-        assert self.mu is not None
-        mask = None if self.logs.candidates is None else self.logs.candidates[rows]
-        caps = ratio_caps(self.mu.action_probs(self.logs.contexts[rows], mask), self.reach)
-        small = caps.astype(np.float32)
+        small = ratio_caps(self._mu_of(rows), self.reach).astype(np.float32, copy=False)
         if 4 * len(self.logs) * self.logs.n_actions <= CACHE_BYTES:
             self._caps[rows.start] = small
         return small
+
+    def _mu_of(self, rows: slice) -> FloatArray:
+        """Probabilities of mu [m, A] at some rows; a logistic clone is evaluated in single precision."""
+        assert self.mu is not None
+        contexts = self.logs.contexts[rows]
+        mask = None if self.logs.candidates is None else self.logs.candidates[rows]
+        if not isinstance(self.mu, LogisticPolicy):
+            return self.mu.action_probs(contexts, mask)
+        phi = self.mu.features.transform(contexts).astype(np.float32)
+        return self.mu.probs_of(phi @ self.mu.weights.T.astype(np.float32), mask)

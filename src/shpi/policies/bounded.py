@@ -59,10 +59,10 @@ class BoundedRatio(PolicyMethods):
         return whole
 
 
-def ratio_caps(mu: Float64Array, reach: float) -> Float64Array:
-    """c(x) mu(a|x), [n, A]."""
+def ratio_caps(mu: FloatArray, reach: float) -> FloatArray:
+    """c(x) mu(a|x), [n, A], in the precision of mu."""
     bound = np.maximum(1.0, reach / mu.max(axis=1, keepdims=True))
-    caps: Float64Array = bound * mu
+    caps: FloatArray = bound * mu
     return caps
 
 
@@ -77,6 +77,6 @@ def taken_within(caps: FloatArray, scores: FloatArray, actions: IntArray) -> Flo
     equal = scores == own
     if np.count_nonzero(equal) > len(rows):  # more than each action with itself
         better |= equal & (np.arange(scores.shape[1]) < actions[:, None])
-    left = 1.0 - np.einsum("na,na->n", caps, better.astype(caps.dtype))
+    left = 1.0 - np.vecdot(caps, better.astype(caps.dtype))
     probs: Float64Array = np.clip(left, 0.0, caps[rows, actions]).astype(np.float64)
     return probs

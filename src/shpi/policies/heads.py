@@ -7,8 +7,10 @@ lowest action number, everywhere, so that a policy is a function and not an acci
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shpi.errors import ActionError, ConfigError
 from shpi.features.parts import saveable
@@ -16,6 +18,8 @@ from shpi.policies.base import PolicyMethods
 from shpi.policies.sampling import check_candidates
 from shpi.policies.scorers import Scorer, checked_scores
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
+
+Real = TypeVar("Real", bound=np.floating[Any])
 
 
 def masked_scores(scorer: Scorer, contexts: FloatArray, candidates: BoolArray | None) -> Float64Array:
@@ -37,7 +41,7 @@ def one_hot(actions: Int64Array, n_actions: int) -> Float64Array:
     return probs
 
 
-def softmax(logits: Float64Array) -> Float64Array:
+def softmax(logits: NDArray[Real]) -> NDArray[Real]:
     """exp(z) / sum exp(z) by row, safe for large numbers; -inf becomes exactly 0.
 
     A row of nothing but -inf is an error: there is no action to take.
@@ -49,7 +53,8 @@ def softmax(logits: Float64Array) -> Float64Array:
             found="none",
             where=f"row {int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])}",
         )
-    weights: Float64Array = np.exp(logits - top)
+    weights: NDArray[Real] = logits - top
+    np.exp(weights, out=weights)
     weights /= weights.sum(axis=1, keepdims=True)
     return weights
 

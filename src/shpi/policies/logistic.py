@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap
 from shpi.features.parts import frozen_array, saveable
 from shpi.policies.base import PolicyMethods
-from shpi.policies.heads import softmax
+from shpi.policies.heads import Real, softmax
 from shpi.policies.sampling import check_candidates
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 
@@ -50,8 +51,12 @@ class LogisticPolicy(PolicyMethods):
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """Probabilities [n, A]; all candidates count where none of them was ever seen."""
-        logits = self.features.transform(contexts) @ self.weights.T
-        mask = check_candidates(candidates, len(logits), self.n_actions)
+        phi = self.features.transform(contexts)
+        mask = check_candidates(candidates, len(phi), self.n_actions)
+        return self.probs_of(phi @ self.weights.T, mask)
+
+    def probs_of(self, logits: NDArray[Real], mask: BoolArray | None) -> NDArray[Real]:
+        """Probabilities [n, A] from phi(x)'w_a [n, A], in their precision."""
         allowed = self.seen[None]  # [1, A], or [n, A] under a mask
         if mask is not None:
             known = mask & self.seen
