@@ -300,3 +300,14 @@ def test_capping_shows_what_a_few_weights_carry():
     one = found(ConstantPolicy((0.5, 0.5)), logs, "sensitivity to clipping")
     assert one.severity == "warning"
     assert one.figure < -0.4  # capped at 0.5, the second action is all but lost
+
+
+def test_few_users_behind_the_error_are_said():
+    logs = bandit(n=300)
+    ordinary = found(ConstantPolicy((0.5, 0.5)), logs, "users behind the error")
+    assert ordinary.severity == "fine"
+    assert ordinary.figure > 100
+    rewards = np.where(np.arange(300) < 3, 100.0, logs.rewards)
+    few = found(ConstantPolicy((0.1, 0.9)), logs.with_rewards(rewards), "users behind the error")
+    assert few.severity == "warning"
+    assert few.figure < few.threshold
