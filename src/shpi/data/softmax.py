@@ -13,7 +13,10 @@ which is least at mu(a|x) = p in every single row: the chance by which actions w
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
@@ -22,13 +25,21 @@ INTERCEPT_PRIOR = 1e-3  # enough to keep the intercept of an unseen action finit
 NEVER = np.float32(-1e30)  # the logit of an action that is not a candidate
 LEAST = np.float32(1e-6)  # a smaller 1 - mu counts as this: float32 has no more digits near 1
 LEAST_LOG = np.float32(-30.0)
+BLOCK_ENTRIES = 100_000  # rows times actions that are looked at together: they stay in the cache
+
+Real = TypeVar("Real", bound=np.floating[Any])
+
+
+def row_max(table: NDArray[Real]) -> NDArray[Real]:
+    """The largest entry of each row, [n, 1]; its place is found faster than numpy's maximum of short rows."""
+    return np.take_along_axis(table, table.argmax(axis=1)[:, None], axis=1)
 
 
 def log_softmax(logits: Float32Array, candidates: BoolArray | None) -> Float32Array:
     """The logarithm of mu [n, A], very negative outside the candidates. Overwrites ``logits``."""
     if candidates is not None:
         np.copyto(logits, NEVER, where=~candidates)
-    logits -= logits.max(axis=1, keepdims=True)
+    logits -= row_max(logits)
     logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
     return logits
 
@@ -49,21 +60,22 @@ def fit_softmax(
     ``probs`` [n] are those of the taken actions where they are known.
     """
     n, width = contexts.shape
-    rows = np.arange(n)
     penalty = np.full((width, 1), prior / n)
     penalty[0] = INTERCEPT_PRIOR / n
+    size = max(BLOCK_ENTRIES // n_actions, 1)
+    blocks = [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
     def objective(flat: Float64Array) -> tuple[float, Float64Array]:
         weights = flat.reshape(width, n_actions)
-        log_mu = log_softmax(contexts @ weights.astype(np.float32), candidates)
-        loss = taken_loss(log_mu[rows, actions], probs)
-        residual = np.exp(log_mu)  # [n, A] mu - one hot
-        residual[rows, actions] -= 1
-        if probs is not None:
-            left = -residual[rows, actions]
-            residual *= (1 - (1 - probs) / np.maximum(left, LEAST))[:, None]
-        gradient = (contexts.T @ residual).astype(np.float64) / n + penalty * weights
-        return loss + 0.5 * float((penalty * weights**2).sum()), gradient.ravel()
+        small, taken = weights.astype(np.float32), np.empty(n, dtype=np.float32)
+        gradient = np.zeros((width, n_actions))
+        for rows in blocks:
+            mask = None if candidates is None else candidates[rows]
+            known = None if probs is None else probs[rows]
+            taken[rows], residual = _residual(contexts[rows] @ small, actions[rows], mask, known)
+            gradient += contexts[rows].T @ residual
+        loss = taken_loss(taken, probs) + 0.5 * float((penalty * weights**2).sum())
+        return loss, (gradient / n + penalty * weights).ravel()
 
     first = np.zeros((width, n_actions)) if start is None else start
     result = minimize(
@@ -75,6 +87,28 @@ def fit_softmax(
     )
     weights: Float64Array = result.x.reshape(width, n_actions)
     return weights
+
+
+def _residual(
+    logits: Float32Array, actions: IntArray, candidates: BoolArray | None, probs: Float32Array | None
+) -> tuple[Float32Array, Float32Array]:
+    """The logarithm of mu(a|x) [b], and the derivative of each row's loss by the logits [b, A]."""
+    rows = np.arange(len(actions))
+    if candidates is not None:
+        np.copyto(logits, NEVER, where=~candidates)
+    logits -= row_max(logits)
+    log_mu = logits[rows, actions]
+    residual = np.exp(logits, out=logits)
+    total = residual @ np.ones(residual.shape[1], dtype=residual.dtype)
+    log_mu -= np.log(total)
+    scale = 1 / total
+    if probs is not None:
+        left = np.maximum(-np.expm1(log_mu), LEAST)  # 1 - mu
+        steep = 1 - (1 - probs) / left
+        scale *= steep
+    residual *= scale[:, None]  # mu, then mu - one hot
+    residual[rows, actions] -= 1 if probs is None else steep
+    return log_mu, residual
 
 
 def taken_loss(log_mu: Float32Array, probs: Float32Array | None) -> float:

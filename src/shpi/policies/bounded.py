@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shpi.data.softmax import row_max
 from shpi.errors import ConfigError
 from shpi.features.parts import saveable
 from shpi.policies.base import PolicyMethods
@@ -61,7 +62,7 @@ class BoundedRatio(PolicyMethods):
 
 def ratio_caps(mu: FloatArray, reach: float) -> FloatArray:
     """c(x) mu(a|x), [n, A], in the precision of mu."""
-    bound = np.maximum(1.0, reach / mu.max(axis=1, keepdims=True))
+    bound = np.maximum(1.0, reach / row_max(mu))
     caps: FloatArray = bound * mu
     return caps
 

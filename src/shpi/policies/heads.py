@@ -7,19 +7,17 @@ lowest action number, everywhere, so that a policy is a function and not an acci
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shpi.data.softmax import Real, row_max
 from shpi.errors import ActionError, ConfigError
 from shpi.features.parts import saveable
 from shpi.policies.base import PolicyMethods
 from shpi.policies.sampling import check_candidates
 from shpi.policies.scorers import Scorer, checked_scores
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
-
-Real = TypeVar("Real", bound=np.floating[Any])
 
 
 def masked_scores(scorer: Scorer, contexts: FloatArray, candidates: BoolArray | None) -> Float64Array:
@@ -46,7 +44,7 @@ def softmax(logits: NDArray[Real]) -> NDArray[Real]:
 
     A row of nothing but -inf is an error: there is no action to take.
     """
-    top = logits.max(axis=1, keepdims=True, initial=-np.inf)
+    top = row_max(logits)
     if not np.isfinite(top).all():
         raise ActionError(
             expected="at least one action of positive probability in every row",

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shpi.data.softmax import Real
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap
 from shpi.features.parts import frozen_array, saveable
 from shpi.policies.base import PolicyMethods
-from shpi.policies.heads import Real, softmax
+from shpi.policies.heads import softmax
 from shpi.policies.sampling import check_candidates
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 
