@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shpi.advantages import StateValues, importance_ratios, k_step_advantages, window_stops
+from shpi.advantages import StateValues, importance_ratios, k_step_advantages, sums, window_stops
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.testing.tabular import random_mdp
@@ -61,7 +61,9 @@ def by_loops(logs, values, *, k, gamma, ratios, weight_clip, form, clip, bonus_r
 @pytest.mark.parametrize("form", ["residual", "raw"])
 @pytest.mark.parametrize("clip", ["prefix", "product"])
 @pytest.mark.parametrize("weight_clip", [None, (0.5, 2.0)])
-def test_agrees_with_the_equations_written_as_loops(form, clip, weight_clip):
+@pytest.mark.parametrize("block", [16, 16_384])
+def test_agrees_with_the_equations_written_as_loops(form, clip, weight_clip, block, monkeypatch):
+    monkeypatch.setattr(sums, "_BLOCK", block)
     greedy = importance_ratios(LOGS, MDP.policy(np.eye(3)[PI.argmax(axis=1)] * MDP.allowed + 1e-300))
     for k, ratios, bonus_ratio in pairs(
         (1, 2, 5, 40, "session"), (None, RATIOS, greedy * (greedy > 1e-9)), (False, True)
@@ -302,8 +304,9 @@ def test_the_residual_form_does_not_feel_the_level_of_the_value_and_the_raw_form
     lengths=st.lists(st.integers(1, 6), min_size=1, max_size=6),
     k=st.one_of(st.integers(1, 8), st.just("session")),
     seed=st.integers(0, 10_000),
+    block=st.sampled_from([1, 4, 16_384]),
 )
-def test_any_shape_agrees_with_the_loops(lengths, k, seed):
+def test_any_shape_agrees_with_the_loops(lengths, k, seed, block):
     rng = np.random.default_rng(seed)
     n, count = sum(lengths), len(lengths)
     offsets = np.append(0, np.cumsum(lengths))
@@ -330,7 +333,9 @@ def test_any_shape_agrees_with_the_loops(lengths, k, seed):
         "clip": "prefix",
         "bonus_ratio": True,
     }
-    found = k_step_advantages(logs, values, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sums, "_BLOCK", block)
+        found = k_step_advantages(logs, values, **options)
     np.testing.assert_allclose(found.values, by_loops(logs, values, **options), rtol=1e-6, atol=1e-6)
 
 
