@@ -50,7 +50,7 @@ PAGE = Path(os.environ.get("SHPI_COVERAGE_PAGE", DOCS / "ope-coverage.md"))
 METHODS = ("skewed", "t", "heavy", "normal", "bootstrap", "bernstein")
 FEWER = 200  # logs for estimators that never decide by default, and for the bootstrap
 FLAGGED = 20  # logs whose diagnostics are counted
-ALWAYS = ("WDR", "SHPI(k=1)", "SHPI(k=4)", "SNPDIS", "SNIPS", "PDIS", "FQE")  # on every log
+ALWAYS = ("WDR", "SHPI(k=1)", "SHPI(k=4)", "SNPDIS", "SNIPS", "PDIS")  # on every log
 DECIDE = ("WDR", "SHPI(k=1)", "SHPI(k=4)", "SNPDIS", "SNIPS")  # those that may decide without being named
 BY_METHOD = ("SNPDIS", "PDIS", "WDR")
 PLAIN = Identity(intercept=False)

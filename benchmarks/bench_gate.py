@@ -479,7 +479,8 @@ WHY = """
 Shares of the logs. A policy far from mu leaves few effective users and is refused for that alone, whether it
 is better or worse: such a policy says nothing about the bounds. Horizons are short here, and false ships over
 long ones have not been measured. There the k-step estimator decides more often, whose bias depends on the
-world ([evaluation](ope.md)).
+world; it ships only if the same estimator over more decisions proves the lift too ([how far that
+helps](gate-steps.md)).
 
 """
 

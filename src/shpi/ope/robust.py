@@ -76,7 +76,7 @@ class WDR:
 def _doubly_robust(config: DR | WDR, problem: Problem, *, normalise: bool) -> Estimate:
     residuals = Residuals.of(problem, config.features, config.ridge, paired=config.paired)
     found = residuals.sums(normalise=normalise)
-    moved = problem.users * residuals.noise_of_fit(np.ones(problem.horizon))
+    moved = problem.users * residuals.noise_of_fit(np.ones(problem.horizon), normalise=normalise)
     return finish(
         config.name,
         problem,
@@ -130,29 +130,37 @@ class Residuals:
 
     def sums(self, *, normalise: bool, steps: int | None = None) -> Summed:
         """V(x_0) plus the corrections of the first ``steps`` steps (all if None); paired if asked for."""
-        problem = self.problem
-        terms = self._behaviour_terms if self.paired else self._terms
-        own = step_means(problem, StepWeights.equal, terms, normalise=True, steps=steps)
-        means = step_means(
-            problem,
-            partial(window_weights, k=None),
-            self._terms,
-            normalise=normalise,
-            steps=steps,
-            reference=own,
-        )
+        means, own = self._means(normalise, steps)
         value, influence = self._with_start(means, "pi")
         if not self.paired:
             return Summed(value=value, influence=influence, weights=means.weights)
         of_mu, moved = self._with_start(own, "mu")
-        base = on_policy(problem)
+        base = on_policy(self.problem)
         return Summed(
             value=base.value + value - of_mu,
             influence=base.influence + influence - moved,
             weights=means.weights,
         )
 
-    def noise_of_fit(self, reach: Float64Array) -> Float64Array:
+    def _means(self, normalise: bool, steps: int | None) -> tuple[StepMeans, StepMeans]:
+        """The corrections by the weights of pi, and with equal weights."""
+
+        def make() -> tuple[StepMeans, StepMeans]:
+            terms = self._behaviour_terms if self.paired else self._terms
+            own = step_means(self.problem, StepWeights.equal, terms, normalise=True, steps=steps)
+            means = step_means(
+                self.problem,
+                partial(window_weights, k=None),
+                self._terms,
+                normalise=normalise,
+                steps=steps,
+                reference=own,
+            )
+            return means, own
+
+        return self.problem.memo(f"{self.key} means {self.paired} {normalise} {steps}", make)
+
+    def noise_of_fit(self, reach: Float64Array, *, normalise: bool = True) -> Float64Array:
         """How far each user moves sum_t reach_t (step t's correction) + V(x_0) through Q, [U] (times U).
 
         For ``reach`` = 1, which is WDR, its mean over logs is 0: that is what doubly robust means. In one log
@@ -160,13 +168,12 @@ class Residuals:
         """
         problem = self.problem
         gradients = np.zeros((len(self.fits), problem.horizon + 1, self.fits[0].design.p))
-        means = step_means(problem, partial(window_weights, k=None), self._terms, normalise=True)
-        own = step_means(problem, StepWeights.equal, self._terms, normalise=True) if self.paired else None
+        means, own = self._means(normalise, None)
         for part in problem.parts():
             terms, discounts = self._terms(problem, part), (problem.discounts * reach)[part.steps]
             shares = means.normaliser.shares(part, window_weights(part, None), terms)
             gradients += self._gradients(part, problem.per_user * discounts * shares, "pi")
-            if own is not None:
+            if self.paired:
                 shares = own.normaliser.shares(part, StepWeights.equal(part), terms)
                 gradients -= self._gradients(part, problem.per_user * discounts * shares, "mu")
         return through_fits(problem, self.fits, gradients)
