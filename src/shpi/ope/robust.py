@@ -158,7 +158,9 @@ class Residuals:
             )
             return means, own
 
-        return self.problem.memo(f"{self.key} means {self.paired} {normalise} {steps}", make)
+        if steps is not None:  # MAGIC asks once for each of many
+            return make()
+        return self.problem.memo(f"{self.key} means {self.paired} {normalise}", make)
 
     def noise_of_fit(self, reach: Float64Array, *, normalise: bool = True) -> Float64Array:
         """How far each user moves sum_t reach_t (step t's correction) + V(x_0) through Q, [U] (times U).
