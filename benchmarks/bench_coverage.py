@@ -438,7 +438,7 @@ def _outside(records: list[Record]) -> str:
         flagged = sum((name, "flagged") in one for one in records[:FLAGGED])
         flags = ", ".join(f"{what} ({count})" for what, count in sorted(counts.items()))
         short = "too short" if min(two, lower) < 0.93 else "longer than needed"
-        noise = "" if _beyond_noise(two, lower, len(rows)) else ", but by no more than noise explains"
+        noise = "" if _beyond_noise(two, lower, len(rows)) else ", by less than one standard error"
         lines.append(
             f"* {name} is outside 93 to 97 %, {short}{noise}. Flagged in {flagged} of {logs} logs"
             + (f": {flags}." if flags else ".")
@@ -449,9 +449,9 @@ def _outside(records: list[Record]) -> str:
 
 
 def _beyond_noise(two: float, lower: float, logs: int) -> bool:
-    """Whether a coverage is outside 93 to 97 % by more than two standard errors of a share at its edge."""
-    slack = 2 * float(np.sqrt(0.95 * 0.05 / logs))
-    return min(two, lower) < 0.93 - slack or max(two, lower) > 0.97 + slack
+    """Whether a coverage is outside 93 to 97 % by more than one standard error of a share at that edge."""
+    low, high = (float(np.sqrt(edge * (1 - edge) / logs)) for edge in (0.93, 0.97))
+    return min(two, lower) < 0.93 - low or max(two, lower) > 0.97 + high
 
 
 def _mark(share: float) -> str:
