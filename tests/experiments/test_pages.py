@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 
 from shpi.experiments import catalogue, page, topics
 from shpi.experiments.cells import Cell, Outcome, Row
-from shpi.experiments.compare import better, plain, side_by_side
+from shpi.experiments.compare import better, plain, side_by_side, steadier
 from shpi.experiments.experiment import Claim, Experiment, Figure, Results, Table
+from shpi.experiments.figures import boxes
 from shpi.experiments.mse import KINDS, OWN, PI
 from shpi.experiments.run import draw
 from shpi.experiments.settings import Settings
@@ -147,3 +149,47 @@ def test_a_method_that_failed_has_a_line_of_its_own() -> None:
     table = side_by_side(Results(tuple(rows)), "t", ("CB", "BCQ", "nothing"))
     assert [row[1] for row in table.rows][1:] == ["failed", "–"]
     assert plain(8411.4) == "8,411"
+    assert [plain(x) for x in (3_432_351.0, 1.7405e10, -2.5e6)] == [
+        "3.43e6",
+        "1.74e10",
+        "\N{MINUS SIGN}2.50e6",
+    ]
+
+
+def test_returns_of_many_magnitudes_are_drawn_on_a_logarithmic_axis() -> None:
+    experiment = catalogue.find("hiv")
+    cells = [cell for cell in experiment.cells(TEN) if cell.log.epsilon == 0.3]
+    rows = [
+        row
+        for place, cell in enumerate(cells)
+        for row in Outcome(values={"score": 10.0 ** (5 + place % 6)}).rows("hiv", cell, "")
+    ]
+    drawn = boxes(Results(tuple(rows)), "a.svg", "t", ("CB", "BCQ"), label="sum", log_x=True)
+    assert isinstance(drawn, Figure)
+    assert "sum (logarithmic)" in drawn.svg
+    assert "off the chart" not in drawn.svg
+    below = [replace(row, value=-1.0) if row.method == "CB" else row for row in rows]
+    plainly = boxes(Results(tuple(below)), "a.svg", "t", ("CB", "BCQ"), label="sum", log_x=True)
+    assert isinstance(plainly, Figure)
+    assert "logarithmic" not in plainly.svg
+
+
+def test_what_hardly_misses_the_chart_is_on_it() -> None:
+    experiment = catalogue.find("recogym")
+    levels = {"logging": -7.0, "CB": 6000.0, "BCQ": 8000.0, "CB+MF": -90_000.0}
+    cells = [cell for cell in experiment.cells(TEN) if cell.method in levels]
+    rows = [row for c in cells for row in Outcome(values={"score": levels[c.method]}).rows("recogym", c, "")]
+    drawn = boxes(Results(tuple(rows)), "a.svg", "t", tuple(levels), paper={"logging": (77.0, 1.0)})
+    assert isinstance(drawn, Figure)
+    description = drawn.svg.partition("<desc")[2].partition("</desc>")[0]
+    assert description.count("off the chart") == 1
+
+
+def test_more_spread_is_a_claim_of_its_own() -> None:
+    seeds = range(10)
+    wide, narrow = {s: (-1.0) ** s * (5 + s) for s in seeds}, {s: (-1.0) ** s for s in seeds}
+    names = ("k = 150", "k = 5")
+    assert steadier("t", wide, narrow, names=names, topic="variance").verdict == "reproduced"
+    assert steadier("t", narrow, wide, names=names, topic="variance").verdict == "not reproduced"
+    assert steadier("t", {s: wide[s] for s in range(3)}, narrow, names=names).holds is None
+    assert steadier("t", {}, narrow, names=names).holds is None

@@ -45,6 +45,15 @@ def test_the_log_and_its_value_are_made_once() -> None:
     assert len(worlds._values) >= 1
 
 
+def test_a_value_that_is_kept_serves_backshift_too() -> None:
+    shifted = small(replace(OURS, k=2, options={"backshift": True}))
+    worlds.simulate(replace(LOG, seed=4))
+    alone = run(shifted).values
+    worlds.simulate(replace(LOG, seed=4))
+    run(small(replace(OURS, k=2)))
+    assert run(shifted).values == alone
+
+
 def test_auto_k_is_reported() -> None:
     assert run(small(OURS)).values["k"] >= 1
 

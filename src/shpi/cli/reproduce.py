@@ -48,7 +48,7 @@ def add_parser(verbs: Any) -> None:
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="experiments, or all")
     add("--list", action="store_true", help="list the experiments and stop")
-    add("--seeds", type=int, metavar="N", help="trials: seeds 0 to N-1 (default: 10, quick: 2)")
+    add("--seeds", type=int, metavar="N", help="trials: seeds 0 to N-1 (default: 10, quick: 1)")
     add("--quick", action="store_true", help="small logs and few gradient steps, to see that all runs")
     add("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="default: results")
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.list or not options.names:
         return _list(0 if options.list else 2)
-    seeds = options.seeds if options.seeds is not None else 2 if options.quick else 10
+    seeds = options.seeds if options.seeds is not None else 1 if options.quick else 10
     if seeds < 1:
         raise ConfigError(expected="--seeds of at least 1", found=str(seeds))
     if options.data is not None:

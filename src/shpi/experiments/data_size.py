@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shpi.experiments.cells import Cell
-from shpi.experiments.compare import better, spread
+from shpi.experiments.compare import better, plain, spread
 from shpi.experiments.experiment import Block, Experiment, Results, Table
 from shpi.experiments.figures import curves
 from shpi.experiments.settings import BCQ, CB, FEW, LOGGING, OURS, PAPER, Settings
@@ -11,6 +11,7 @@ from shpi.experiments.stats import summarise
 
 WORLD, EPSILON = "synthetic", 1.0
 SIZES, QUICK_SIZES = (50, 400), (20, 40)
+FLOOR = -1.0  # of the figure
 METHODS = (LOGGING, OURS, PAPER, BCQ, CB)
 
 
@@ -47,8 +48,9 @@ def show(results: Results) -> list[Block]:
             [float(users) for users in sizes],
             series,
             x_label="logged users",
-            y_label="share of the attainable improvement",
+            y_label=f"share of the attainable improvement, cut at {plain(FLOOR)}",
             metric="attained",
+            floor=FLOOR,
         ),
         Table(title, ("users", *(method.name for method in METHODS)), tuple(rows)),
     ]

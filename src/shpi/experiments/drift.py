@@ -9,7 +9,7 @@ from shpi.experiments.settings import CB, FEW, LOGGING, OURS, Settings
 from shpi.experiments.stats import summarise
 from shpi.report import svg
 
-STEPS = (0.0, 0.1, 0.3)  # the standard deviation of one step of a user's interests, at every tick
+STEPS = (0.0, 0.3)  # the standard deviation of one step of a user's interests, at every tick
 METHODS = (LOGGING, CB, OURS)
 USERS, QUICK_USERS = 500, 40
 
@@ -72,8 +72,8 @@ EXPERIMENT = Experiment(
     title="Preferences that change",
     source="beyond the paper",
     about="The paper assumes that preferences are stationary and leaves the rest to future work. In "
-    "RecoGym a user's interests drift while browsing (0.1 per step); here they drift at every tick, by 0, "
-    "0.1 or 0.3. The log and the new users drift alike; the logging policy was trained in the usual world.",
+    "RecoGym a user's interests drift while browsing (0.1 per step); here they drift at every tick, by 0 "
+    "or 0.3. The log and the new users drift alike; the logging policy was trained in the usual world.",
     cells=cells,
     show=show,
 )

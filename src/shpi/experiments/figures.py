@@ -13,6 +13,7 @@ from shpi.experiments.stats import Summary, middle_interval
 from shpi.protocols import Float64Array
 from shpi.report import svg
 
+NEAR = 0.1  # boxes: how far the chart is stretched for what would just be off it, as a share of its width
 FAR = 3.0  # boxes: off the chart is what lies so many times the distance between the better methods below
 
 
@@ -38,7 +39,7 @@ def boxes(
         return Note(f"{title}: no trials yet.")
     shown = {name: value[0] for name, value in (paper or {}).items() if name in trials}
     log_x = log_x and all((values > 0).all() for values in trials.values())
-    floor = -np.inf if log_x else min([_floor(list(trials.values())), *shown.values()])
+    floor = -np.inf if log_x else _floor(list(trials.values()), list(shown.values()))
     texts = [
         spread((float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else 0.0))
         + (" (off the chart)" if v.min() < floor else "")
@@ -132,9 +133,12 @@ def curves(
     return Figure(file, title, drawing)
 
 
-def _floor(groups: Sequence[Float64Array]) -> float:
+def _floor(groups: Sequence[Float64Array], published: Sequence[float]) -> float:
     """Below this, values are drawn at the edge: one method that fails must not hide how the others differ."""
     medians = np.sort([float(np.median(values)) for values in groups])
     better = medians[len(medians) // 2 :]
     width = max(float(better[-1] - better[0]), 0.02 * abs(float(better[-1])), 1e-9)
-    return float(better[0] - FAR * width)
+    floor = min([float(better[0] - FAR * width), *published])
+    values = np.concatenate(groups)
+    near = values[values >= floor - NEAR * (values.max() - floor)]  # what hardly misses the chart is on it
+    return min(floor, float(near.min()))

@@ -13,7 +13,7 @@ from shpi.experiments.settings import FEW, Settings
 
 KS = (1, 5, 20, 50)
 NAME = "online SHPI"
-EPISODES, QUICK_EPISODES = 1000, 100
+EPISODES, QUICK_EPISODES = 500, 100
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -69,7 +69,7 @@ EXPERIMENT = Experiment(
     name="k-hiv",
     title="The horizon k in HIV, online",
     source="Appendix, the figure on k in HIV",
-    about="Online SHPI, which needs no importance weights, from a uniform policy with 1,000 patients (the "
+    about="Online SHPI, which needs no importance weights, from a uniform policy with 500 patients (the "
     "paper has 10,000; which the budget of a run does not allow).",
     cells=cells,
     show=show,

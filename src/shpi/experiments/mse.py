@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from shpi.advantages import StateValues, importance_ratios, k_step_advantages
+from shpi.envs import make
 from shpi.experiments import work as plain_work
 from shpi.experiments import worlds
 from shpi.experiments.cells import Cell, Outcome
@@ -73,42 +74,42 @@ def work(cell: Cell) -> Outcome:
 
 
 class Replay:
-    """Logged users, brought to a state by their own actions, and then given to policies."""
+    """Logged users, brought to a state by their own actions, and then given to policies.
+
+    All replays run side by side, each in a simulator of its own, so that policies decide for all at once.
+    """
 
     def __init__(
         self, cell: Cell, actions: IntArray, offsets: Int64Array, times: Int64Array, replays: int
     ) -> None:
         params = {**cell.log.params, "horizon": LATEST + AHEAD}
-        self.world = worlds.world(cell.log.world, params)
+        self.worlds = [make(cell.log.world, **params) for _ in range(replays)]
         self.mu = worlds.logging_policy(cell.log.world, params, cell.log.epsilon)
-        self.seed, self.times, self.replays = cell.log.seed, times, replays
-        self.logged = np.stack([actions[first : first + T] for first in offsets[: len(times)]])  # [n, T]
+        self.seed, self.times = cell.log.seed, times
+        logged = np.stack([actions[first : first + T] for first in offsets[: len(times)]])  # [n, T]
+        self.logged = np.tile(logged, (replays, 1))  # [R n, T]
 
     def value(self, policy: Policy, steps: int, *, logged_first: bool = True) -> Float64Array:
         """The mean discounted sum [n]: the logged action, ``steps`` - 1 of the policy, then mu."""
-        total = np.zeros(len(self.times))
+        n, times = len(self.times), np.tile(self.times, len(self.worlds))  # [R n]
         rng = np.random.default_rng(self.seed)  # the same chance for every kind: differences are less noisy
-        for _ in range(self.replays):
-            total += self._once(policy, steps, logged_first, rng)
-        return total / self.replays
-
-    def _once(self, policy: Policy, steps: int, logged_first: bool, rng: np.random.Generator) -> Float64Array:
-        n = len(self.times)
-        total = np.zeros(n)
-        contexts = self.world.reset(n, self.seed)
+        total = np.zeros(len(times))
+        contexts = np.concatenate([world.reset(n, self.seed) for world in self.worlds])
         for t in range(LATEST + AHEAD):
-            since = t - self.times  # [n] negative: still on the way to the state
-            draws = rng.random(n)
+            since = t - times  # negative: still on the way to the state
+            draws = rng.random(len(times))
             given = (since < 0) | ((since == 0) & logged_first)
             by_pi = ~given & (since < steps)
             actions = self.logged[:, min(t, T - 1)].astype(np.int64)
             _decide(actions, by_pi, policy, contexts, draws)
             _decide(actions, ~given & ~by_pi, self.mu, contexts, draws)
-            step = self.world.step(actions)
-            contexts = step.contexts
+            each = [w.step(a) for w, a in zip(self.worlds, actions.reshape(-1, n), strict=True)]
+            contexts = np.concatenate([step.contexts for step in each])
+            rewards = np.concatenate([step.rewards for step in each])
             counts = (since >= 0) & (since < AHEAD)
-            total += np.where(counts, GAMMA ** np.maximum(since, 0) * step.rewards, 0.0)
-        return total
+            total += np.where(counts, GAMMA ** np.maximum(since, 0) * rewards, 0.0)
+        means: Float64Array = total.reshape(-1, n).mean(axis=0)
+        return means
 
 
 def _decide(actions: Int64Array, who: BoolArray, policy: Policy, contexts: Any, draws: Float64Array) -> None:

@@ -20,7 +20,7 @@ from shpi.experiments.cells import Cell
 from shpi.experiments.experiment import Experiment
 from shpi.experiments.runner import Report, Tally, execute
 from shpi.experiments.selection import Selection
-from shpi.experiments.settings import Settings
+from shpi.experiments.settings import Settings, cuts
 from shpi.experiments.store import Store
 from shpi.report.files import write_whole
 
@@ -141,6 +141,7 @@ def _facts(store: Store, settings: Settings, sections: Sequence[page.Section]) -
             if settings.quick
             else ""
         ),
+        *([] if settings.quick else [cuts()]),
         f"Command: `{runs[-1]['command']}`." if runs else "Not run yet.",
         f"Commit {', '.join(commits)}." + (" Rows of several commits are mixed." if len(commits) > 1 else ""),
         f"{len(cells)} cells; {wall / 60:.0f} minutes in {len(runs)} run(s) on {jobs} process(es); "

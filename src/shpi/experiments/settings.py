@@ -31,6 +31,7 @@ FEW = 5  # trials of what is beyond the paper, and of ablations that the paper s
 SCREEN = 3  # trials of bandits with networks, and of other minor rivals, where the paper does not have them
 QUICK_STEPS = 200  # gradient steps of a network in a quick run
 NEURAL = {"bcq": 4_000, "cql": 4_000, "cb-mf": 2_500, "nn-ips": 2_500}  # and in a full one
+VALUE_STEPS = 2_000  # of the network for V in paper(), likewise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,19 @@ class Settings:
         ]
 
 
+def cuts() -> str:
+    """What a full run has less of than it might, so that it ends within about an hour on two cores."""
+    steps = ", ".join(f"{name} {n:,}" for name, n in NEURAL.items())
+    return (
+        f"Cut, so that a run ends in about an hour on two cores: gradient steps ({steps}; {VALUE_STEPS:,} "
+        f"for the network V of paper()); {FEW} trials instead of 10 in what is beyond the paper and in "
+        "ablations that the paper shows without numbers (auto-k, data-size, hybrid, drift, mse, "
+        "k-synthetic, k-hiv, backshift-hiv, the KuaiRand world with an assumed effect, our defaults in "
+        "advantages); "
+        f"{SCREEN} trials of minor rivals in defaults. Tables say where a method has fewer trials."
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A method as the experiments name it, and the cell that runs it."""
@@ -91,9 +105,11 @@ class Method:
         """The cell of this method on a log."""
         options = dict(self.options)
         if self.learner in NEURAL:
-            options["steps"] = QUICK_STEPS if settings.quick else NEURAL[self.learner]
-        if settings.quick and self.learner == "shpi-paper":
-            options |= {"iterations": 3, "value_steps": QUICK_STEPS}
+            options.setdefault("steps", QUICK_STEPS if settings.quick else NEURAL[self.learner])
+        if self.learner == "shpi-paper":
+            options.setdefault("value_steps", QUICK_STEPS if settings.quick else VALUE_STEPS)
+            if settings.quick:
+                options.setdefault("iterations", 3)
         return Cell(
             method=self.name,
             log=log,
