@@ -19,6 +19,7 @@ from shpi.features import (
     Standardise,
     fit_features,
 )
+from shpi.features.chain import same_map
 from shpi.features.fourier import median_distance
 from shpi.features.parts import put_together, take_apart
 
@@ -145,6 +146,27 @@ def test_chain_is_composition() -> None:
     assert fit_features(chain, CONTEXTS) is chain
     with pytest.raises(ConfigError, match="a step for 3 dimensions"):
         ChainMap(steps=(scale, OneHot().fit(STATES)))
+
+
+def test_maps_are_the_same_when_their_steps_and_numbers_are() -> None:
+    scale = Chain((Standardise(), Identity())).fit(CONTEXTS)
+    nested = Chain((Chain((Standardise(), Identity(intercept=False))), Identity())).fit(CONTEXTS)
+    assert same_map(scale, nested)
+    np.testing.assert_array_equal(scale.transform(CONTEXTS), nested.transform(CONTEXTS))
+    other = Chain((Standardise(), Identity())).fit(CONTEXTS[:-1])
+    without = Chain((Standardise(), Identity(intercept=False))).fit(CONTEXTS)
+    assert not same_map(scale, other)
+    assert not same_map(scale, without)
+
+    class Own:
+        width_in, width = CONTEXTS.shape[1], CONTEXTS.shape[1]
+
+        def transform(self, contexts: Any) -> Any:
+            return np.asarray(contexts, dtype=float)
+
+    mine = Own()
+    assert same_map(mine, mine)
+    assert not same_map(Own(), Own())  # nobody knows
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,32 @@ def log_of(rewards, contexts, **changes) -> LoggedData:
     return LoggedData.from_arrays(**(arrays | changes))
 
 
+# ---------------------------------------------------------------------- precision
+
+
+def test_large_logs_are_summed_in_single_precision_with_the_same_value(monkeypatch):
+    mdp = random_mdp(8, 3, seed=5, gamma=0.9, n_terminal=1, noise=0.5)
+    logs = mdp.log(mdp.random_policy(15), 300, 20, seed=0)
+    logs = replace(logs, contexts=logs.contexts + np.float32(0.1), final_contexts=logs.final_contexts + 0.1)
+    double = LSTD().fit(logs, gamma=0.9, seed=0)
+    used = []
+    plain = LstdSums.of.__func__
+
+    def spy(cls, *args, precision=np.float64, **options):
+        used.append(precision)
+        return plain(cls, *args, precision=precision, **options)
+
+    monkeypatch.setattr(LstdSums, "of", classmethod(spy))
+    monkeypatch.setattr("shpi.values.lstd.SINGLE_ROWS", 1_000)
+    single = LSTD().fit(logs, gamma=0.9, seed=0)
+    found, expected = single(logs.contexts), double(logs.contexts)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * expected.std())
+    assert not np.array_equal(found, expected)
+    LSTD().fit(logs, gamma=0.9999, seed=0)  # gram and cross nearly cancel
+    TABULAR.fit(logs, gamma=0.9, seed=0)  # features of the user's own, which need not be standardised
+    assert used == [np.float32, np.float64, np.float64]
+
+
 # ---------------------------------------------------------------------- truth
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from shpi.errors import ConfigError
-from shpi.features.base import FeatureMap, Recipe, as_matrix, fit_features
-from shpi.features.parts import saveable
+from shpi.features.base import FeatureMap, Recipe, as_matrix, check_contexts, fit_features
+from shpi.features.parts import Parts, saveable, take_apart
+from shpi.features.scale import IdentityMap
 from shpi.protocols import Float64Array, FloatArray
 
 
@@ -58,7 +61,39 @@ class ChainMap:
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """Every step in turn, [n, p]."""
-        x = as_matrix(contexts, self.width_in)
-        for step in self.steps:
+        x = self.steps[0].transform(check_contexts(contexts, self.width_in))
+        for step in self.steps[1:]:
             x = step.transform(x)
         return x
+
+
+def same_map(left: FeatureMap, right: FeatureMap) -> bool:
+    """Whether two maps are known to give the same features: the same steps with the same numbers."""
+    if left is right:
+        return True
+    first, second = _steps(left), _steps(right)
+    if len(first) != len(second):
+        return False
+    try:
+        pairs = [(take_apart(a), take_apart(b)) for a, b in zip(first, second, strict=True)]
+    except ConfigError:  # a map of the user's own
+        return False
+    return all(_same_parts(a, b) for a, b in pairs)
+
+
+def _steps(features: FeatureMap) -> list[FeatureMap]:
+    """The steps that do something, chains within chains laid out flat."""
+    if isinstance(features, ChainMap):
+        return [part for step in features.steps for part in _steps(step)]
+    return [] if isinstance(features, IdentityMap) and not features.intercept else [features]
+
+
+def _same_parts(left: Parts, right: Parts) -> bool:
+    return (
+        left.kind == right.kind
+        and left.settings == right.settings
+        and left.arrays.keys() == right.arrays.keys()
+        and all(np.array_equal(left.arrays[name], right.arrays[name]) for name in left.arrays)
+        and left.children.keys() == right.children.keys()
+        and all(_same_parts(left.children[name], right.children[name]) for name in left.children)
+    )

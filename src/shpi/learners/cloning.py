@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class BehaviourCloning:
         floor = exploration_floor(logs)
         options = [(features, floor) for features in maps]
         if logs.n_users >= 4 and (floor > 0 or len(maps) > 1):
-            loss = _held_out_loss(logs, self.prior, self.seed)
+            loss = cache(_held_out_loss(logs, self.prior, self.seed))
             best = min(options, key=loss)
             options = [best] if floor == 0 else sorted([best, (best[0], 0.0)], key=loss)
         features, floor = options[0]

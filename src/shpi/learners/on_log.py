@@ -10,8 +10,10 @@ import numpy as np
 
 from shpi.data.logged import LoggedData
 from shpi.features import FeatureMap
+from shpi.features.chain import same_map
 from shpi.oracles import PreparedOracle
 from shpi.oracles.base import SCORE_BYTES, blocks, score_blocks
+from shpi.oracles.ridge import PreparedRidge
 from shpi.policies import Greedy, Policy
 from shpi.policies.bounded import BoundedRatio, ratio_caps, taken_within
 from shpi.policies.logistic import LogisticPolicy
@@ -68,20 +70,25 @@ class Improvement:
                 else prepared.scores_on_log(scorer)
             )
             return
-        phi = self._features_of(scorer.features)
+        phi = self._features_of(scorer.features, prepared)
         relative = scorer.weights - scorer.weights.mean(axis=0)
         columns = np.ascontiguousarray((relative / (np.abs(relative).max() or 1.0)).T, dtype=np.float32)
         for rows in blocks(len(phi), scorer.n_actions, SCORE_BYTES):
             yield rows, phi[rows] @ columns
 
-    def _features_of(self, features: FeatureMap) -> Float32Array:
+    def _features_of(self, features: FeatureMap, prepared: PreparedOracle | None) -> Float32Array:
         """Phi of all logged contexts [n, p], kept while the same map is asked for."""
         if self._phi.get("map") is not features:
             n = len(self.logs)
             phi = np.empty((n, features.width), dtype=np.float32)
+            ready = prepared if isinstance(prepared, PreparedRidge) else None
             for rows in blocks(n, features.width):
-                phi[rows] = features.transform(self.logs.contexts[rows])
-            self._phi.update(map=features, phi=phi)
+                if ready is not None and ready.features is features:
+                    phi[rows] = ready.phi(rows)
+                else:
+                    phi[rows] = features.transform(self.logs.contexts[rows])
+            clone = isinstance(self.mu, LogisticPolicy) and same_map(self.mu.features, features)
+            self._phi.update(map=features, phi=phi, clone=clone)
         kept: Float32Array = self._phi["phi"]
         return kept
 
@@ -101,5 +108,6 @@ class Improvement:
         mask = None if self.logs.candidates is None else self.logs.candidates[rows]
         if not isinstance(self.mu, LogisticPolicy):
             return self.mu.action_probs(contexts, mask)
-        phi = self.mu.features.transform(contexts).astype(np.float32)
+        shared = self._phi.get("clone", False)  # the features of the scores are those of the clone
+        phi = self._phi["phi"][rows] if shared else self.mu.features.transform(contexts).astype(np.float32)
         return self.mu.probs_of(phi @ self.mu.weights.T.astype(np.float32), mask)

@@ -195,7 +195,7 @@ class PreparedRidge:
         """The closed form for these targets; the factors of the last call serve again if its rows do."""
         scaled = self._scaled(targets, weights, valid)
         values = scaled.values if scaled.weights is None else scaled.values * scaled.weights
-        cross = cross_moments(self._phi, self.features.width, self.logs.actions, self.logs.n_actions, values)
+        cross = cross_moments(self.phi, self.features.width, self.logs.actions, self.logs.n_actions, values)
         beta = scaled.scale * self._solver(scaled.weights).solve(cross)
         beta[:, 0] += scaled.centre  # the intercept comes first in every map
         return LinearScorer(weights=beta, features=self.features)
@@ -233,7 +233,7 @@ class PreparedRidge:
         if isinstance(scorer, LinearScorer) and scorer.features is self.features:
             columns = np.ascontiguousarray(scorer.weights.T)
             for rows in blocks(len(self.logs), self.logs.n_actions, SCORE_BYTES):
-                yield rows, self._phi(rows) @ columns
+                yield rows, self.phi(rows) @ columns
         else:
             yield from score_blocks(scorer, self.logs.contexts)
 
@@ -249,7 +249,7 @@ class PreparedRidge:
         return standardise_targets(targets, len(self.logs), weights=omega, valid=valid)
 
     def _grams(self, omega: Float64Array | None) -> GramStatistics:
-        return gram_statistics(self._phi, self.features.width, self.logs.actions, self.logs.n_actions, omega)
+        return gram_statistics(self.phi, self.features.width, self.logs.actions, self.logs.n_actions, omega)
 
     def _solver(self, omega: Float64Array | None) -> Solver:
         """The factors for these row weights and penalties; those of the last call if nothing changed."""
@@ -263,7 +263,7 @@ class PreparedRidge:
         solver: Solver = memo["solver"]
         return solver
 
-    def _phi(self, rows: slice) -> Float64Array:
+    def phi(self, rows: slice) -> Float64Array:
         """Rows of the feature matrix, [m, p]."""
         n, width = len(self.logs), self.features.width
         if 8 * n * width > self.config.cache_bytes:

@@ -74,10 +74,10 @@ def taken_within(caps: FloatArray, scores: FloatArray, actions: IntArray) -> Flo
     """
     rows = np.arange(len(actions))
     own = scores[rows, actions][:, None]
-    better = scores > own
     equal = scores == own
+    better = np.greater(scores, own, out=np.empty(scores.shape, dtype=caps.dtype))  # as 0 and 1
     if np.count_nonzero(equal) > len(rows):  # more than each action with itself
-        better |= equal & (np.arange(scores.shape[1]) < actions[:, None])
-    left = 1.0 - np.vecdot(caps, better.astype(caps.dtype))
+        better += equal & (np.arange(scores.shape[1]) < actions[:, None])
+    left = 1.0 - np.vecdot(caps, better)
     probs: Float64Array = np.clip(left, 0.0, caps[rows, actions]).astype(np.float64)
     return probs

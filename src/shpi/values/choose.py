@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +71,7 @@ def choose(
     folds: int,
     max_rows: int,
     seed: int,
+    precision: type[np.floating[Any]] = np.float64,
 ) -> Choice:
     """The recipe and ridge with the best held-out score; see the top of this file.
 
@@ -82,6 +84,7 @@ def choose(
         folds: the number of parts that users are divided into.
         max_rows: how many decisions are looked at.
         seed: of the sample of users and of the folds.
+        precision: of the products of features.
     """
     draws = np.random.default_rng(seed)
     sample = map_sample(logs.contexts, draws)
@@ -91,7 +94,7 @@ def choose(
     fold = _folds(part, folds, draws)
     maps = [fit_features(recipe, sample) for recipe in recipes]
     windows = Windows.of(part, gamma=gamma, lookahead=lookahead)
-    tables = [_held_out(part, features, ridges, windows, lookahead, fold) for features in maps]
+    tables = [_held_out(part, features, ridges, windows, lookahead, fold, precision) for features in maps]
     values = np.concatenate(tables)  # [recipes * ridges, n + trajectories]
     best = _tournament(part, values, gamma, fold, first=len(ridges) // 2)
     return Choice(features=maps[best // len(ridges)], ridge=ridges[best % len(ridges)])
@@ -111,11 +114,13 @@ def _held_out(
     windows: Windows,
     lookahead: int,
     fold: Int64Array,
+    precision: type[np.floating[Any]],
 ) -> Float64Array:
     """V at all rows and all final contexts under fits without their fold, [ridges, n + trajectories]."""
-    blocks = list(feature_blocks(logs, features, windows, lookahead))
-    phi, ahead = (np.concatenate([b[i] for b in blocks]) for i in (1, 2))
-    finals = features_with_intercept(features, logs.final_contexts)
+    phi, ahead = (np.empty((len(logs), features.width + 1), dtype=precision) for _ in range(2))
+    for block in feature_blocks(logs, features, windows, lookahead, precision):
+        phi[block.rows], ahead[block.rows] = block.phi, block.following
+    finals = features_with_intercept(features, logs.final_contexts, precision)
     last = fold[logs.offsets[1:] - 1]
     parts = [_sums(phi, ahead, windows, fold == f) for f in range(int(fold.max()) + 1)]
     whole = parts[0]
@@ -124,16 +129,21 @@ def _held_out(
     values = np.empty((len(ridges), len(phi) + len(finals)))
     for f, part in enumerate(parts):
         theta = np.stack([(whole - part).solve(ridge) for ridge in ridges])  # [ridges, p + 1]
+        theta = theta.astype(precision, copy=False)
         values[:, : len(phi)][:, fold == f] = theta @ phi[fold == f].T
         values[:, len(phi) :][:, last == f] = theta @ finals[last == f].T
     values[:, len(phi) :][:, logs.terminated] = 0.0
     return values
 
 
-def _sums(phi: Float64Array, ahead: Float64Array, windows: Windows, fold: np.ndarray) -> LstdSums:
+def _sums(phi: FloatArray, ahead: FloatArray, windows: Windows, fold: np.ndarray) -> LstdSums:
     rows = windows.usable & fold
     x, g = phi[rows], windows.returns[rows]
-    return LstdSums(n=len(g), gram=x.T @ x, cross=x.T @ ahead[rows], target=x.T @ g, square=float(g @ g))
+    gram, cross, target = (
+        (x.T @ other).astype(np.float64, copy=False)
+        for other in (x, ahead[rows], g.astype(x.dtype, copy=False))
+    )
+    return LstdSums(n=len(g), gram=gram, cross=cross, target=target, square=float(g @ g))
 
 
 def _tournament(logs: LoggedData, values: Float64Array, gamma: float, fold: Int64Array, first: int) -> int:

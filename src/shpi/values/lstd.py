@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -106,15 +106,12 @@ class LSTD:
 
     def sums(self, shard: LoggedData, choice: Choice, *, gamma: float) -> LstdSums:
         """What one shard contributes; products in single precision where that is far below the noise."""
+        precision = self._precision(len(shard), gamma)
+        return LstdSums.of(shard, choice.features, gamma=gamma, lookahead=self.lookahead, precision=precision)
+
+    def _precision(self, n: int, gamma: float) -> type[np.floating[Any]]:
         known = self.features is None and 1 - gamma**self.lookahead >= SINGLE_GAP
-        single = known and len(shard) >= SINGLE_ROWS
-        return LstdSums.of(
-            shard,
-            choice.features,
-            gamma=gamma,
-            lookahead=self.lookahead,
-            precision=np.float32 if single else np.float64,
-        )
+        return np.float32 if known and n >= SINGLE_ROWS else np.float64
 
     def choose(self, logs: LoggedData, *, gamma: float, seed: int) -> Choice:
         """The features and the ridge: what must be agreed on before shards are summed."""
@@ -134,6 +131,7 @@ class LSTD:
             folds=self.folds,
             max_rows=self.choice_rows,
             seed=second,
+            precision=self._precision(len(logs), gamma),
         )
 
 
