@@ -73,10 +73,23 @@ def _by_recursion(
 
 
 def _by_doubling(terms: Float64Array, stops: Int64Array, gamma: float) -> Float64Array:
-    """Plain sums over windows of any lengths, from those over 1, 2, 4, … rows: log k passes in place of k."""
-    n = len(terms)
-    left = stops - np.arange(n)  # [n] the length of each window
-    sums, place, discount = np.zeros(n), np.arange(n), np.ones(n)
+    """Plain sums over windows of any lengths, from those over 1, 2, 4, … rows: log k passes in place of k.
+
+    Rows are taken in blocks that fit the cache, with the rows after them that their windows reach.
+    """
+    n, sums = len(terms), np.empty(len(terms))
+    lengths = stops - np.arange(n)
+    size = max(_BLOCK, 4 * int(lengths.max(initial=0)))
+    for first in range(0, n, size):
+        rows = slice(first, min(first + size, n))
+        reached = max(int(stops[rows].max()), rows.stop)
+        sums[rows] = _doubled(terms[first:reached], lengths[rows], gamma)
+    return sums
+
+
+def _doubled(terms: Float64Array, left: Int64Array, gamma: float) -> Float64Array:
+    """The sums over the windows of the first rows, of lengths ``left``."""
+    sums, place, discount = np.zeros(len(left)), np.arange(len(left)), np.ones(len(left))
     block, size, step = terms.copy(), 1, gamma  # over `size` rows from each one on; step = gamma^size
     while True:
         part = np.flatnonzero(left & size)
