@@ -130,6 +130,7 @@ def _facts(store: Store, settings: Settings, sections: Sequence[page.Section]) -
     runs = _runs(store)
     rows = [row for one in sections for row in one.rows]
     commits = sorted({row.commit for row in rows})
+    commands = list(dict.fromkeys(f"`{run['command']}`" for run in runs))  # each once, in their order
     cells = {row.cell: row for row in rows}
     wall = sum(run["wall_seconds"] for run in runs)
     peak = max((row.peak_mb or 0.0 for row in rows), default=0.0)
@@ -142,7 +143,7 @@ def _facts(store: Store, settings: Settings, sections: Sequence[page.Section]) -
             else ""
         ),
         *([] if settings.quick else [cuts()]),
-        f"Command: `{runs[-1]['command']}`." if runs else "Not run yet.",
+        f"Command: {', then '.join(commands)}." if commands else "Not run yet.",
         f"Commit {', '.join(commits)}." + (" Rows of several commits are mixed." if len(commits) > 1 else ""),
         f"{len(cells)} cells; {wall / 60:.0f} minutes in {len(runs)} run(s) on {jobs} process(es); "
         f"the largest process used {peak / 1000:.1f} GB.",
