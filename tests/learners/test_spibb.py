@@ -11,7 +11,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import Identity
 from shpi.learners import MBS, SPIBB, ConstrainedSHPI, ContextualBandit, HeldOutChoice
-from shpi.learners.constrained import Constraint, limited, pseudo_counts
+from shpi.learners.constrained import Constraint, limited, limited_means, pseudo_counts
 from shpi.oracles import Ridge
 from shpi.policies import UniformPolicy
 from shpi.testing import check_learner
@@ -114,7 +114,9 @@ def test_the_policy_that_is_iterated_is_the_one_that_is_returned(mode):
     scorer = FAST.prepare(logs, seed=0).fit(logs.rewards)
     rows = constraint.on(logs.contexts, logs.candidates)
     assert 0.1 < rows.supported.mean() < 0.9
-    found = limited(scorer.scores(logs.contexts), rows, slice(None), mode)
+    scores = scorer.scores(logs.contexts)
+    found = limited(scores, rows, slice(None))
+    np.testing.assert_allclose(limited_means(scores, rows, slice(None)), (found * scores).sum(axis=1))
     wanted = constraint.policy(scorer).action_probs(logs.contexts, logs.candidates)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 

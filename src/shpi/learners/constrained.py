@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shpi.data.logged import LoggedData
+from shpi.data.softmax import row_max
 from shpi.errors import ConfigError
 from shpi.features import CellsMap, Chain, FeatureMap, RandomFourier, Recipe, Standardise
 from shpi.features.base import fit_features
@@ -51,25 +52,29 @@ class Constraint:
         return SupportLimited(scorer, self.mu, self.support, self.threshold, self.mode)
 
     def on(self, contexts: FloatArray, candidates: BoolArray | None) -> Rows:
-        """What mu does and what is supported at some contexts, by blocks."""
+        """What the constraint says at some contexts, by blocks."""
         n, actions = len(contexts), self.mu.n_actions
-        behaviour = np.empty((n, actions), dtype=np.float32)
-        supported = np.empty((n, actions), dtype=bool)
+        kept = np.empty((n, actions), dtype=np.float32)
+        supported, free = np.empty((n, actions), dtype=bool), np.empty(n)
         for first in range(0, n, BLOCK):
             rows = slice(first, first + BLOCK)
             allowed = None if candidates is None else candidates[rows]
-            behaviour[rows] = self.mu.action_probs(contexts[rows], allowed)
-            supported[rows] = self.support.scores(contexts[rows]) >= self.threshold
-        if candidates is not None:
-            supported &= candidates
-        return Rows(behaviour=behaviour, supported=supported)
+            kept[rows] = self.mu.action_probs(contexts[rows], allowed)
+            known = self.support.scores(contexts[rows]) >= self.threshold
+            supported[rows] = known if allowed is None else known & allowed
+            some = supported[rows].any(axis=1)
+            kept[rows][supported[rows] if self.mode == "spibb" else some] = 0.0
+            left = 1.0 - kept[rows].sum(axis=1, dtype=np.float64)
+            free[rows] = np.where(some, np.maximum(0.0, left), 0.0)
+        return Rows(kept=kept, free=free, supported=supported)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """mu(.|x) and the supported actions of some contexts."""
+    """What the constraint says at some contexts: computed once, used with many scores."""
 
-    behaviour: Float32Array  # [n, A] 0 where an action is not allowed
+    kept: Float32Array  # [n, A] the probabilities that stay as mu has them
+    free: Float64Array  # [n] what goes to the best supported action; 0 where none is
     supported: BoolArray  # [n, A]
 
     def blocks(self) -> Iterator[slice]:
@@ -78,16 +83,20 @@ class Rows:
             yield slice(first, min(first + BLOCK, len(self.supported)))
 
 
-def limited(scores: Float64Array, rows: Rows, part: slice, mode: Mode) -> Float64Array:
+def limited(scores: Float64Array, rows: Rows, part: slice) -> Float64Array:
     """The probabilities [m, A] of `SupportLimited` at some of the rows, from scores [m, A]."""
-    behaviour, supported = rows.behaviour[part].astype(np.float64), rows.supported[part]
-    kept = np.where(supported, 0.0, behaviour) if mode == "spibb" else np.zeros_like(behaviour)
-    some = supported.any(axis=1, keepdims=True)  # [m, 1]
-    probs = np.where(some, kept, behaviour)
-    best = np.where(supported, scores, -np.inf).argmax(axis=1)
-    free = np.maximum(0.0, 1.0 - kept.sum(axis=1, keepdims=True)) * some
-    probs[np.arange(len(probs)), best] += free[:, 0]
+    probs = rows.kept[part].astype(np.float64)
+    best = np.where(rows.supported[part], scores, -np.inf).argmax(axis=1)
+    probs[np.arange(len(probs)), best] += rows.free[part]
     return probs
+
+
+def limited_means(scores: Float64Array, rows: Rows, part: slice) -> Float64Array:
+    """The mean score of that policy in each row [m], without the table of its probabilities."""
+    free = rows.free[part]
+    best = row_max(np.where(rows.supported[part], scores, -np.inf))[:, 0]
+    means: Float64Array = np.vecdot(rows.kept[part], scores)
+    return means + free * np.where(free > 0, best, 0.0)
 
 
 # ---------------------------------------------------------------------- from a log

@@ -20,7 +20,7 @@ from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages,
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.learners.base import propensities_of, rewards_of
-from shpi.learners.constrained import Constraint, Rows, limited, table_oracle, table_value
+from shpi.learners.constrained import Rows, limited, table_oracle, table_value
 from shpi.learners.gain import Gain, held_out_gain
 from shpi.learners.improved import ImprovedPolicy, Iteration
 from shpi.learners.mbs import MBS
@@ -102,7 +102,7 @@ class ConstrainedSHPI:
             if number == 1:
                 prepared = prepared.tune(advantages.values, valid=advantages.valid)
             scorer = prepared.fit(advantages.values, valid=advantages.valid)
-            taken = _taken(prepared, scorer, train, rows, constraint)
+            taken = _taken(prepared, scorer, train, rows)
             changed = float(np.abs(taken - probs).mean())
             probs, policy = taken, constraint.policy(scorer)
             gain = None if test is None else self._gain(test, StateValues.of(value, test), policy)
@@ -129,12 +129,10 @@ class ConstrainedSHPI:
         return held_out_gain(test, advantages, probs, self.confidence)
 
 
-def _taken(
-    prepared: PreparedOracle, scorer: Scorer, logs: LoggedData, rows: Rows, constraint: Constraint
-) -> Float64Array:
+def _taken(prepared: PreparedOracle, scorer: Scorer, logs: LoggedData, rows: Rows) -> Float64Array:
     """pi(a_t|x_t) [n] of the allowed policy that is greediest in the scores."""
     taken = np.empty(len(logs))
     for part, scores in prepared.scores_on_log(scorer):
-        probs = limited(scores, rows, part, constraint.mode)
+        probs = limited(scores, rows, part)
         taken[part] = probs[np.arange(len(probs)), logs.actions[part]]
     return taken

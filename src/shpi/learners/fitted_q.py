@@ -16,7 +16,7 @@ import numpy as np
 
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
-from shpi.learners.constrained import Constraint, Rows, limited
+from shpi.learners.constrained import Constraint, Rows, limited_means
 from shpi.oracles import PreparedOracle
 from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float64Array
@@ -78,8 +78,8 @@ def fitted_q(
         scorer = prepared.fit(targets, valid=usable)
         final_scores = ((part, scorer.scores(logs.final_contexts[part])) for part in finals.blocks())
         new = StateValues(
-            rows=_values(prepared.scores_on_log(scorer), rows, constraint, floor),
-            final=_values(final_scores, finals, constraint, floor),
+            rows=_values(prepared.scores_on_log(scorer), rows, floor),
+            final=_values(final_scores, finals, floor),
         )
         change = float(np.sqrt(np.mean((new.rows - values.rows) ** 2))) / (float(new.rows.std()) or 1.0)
         values = new
@@ -88,14 +88,11 @@ def fitted_q(
     return FittedQ(scorer=scorer, iterations=number, change=change)
 
 
-def _values(
-    scores: Iterable[tuple[slice, Float64Array]], rows: Rows, constraint: Constraint, floor: float | None
-) -> Float64Array:
+def _values(scores: Iterable[tuple[slice, Float64Array]], rows: Rows, floor: float | None) -> Float64Array:
     """V [n] of the allowed policy that is greediest in the scores."""
     values = np.empty(len(rows.supported))
     for part, block in scores:
-        probs = limited(block, rows, part, constraint.mode)
-        values[part] = (probs * block).sum(axis=1)
+        values[part] = limited_means(block, rows, part)
         if floor is not None:
             values[part][~rows.supported[part].any(axis=1)] = floor
     return values

@@ -26,6 +26,7 @@ from shpi.policies.scorers import Scorer, checked_scores
 from shpi.protocols import BoolArray, Float64Array, FloatArray, IntArray, Policy
 
 Mode = Literal["spibb", "mbs"]
+_ROWS = 1_000
 
 
 @saveable("policies/support-limited")
@@ -127,15 +128,16 @@ class PseudoCounts:
         return self.features.width_in
 
     def scores(self, contexts: FloatArray) -> Float64Array:
-        """Counts n(x, a), [n, A]; one action at a time, to keep memory at [n, p]."""
+        """Counts n(x, a), [n, A]; one action at a time, in blocks of rows that stay in the cache."""
         phi = self.features.transform(contexts)
-        size = (phi**2).sum(axis=1)
         counts = np.zeros((len(phi), self.n_actions))
-        for action, inverse in enumerate(self.inverses):
-            leverage = ((phi @ inverse) * phi).sum(axis=1)
-            np.divide(size, leverage, out=counts[:, action], where=leverage > 0)
-            counts[:, action] -= self.ridge
-        return np.maximum(counts, 0.0)
+        for first in range(0, len(phi), _ROWS):
+            block = phi[first : first + _ROWS]
+            size = np.vecdot(block, block)
+            leverage = np.stack([np.vecdot(block @ inverse, block) for inverse in self.inverses], axis=1)
+            np.divide(size[:, None], leverage, out=counts[first : first + _ROWS], where=leverage > 0)
+        counts -= self.ridge
+        return np.maximum(counts, 0.0, out=counts)
 
 
 @saveable("policies/policy-density")
