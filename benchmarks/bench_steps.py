@@ -142,12 +142,12 @@ those that follow all decisions have fewer than 30 effective users. A 95 % bound
 in 5 % of the logs. "Witness" is the same estimator over as many decisions as 30 effective users are left for;
 the gate ships only if both bounds do ([the gate](gate.md)).
 
-| users | policy | true lift | logs | its bound (median) | above the truth | decisions of the witness | without a witness | bound of both (median) | above the truth | shipped |
+| users | policy | true lift | logs | its bound (median) | above the truth | decisions of the witness | without a witness | bound of both (median) | above the truth | both bounds above 0 |
 |---|---|---|---|---|---|---|---|---|---|---|
 """  # noqa: E501
 
 NOTES = """
-* The k-step bound alone is above the truth in far more logs than 5 %, and the more so the more users: it is
+* The k-step bound alone is mostly above the truth in far more logs than 5 %, the more so the more users: it is
   a bias, V^mu in place of what follows when the policy goes on.
 * The witness lowers the bound. It does not make it right: it leaves out a part too. So a ship on a k-step
   estimator says what its bounds do not cover.

@@ -1,9 +1,9 @@
 """The k-step estimator over more decisions than the estimator that decides: its witness.
 
 A k-step estimator leaves out what the policy's decisions change more than k decisions later, and puts V^mu in
-its place. Its interval knows of noise only. In the storefront (uniform log, 8,000 users, the best policy for
-the next sale) two decisions promise a lift of at least +0.72 to +0.76 where +0.68 is true. The same estimator
-with a larger k leaves out less and is noisier, and its interval says so.
+its place. Its interval knows of noise only. In the storefront (`python -m benchmarks steps`) its 95 % lower
+bound was above the true lift in 64 % of the logs in which it decides. The same estimator with a larger k
+leaves out less and is noisier, and its interval says so: the lower of the two bounds was too high in 26 %.
 """
 
 from __future__ import annotations
