@@ -147,8 +147,8 @@ the gate ships only if both bounds do ([the gate](gate.md)).
 """  # noqa: E501
 
 NOTES = """
-* The k-step bound alone is mostly above the truth in far more logs than 5 %, the more so the more users: it is
-  a bias, V^mu in place of what follows when the policy goes on.
+* The k-step bound alone is mostly above the truth in far more logs than 5 %, the more so the more users: it
+  is a bias, V^mu in place of what follows when the policy goes on.
 * The witness lowers the bound. It does not make it right: it leaves out a part too. So a ship on a k-step
   estimator says what its bounds do not cover.
 * Without a witness the gate asks for more data.
