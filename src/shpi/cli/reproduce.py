@@ -30,7 +30,7 @@ EXAMPLES = """examples:
   shpi reproduce --list
   shpi reproduce all --quick --out /tmp/quick        everything, small: five minutes on two cores
   shpi reproduce recogym signals                     two experiments, ten seeds
-  shpi reproduce all --data kuairand/                the whole paper: about an hour on two cores
+  shpi reproduce all --data kuairand/                the whole paper: an hour or more on two cores
   shpi reproduce all --without shpi                  the rivals first; later, without this option, the rest
   shpi reproduce all --page                          draw the page again, run nothing
 """

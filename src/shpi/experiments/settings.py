@@ -80,11 +80,11 @@ class Settings:
 
 
 def cuts() -> str:
-    """What a full run has less of than it might, so that it ends within about an hour on two cores."""
+    """What a full run has less of than it might, to save time."""
     steps = ", ".join(f"{name} {n:,}" for name, n in NEURAL.items())
     steps += "".join(f", {name} in {world} {n:,}" for (name, world), n in LONGER.items())
     return (
-        f"Cut, so that a run ends in about an hour on two cores: gradient steps ({steps}); "
+        f"Cut to save time: gradient steps ({steps}); "
         f"{FEW} trials instead of 10 in what is beyond the paper and in "
         "ablations that the paper shows without numbers (auto-k, data-size, hybrid, drift, mse, "
         "k-synthetic, k-hiv, backshift-hiv, the KuaiRand world with an assumed effect, our defaults in "
