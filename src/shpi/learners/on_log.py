@@ -54,11 +54,12 @@ class Improvement:
             if self.reach is None or self.mu is None:
                 probs[rows] = scores.argmax(axis=1) == logs.actions[rows]
             else:
-                probs[rows] = taken_within(self._caps_of(rows), scores, logs.actions[rows])
+                caps = self._caps_of(rows)
+                probs[rows] = taken_within(caps, scores, logs.actions[rows], overwrite=True)
         return probs
 
     def _scores(self, scorer: Scorer, prepared: PreparedOracle | None) -> Iterator[tuple[slice, FloatArray]]:
-        """Scores by blocks of rows, for comparison within a row only.
+        """Scores by blocks of rows, for comparison within a row only; the caller may overwrite them.
 
         Those of linear scorers come in single precision, relative to their mean over actions: the features
         are kept from round to round, and scores that are nearer than 1e-7 are as good as equal.
@@ -73,8 +74,11 @@ class Improvement:
         phi = self._features_of(scorer.features, prepared)
         relative = scorer.weights - scorer.weights.mean(axis=0)
         columns = np.ascontiguousarray((relative / (np.abs(relative).max() or 1.0)).T, dtype=np.float32)
+        table = np.empty((0, scorer.n_actions), dtype=np.float32)
         for rows in blocks(len(phi), scorer.n_actions, SCORE_BYTES):
-            yield rows, phi[rows] @ columns
+            m = rows.stop - rows.start
+            table = table if len(table) >= m else np.empty((m, scorer.n_actions), dtype=np.float32)
+            yield rows, np.matmul(phi[rows], columns, out=table[:m])  # one table, which stays in the cache
 
     def _features_of(self, features: FeatureMap, prepared: PreparedOracle | None) -> Float32Array:
         """Phi of all logged contexts [n, p], kept while the same map is asked for."""

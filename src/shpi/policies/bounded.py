@@ -67,15 +67,18 @@ def ratio_caps(mu: FloatArray, reach: float) -> FloatArray:
     return caps
 
 
-def taken_within(caps: FloatArray, scores: FloatArray, actions: IntArray) -> Float64Array:
+def taken_within(
+    caps: FloatArray, scores: FloatArray, actions: IntArray, *, overwrite: bool = False
+) -> Float64Array:
     """pi(a_i|x_i) of `BoundedRatio` for one action per row [n], without sorting.
 
     An action gets what the better ones leave of 1, at most its cap; of equal scores the first is better.
+    With ``overwrite`` the scores are lost, and no memory is needed beside them.
     """
     rows = np.arange(len(actions))
     own = scores[rows, actions][:, None]
     equal = scores == own
-    better = np.greater(scores, own, out=np.empty(scores.shape, dtype=caps.dtype))  # as 0 and 1
+    better = np.greater(scores, own, out=scores if overwrite else np.empty_like(scores))  # as 0 and 1
     if np.count_nonzero(equal) > len(rows):  # more than each action with itself
         better += equal & (np.arange(scores.shape[1]) < actions[:, None])
     left = 1.0 - np.vecdot(caps, better)
