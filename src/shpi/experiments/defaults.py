@@ -202,8 +202,9 @@ EXPERIMENT = Experiment(
     about="OfflineSHPI() as it comes, against paper(), bandits, session RL, BCQ and the "
     "other neural rivals, each with one configuration for all worlds. Cells that other experiments have run "
     "are not run again. In the large task paper() has the paper's penalty, Lambda = 10. A^mu and A^pi are "
-    "our defaults with k = 1 and k = T. Left out: SPIBB and MBS, alone and with SHPI's advantages, and the "
-    "doubly robust bandit, because a single fit takes too long at this size; boosted trees and VW as "
+    "our defaults with k = 1 and k = T. Left out: SPIBB and the doubly robust bandit, whose "
+    "fits take long at this size; MBS and both constraints with SHPI's advantages, not timed at this size; "
+    "boosted trees and VW as "
     "bandits, which the extras bring; and the clone, which is the logging policy again.",
     cells=cells,
     show=show,
