@@ -165,6 +165,21 @@ def test_the_noise_of_q_times_that_of_the_weights_is_in_the_error(paired):
     assert found.influence_value == pytest.approx(alone + moved - moved.mean())
 
 
+def test_dr_answers_where_no_weight_is_left_at_a_step():
+    actions = np.tile([1, 0], 50)  # the policy never takes 0, which everybody does at the second step
+    logs = LoggedData.from_arrays(
+        contexts=np.zeros((100, 1)), actions=actions, rewards=np.arange(100) % 3.0,
+        propensities=np.full(100, 0.5), behaviour=np.full((100, 2), 0.5), n_actions=2,
+        offsets=np.arange(51) * 2,
+    )  # fmt: skip
+    problem = Problem.of(ConstantPolicy((0.0, 1.0)), logs, Settings())
+    found = DR().estimate(problem)
+    assert np.isfinite(found.value)
+    assert found.value_error > 0
+    with pytest.raises(DataError, match="every importance product is 0"):
+        WDR().estimate(problem)
+
+
 def test_without_logged_distributions_pairs_are_rougher_and_say_so():
     logs = bare(MDP.log(MU, 2_000, H, seed=6, ragged=False))
     for estimator in (FQE(**EXACT), DirectMethod(**EXACT), DR(**EXACT)):

@@ -23,12 +23,13 @@ from functools import partial, reduce
 
 import numpy as np
 
+from shpi.errors import DataError
 from shpi.features import FeatureMap, Recipe
 from shpi.ope.backups import Adjoint, Backups, adjoint, contributions, fit_backups
 from shpi.ope.baseline import on_policy
 from shpi.ope.estimator import finish
 from shpi.ope.importance import window_weights
-from shpi.ope.model import Target, sums_by_step
+from shpi.ope.model import Design, Target, sums_by_step
 from shpi.ope.predictions import Predicted, predict, value_limits
 from shpi.ope.problem import Known, Part, Problem
 from shpi.ope.recipes import designed
@@ -76,12 +77,11 @@ class WDR:
 def _doubly_robust(config: DR | WDR, problem: Problem, *, normalise: bool) -> Estimate:
     residuals = Residuals.of(problem, config.features, config.ridge, paired=config.paired)
     found = residuals.sums(normalise=normalise)
-    moved = problem.users * residuals.noise_of_fit(np.ones(problem.horizon), normalise=normalise)
     return finish(
         config.name,
         problem,
         found.value,
-        found.influence + moved - moved.mean(),
+        found.influence + residuals.own_noise(),
         found.weights,
         residuals.notes,
         consistent=normalise,  # the intervals of plain weights do not hold
@@ -162,6 +162,20 @@ class Residuals:
             return make()
         return self.problem.memo(f"{self.key} means {self.paired} {normalise}", make)
 
+    def own_noise(self) -> Float64Array:
+        """`noise_of_fit` of DR and WDR [U], times U and centred; DR takes that of WDR, to save a pass."""
+
+        def make() -> Float64Array:
+            reach = np.ones(self.problem.horizon)
+            try:
+                moved = self.problem.users * self.noise_of_fit(reach)
+            except DataError:  # no weight is left at some step, which plain means bear
+                moved = self.problem.users * self.noise_of_fit(reach, normalise=False)
+            centred: Float64Array = moved - moved.mean()
+            return centred
+
+        return self.problem.memo(f"{self.key} noise {self.paired}", make)
+
     def noise_of_fit(self, reach: Float64Array, *, normalise: bool = True) -> Float64Array:
         """How far each user moves sum_t reach_t (step t's correction) + V(x_0) through Q, [U] (times U).
 
@@ -173,32 +187,43 @@ class Residuals:
         means, own = self._means(normalise, None)
         for part in problem.parts():
             terms, discounts = self._terms(problem, part), (problem.discounts * reach)[part.steps]
-            shares = means.normaliser.shares(part, window_weights(part, None), terms)
-            gradients += self._gradients(part, problem.per_user * discounts * shares, "pi")
+            discounts = problem.per_user * discounts
+            taken = discounts * means.normaliser.shares(part, window_weights(part, None), terms)
+            gradients += self._ahead(part, taken, "pi")
             if self.paired:
-                shares = own.normaliser.shares(part, StepWeights.equal(part), terms)
-                gradients -= self._gradients(part, problem.per_user * discounts * shares, "mu")
+                of_mu = discounts * own.normaliser.shares(part, StepWeights.equal(part), terms)
+                gradients -= self._ahead(part, of_mu, "mu")
+                taken = taken - of_mu
+            gradients -= self._by_fold(part, self.fits[0].design, taken, taken=True)
         return through_fits(problem, self.fits, gradients)
 
-    def _gradients(self, part: Part, slopes: Float64Array, target: Target) -> Float64Array:
-        """The derivative by theta_h of every fold's fit, [K, H + 1, p]."""
+    def _ahead(self, part: Part, slopes: Float64Array, target: Target) -> Float64Array:
+        """The derivative of V(x_0) and of what follows each decision by theta_h of every fold's fit."""
         problem, logs, design = self.problem, part.logs, replace(self.fits[0].design, target=target)
         ahead = np.append(0.0, problem.gamma * slopes[:-1])
         ahead[logs.offsets[:-1]] = 1.0 / problem.users  # V(x_0)
+        gradients = self._by_fold(part, design, ahead)
         lengths = np.diff(logs.offsets)
         final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
         codes = part.final_probs[final] @ design.codes
         psi = (codes[:, :, None] * design.of(logs.final_contexts[final])[:, None, :]).reshape(-1, design.p)
         psi *= problem.gamma * slopes[logs.offsets[1:][final] - 1][:, None]
         fold_of_final = part.fold_of_user[logs.user_codes[final]]
-        gradients = np.zeros((len(self.fits), problem.horizon + 1, design.p))
         for k in range(len(self.fits)):
-            own = part.fold == k
-            sums = sums_by_step(part, design, np.where(own, ahead, 0.0), problem.horizon)
-            sums -= sums_by_step(part, design, np.where(own, slopes, 0.0), problem.horizon, taken=True)
-            gradients[k, 1:] = sums[::-1]  # step t has H - t decisions to go
             mine = fold_of_final == k
             np.add.at(gradients[k], problem.horizon - lengths[final[mine]], psi[mine])
+        return gradients
+
+    def _by_fold(
+        self, part: Part, design: Design, coefficients: Float64Array, *, taken: bool = False
+    ) -> Float64Array:
+        """`sums_by_step` of each fold's decisions, by decisions to go, [K, H + 1, p]."""
+        horizon = self.problem.horizon
+        gradients = np.zeros((len(self.fits), horizon + 1, design.p))
+        for k in range(len(self.fits)):
+            mine = np.where(part.fold == k, coefficients, 0.0)
+            # Step t has H - t decisions to go.
+            gradients[k, 1:] = sums_by_step(part, design, mine, horizon, taken=taken)[::-1]
         return gradients
 
     def _with_start(self, means: StepMeans, target: Target) -> tuple[float, Float64Array]:
