@@ -17,7 +17,12 @@ def test_nested_objects_come_back() -> None:
     parts = take_apart(chain)
     assert parts.kind == "features/chain"
     assert list(parts.children) == ["steps.0", "steps.1"]
-    assert parts.children["steps.1"].settings == {"width_in": 2, "degree": 2, "intercept": True}
+    assert parts.children["steps.1"].settings == {
+        "width_in": 2,
+        "degree": 2,
+        "intercept": True,
+        "limit": None,
+    }
     np.testing.assert_array_equal(put_together(parts).transform(X), chain.transform(X))
 
 

@@ -14,17 +14,25 @@ from shpi.protocols import Float64Array, FloatArray, Int64Array
 
 @dataclass(frozen=True, kw_only=True)
 class Powers:
-    """phi(x) = (1, x, x^2, …, x^degree), each power by dimension. Standardise first: powers grow fast."""
+    """phi(x) = (1, x, x^2, …, x^degree), each power by dimension. Standardise first: powers grow fast.
+
+    With a ``limit`` L the powers from the second on are those of x cut to [-L, L], so that a single context
+    in a long tail, such as a count far above all others, cannot decide the coefficients.
+    """
 
     degree: int = 3
     intercept: bool = True
+    limit: float | None = None
 
     def __post_init__(self) -> None:
         _at_least_one(self.degree, "degree")
+        if self.limit is not None and not self.limit > 0:
+            raise ConfigError(expected="a positive limit, or None", found=str(self.limit), where="Powers")
 
     def fit(self, contexts: FloatArray) -> PowersMap:
         """Only the width is taken from the contexts."""
-        return PowersMap(width_in=as_matrix(contexts).shape[1], degree=self.degree, intercept=self.intercept)
+        width = as_matrix(contexts).shape[1]
+        return PowersMap(width_in=width, degree=self.degree, intercept=self.intercept, limit=self.limit)
 
 
 @saveable("features/powers")
@@ -35,6 +43,7 @@ class PowersMap:
     width_in: int
     degree: int
     intercept: bool = True
+    limit: float | None = None
 
     @property
     def width(self) -> int:
@@ -46,10 +55,11 @@ class PowersMap:
         x, d, first = as_matrix(contexts, self.width_in), self.width_in, int(self.intercept)
         features = np.empty((len(x), self.width))
         features[:, :first] = 1.0
-        power = features[:, first : first + d]
-        power[:] = x
+        features[:, first : first + d] = x
+        inner = x if self.limit is None or self.degree == 1 else np.clip(x, -self.limit, self.limit)
+        power = inner
         for start in range(first + d, self.width, d):  # each from the one before: much faster than x**3
-            power = np.multiply(power, x, out=features[:, start : start + d])
+            power = np.multiply(power, inner, out=features[:, start : start + d])
         return features
 
 

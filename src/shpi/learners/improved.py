@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shpi.advantages import Advantages
+from shpi.learners.evidence import CLEAR
 from shpi.learners.gain import Gain
 from shpi.learners.horizon import HorizonChoice
 from shpi.policies import Policy, PolicyMethods, save_policy
@@ -56,6 +57,7 @@ class ImprovedPolicy(PolicyMethods):
     value: FittedValue  # the termination bonus
     horizon: HorizonChoice | None = None  # how k was chosen, if it was
     explored: float = 1.0  # the mean chance that mu had not taken the action that it took
+    clarity: float = 0.0  # t: how clearly f predicts the advantages of held-out users
 
     @classmethod
     def choose(
@@ -66,18 +68,25 @@ class ImprovedPolicy(PolicyMethods):
         value: FittedValue,
         horizon: HorizonChoice | None = None,
         explored: float = 1.0,
+        clarity: float = 0.0,
     ) -> ImprovedPolicy:
-        """The iterate with the largest held-out gain if that is above 0 with confidence, else mu.
+        """The iterate with the largest held-out gain, if there is evidence for it; else mu.
 
-        Where mu never explores there is nothing to compare with, and gains come from the clone's errors.
+        Evidence is a gain above 0 with confidence, or an f that clearly predicts held-out advantages beside a
+        gain that is not below 0 with confidence: the gain alone has little power where pi often takes what mu
+        seldom took. Where mu never explores there is nothing to compare with, and gains come from the clone's
+        errors.
         """
         rounds = tuple(history)
+        told: dict[str, Any] = {"value": value, "horizon": horizon, "explored": explored, "clarity": clarity}
         if rounds[-1].gain is None or behaviour is None:
-            return cls(rounds[-1].policy, rounds, rounds[-1].number, value, horizon, explored)
+            return cls(rounds[-1].policy, rounds, rounds[-1].number, **told)
         best = max(rounds, key=lambda one: one.gain.lower if one.gain is not None else float("-inf"))
-        if best.gain is not None and best.gain.lower > 0 and explored >= LEAST_EXPLORED:
-            return cls(best.policy, rounds, best.number, value, horizon, explored)
-        return cls(behaviour, rounds, 0, value, horizon, explored)
+        if best.gain is not None and explored >= LEAST_EXPLORED:
+            doubt = best.gain.estimate - best.gain.lower
+            if best.gain.lower > 0 or (clarity >= CLEAR and best.gain.estimate + doubt > 0):
+                return cls(best.policy, rounds, best.number, **told)
+        return cls(behaviour, rounds, 0, **told)
 
     @property
     def saved_form(self) -> Policy:

@@ -16,6 +16,7 @@ V = `Constant(0.0)` is session-based RL, and with k = 1 a contextual bandit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -25,24 +26,24 @@ from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages,
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
-from shpi.features import Chain, Identity, RandomFourier, Standardise, Union
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
+from shpi.learners.evidence import clarity, expected_effects
 from shpi.learners.gain import Gain, held_out_gain
 from shpi.learners.horizon import HorizonChoice, choose_horizon
 from shpi.learners.improved import ImprovedPolicy, Iteration
 from shpi.learners.on_log import Improvement
 from shpi.learners.proximal import Proximal
+from shpi.learners.shape import PROBE as SHAPE_PROBE
+from shpi.learners.shape import choose_shape, for_discrete, linear_features, may_curve
 from shpi.oracles import Oracle, PreparedOracle, Ridge
 from shpi.policies import Greedy, LinearScorer, Policy
 from shpi.policies.scorers import Scorer
 from shpi.progress import progress_bar
 from shpi.protocols import Float64Array
 from shpi.shift import LinearRatio, RatioEstimator
-from shpi.values import LSTD, BellmanResidual, ValueModel, with_backshift
+from shpi.values import BellmanResidual, ValueModel, WithPast, with_backshift
 
 Start = Literal["behaviour", "random"]
-NARROW, FEW_ACTIONS, FEW_VALUES, SAMPLE = 8, 100, 12, 10_000  # where curved features are tried
-FEATURE_ROWS = 50_000  # on which means and scales of wide contexts are taken
 PROBE = 10  # k of the policy whose gain decides "auto"
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 GAIN_CLIP = (0.0, 10.0)  # products are only truncated from above when a gain is estimated
@@ -61,7 +62,7 @@ class OfflineSHPI:
         form: of the advantages, "residual" or the paper's "raw".
         clip: "prefix" (Eq. 5) or "product" (Algorithm 2).
         value: the termination bonus.
-        oracle: the regression; None takes a ridge over features that extrapolate, see `default_oracle`.
+        oracle: the regression; None takes a ridge over features that extrapolate (`shpi.learners.shape`).
         start: pi_0; "behaviour" is mu itself, "random" the paper's, or any policy.
         reach: how far pi may go from mu: pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x). None is greedy,
             as in the paper.
@@ -83,7 +84,7 @@ class OfflineSHPI:
     weight_clip: tuple[float, float] | None = (0.5, 2.0)
     form: Form = "residual"
     clip: ClipRule = "prefix"
-    value: ValueModel = field(default_factory=LSTD)
+    value: ValueModel = field(default_factory=WithPast)
     oracle: Oracle | None = None
     start: Start | Policy = "behaviour"
     reach: float | None = 1.2
@@ -151,12 +152,15 @@ class OfflineSHPI:
             train = with_backshift(train, bonus, gamma=self.gamma)
             if test is not None and test_bonus is not None:
                 test = with_backshift(test, test_bonus, gamma=self.gamma)
-        oracle = self.oracle or default_oracle(train, seeds[2])
-        prepared: PreparedOracle = oracle.prepare(train, seed=seeds[2])
         mu = self._mu(train)
+        oracle = self.oracle or self._default_oracle(train, bonus, mu, seeds[2])
+        prepared: PreparedOracle = oracle.prepare(train, seed=seeds[2])
         improve = Improvement(logs=train, mu=mu, reach=self.reach)
         on_test = None if test is None else replace(improve, logs=test, _caps={}, _phi={})
         config, horizon = self._with_horizon(train, bonus, prepared, improve)
+        if horizon is not None and on_test is not None and test_bonus is not None:
+            horizon = horizon.seen_through(self._clarity(prepared, train, bonus, on_test, test_bonus))
+            config = replace(self, k=horizon.k)
         proximal = config._proximal(train, bonus, seeds[2])
 
         history: list[Iteration] = []
@@ -187,6 +191,7 @@ class OfflineSHPI:
             value=value,
             horizon=horizon,
             explored=float(1 - logs.propensities.mean()),
+            clarity=0.0 if horizon is None else horizon.clarity,
         )
         return replace(found, history=tuple(history))
 
@@ -230,6 +235,42 @@ class OfflineSHPI:
         choice = choose_horizon(logs, advantages, improve.taken_probs(scorer, prepared))
         return replace(self, k=choice.k), choice
 
+    def _default_oracle(self, logs: LoggedData, bonus: StateValues, mu: Policy | None, seed: int) -> Oracle:
+        """Lines, or curves beside them where those predict the best states of the log."""
+        discrete = for_discrete(logs, seed)
+        if discrete is not None:
+            return discrete
+        if mu is None or not may_curve(logs):
+            return linear_features(logs)
+        assert logs.propensities is not None
+        under_mu = replace(self, k=SHAPE_PROBE)._advantages(logs, bonus, logs.propensities)
+        return choose_shape(logs, bonus, under_mu, mu, seed=seed)
+
+    def _clarity(
+        self,
+        prepared: PreparedOracle,
+        train: LoggedData,
+        bonus: StateValues,
+        on_test: Improvement,
+        test_bonus: StateValues,
+    ) -> Callable[[int], float]:
+        """By k: how clearly f, learned under mu from some users, predicts the advantages of others."""
+        test, mu = on_test.logs, on_test.mu
+        assert train.propensities is not None
+        assert test.propensities is not None
+        assert mu is not None
+        ours, theirs = train.propensities, test.propensities
+
+        def clarity_of(k: int) -> float:
+            config = replace(self, k=k)
+            seen = config._advantages(train, bonus, ours)
+            scorer = prepared.tune(seen.values, valid=seen.valid).fit(seen.values, valid=seen.valid)
+            return clarity(
+                test, config._advantages(test, test_bonus, theirs), expected_effects(test, scorer, mu)
+            )
+
+        return clarity_of
+
     def _proximal(self, logs: LoggedData, bonus: StateValues, seed: int) -> Proximal | None:
         """The penalty of leaving the states of the log, if one is wanted."""
         if self.proximal == 0:
@@ -264,25 +305,6 @@ class OfflineSHPI:
         return held_out_gain(
             test, self._advantages(test, bonus, probs, clipped=False), probs, self.confidence
         )
-
-
-def default_oracle(logs: LoggedData, seed: int) -> Oracle:
-    """A ridge over linear features, beside which curved ones are tried where contexts are discrete.
-
-    Curved features predict held-out advantages better and still make worse policies where contexts are
-    continuous: a new policy leaves the states of the log, and there they say nothing; lines extrapolate.
-    """
-    linear = Identity(intercept=False)
-    plain = Chain((Standardise(), linear))
-    sample = logs.contexts[:: 1 + len(logs) // SAMPLE]
-    discrete = all(len(np.unique(column)) <= FEW_VALUES for column in sample.T)
-    if not discrete or logs.schema.width > NARROW or logs.n_actions > FEW_ACTIONS:
-        return Ridge(features=plain.fit(logs.contexts[:: 1 + len(logs) // FEATURE_ROWS]))
-    curved = (
-        Union((linear, RandomFourier(n_features=p, bandwidth_factor=c, intercept=False, seed=seed)))
-        for c, p in ((2.0, 100), (4.0, 60))
-    )
-    return Ridge(features=(*(Chain((Standardise(), recipe)) for recipe in curved), plain))
 
 
 def _random_policy(logs: LoggedData, seed: int) -> Policy:

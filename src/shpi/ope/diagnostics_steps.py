@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from scipy import stats
 
-from shpi.ope.estimator import LEAST_EFFECTIVE, apart
+from shpi.ope.estimator import apart
 from shpi.ope.intervals import standard_error
-from shpi.ope.longer import k_step, longest
+from shpi.ope.longer import LEAST_WITNESS, k_step, longest
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
 
@@ -85,10 +85,10 @@ def _left_out(problem: Problem, decisive: Estimate, witness: Estimate | None) ->
         return Diagnostic(
             name="steps left out",
             severity="fatal",
-            sentence=f"{sentence}, and no longer one has {LEAST_EFFECTIVE:.0f} effective users: nothing says "
+            sentence=f"{sentence}, and no longer one has {LEAST_WITNESS:.0f} effective users: nothing says "
             "what the decisions after that would change.",
             figure=0.0 if one is None else one.effective_users,
-            threshold=LEAST_EFFECTIVE,
+            threshold=LEAST_WITNESS,
             estimator=decisive.name,
         )
     gap = decisive.lift - witness.lift

@@ -11,7 +11,7 @@ correction: a policy that violates a guard has to pass that very guard, which ha
 whatever the others do (an intersection-union test).
 
 **What a k-step estimator leaves out.** Its bound covers noise, not the effects after k decisions. So it ships
-only if the same estimator over more decisions, as many as 30 effective users are left for
+only if the same estimator over more decisions, as many as 10 effective users are left for
 (`shpi.ope.longer`), proves the lift too. This can only refuse, and needs no correction either. If nothing
 longer has enough effective users, more data are needed.
 

@@ -9,11 +9,16 @@ leaves out less and is noisier, and its interval says so: the lower of the two b
 from __future__ import annotations
 
 from shpi.errors import ShpiError
-from shpi.ope.estimator import LEAST_EFFECTIVE, Estimator
+from shpi.ope.estimator import Estimator
 from shpi.ope.kstep import KStepSHPI
 from shpi.ope.per_decision import PerDecision, is_per_decision
 from shpi.ope.problem import Problem
 from shpi.ope.results import Estimate
+
+# Effective users that a witness needs: fewer than one that decides, for it can only refuse. In 90 logs of the
+# storefront, of other seeds than the benchmark's, the lower of the two bounds was above the truth in 22 % with
+# 30, in 10 % with 15, in none with 10. Both bounds were above 0 in 100 %, 92 % and 91 %.
+LEAST_WITNESS = 10.0
 
 
 def k_step(problem: Problem, k: int, *, like: Estimate) -> Estimate | None:
@@ -31,7 +36,7 @@ def k_step(problem: Problem, k: int, *, like: Estimate) -> Estimate | None:
 
 
 def longest(problem: Problem, estimate: Estimate) -> Estimate | None:
-    """The k-step estimate over the most decisions that `LEAST_EFFECTIVE` effective users are left for.
+    """The k-step estimate over the most decisions that `LEAST_WITNESS` effective users are left for.
 
     k is doubled as long as enough of them are left. If twice the k of the estimate is too much already, the
     step is halved. None if it follows all decisions itself, or nothing longer has enough effective users.
@@ -42,7 +47,7 @@ def longest(problem: Problem, estimate: Estimate) -> Estimate | None:
     while more >= 1 and k < problem.horizon:
         wanted = min(k + more, problem.horizon)
         one = k_step(problem, wanted, like=estimate)
-        if one is not None and one.effective_users >= LEAST_EFFECTIVE:
+        if one is not None and one.effective_users >= LEAST_WITNESS:
             found, k, more = one, wanted, wanted
         elif found is None:
             more //= 2

@@ -1,6 +1,7 @@
 """The termination bonus V^mu: how much a user is worth from a context on, under the logging policy.
 
     LSTD              closed form over features, additive over shards; the default
+    WithPast          any of them, seeing the user's rewards so far beside the context
     FittedTD          a network by temporal differences (needs torch)
     BellmanResidual   the paper's estimate, biased (needs torch)
     Constant, Given   no bonus; a value that the user brings
@@ -19,6 +20,7 @@ from shpi.values.lstd import LSTD, LinearValue, solve
 from shpi.values.moments import LstdSums
 from shpi.values.network import NetworkMap
 from shpi.values.neural import BellmanResidual, FittedTD
+from shpi.values.past import PastValue, WithPast, with_past
 from shpi.values.pessimistic import LowerEnsemble, LowerLinear, Pessimistic
 from shpi.values.simple import Constant, Given
 from shpi.values.transitions import next_known, usable_transitions
@@ -36,10 +38,12 @@ __all__ = [
     "LowerLinear",
     "LstdSums",
     "NetworkMap",
+    "PastValue",
     "Pessimistic",
     "Select",
     "StateValues",
     "ValueModel",
+    "WithPast",
     "backshift_rewards",
     "load_value",
     "next_known",
@@ -49,4 +53,5 @@ __all__ = [
     "value_from_arrays",
     "value_to_arrays",
     "with_backshift",
+    "with_past",
 ]

@@ -44,6 +44,9 @@ class StateValues:
     @classmethod
     def of(cls, value: Callable[[FloatArray], ArrayLike], logs: LoggedData) -> StateValues:
         """Evaluate V on a log, block by block; a NaN or an infinity is an error that names its row."""
+        on_log: Callable[[LoggedData], StateValues] | None = getattr(value, "on_log", None)
+        if on_log is not None:  # a value that sees more of a log than its contexts, such as PastValue
+            return on_log(logs)
         return cls(
             rows=_in_blocks(value, logs.contexts, "row"),
             final=_in_blocks(value, logs.final_contexts, "the final context of trajectory"),

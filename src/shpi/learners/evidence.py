@@ -1,0 +1,45 @@
+r"""Does f tell good actions from bad ones? A test on users whom it has not seen.
+
+    g_i = f(x_i, a_i) - sum_b mu(b|x_i) f(x_i, b)                 how f expects the taken action to differ
+    t   = sum_i g_i y_i / sqrt( sum_users (sum_{i of user} g_i y_i)^2 )
+
+with y the held-out advantages, centred. Where actions do not matter, or f knows nothing of it, t is about
+standard normal; it is large when actions that f prefers turn out better. Every decision of the log counts,
+not only the few in which mu happened to take the action of a new policy, so t sees effects that an
+importance-weighted gain cannot: in RecoGym t is 4 to 6 where the gain of the policy is 0.5 standard errors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shpi.advantages import Advantages
+from shpi.data.logged import LoggedData
+from shpi.oracles.base import score_blocks
+from shpi.policies import Policy
+from shpi.policies.scorers import Scorer
+from shpi.protocols import Float64Array
+
+CLEAR = 2.5  # the best of eight horizons exceeds it by chance in one log of twenty
+
+
+def expected_effects(logs: LoggedData, scorer: Scorer, mu: Policy) -> Float64Array:
+    """How f expects the taken action to differ from what mu gets on average, g [n]."""
+    effects = np.empty(len(logs))
+    for rows, scores in score_blocks(scorer, logs.contexts):
+        mask = None if logs.candidates is None else logs.candidates[rows]
+        average = np.einsum("na,na->n", mu.action_probs(logs.contexts[rows], mask), scores)
+        effects[rows] = scores[np.arange(len(scores)), logs.actions[rows]] - average
+    return effects
+
+
+def clarity(logs: LoggedData, advantages: Advantages, effects: Float64Array) -> float:
+    """The t of effects [n] on the advantages of the same log; 0 where nothing varies."""
+    valid = advantages.valid
+    if not valid.any():
+        return 0.0
+    y = np.where(valid, advantages.values - advantages.values[valid].mean(), 0.0)
+    products = y * np.where(valid, effects - effects[valid].mean(), 0.0)
+    by_user = np.bincount(logs.user_codes[logs.trajectory_of_row], weights=products, minlength=logs.n_users)
+    spread = float(np.sqrt(np.sum(by_user**2)))
+    return float(by_user.sum()) / spread if spread > 0 else 0.0
