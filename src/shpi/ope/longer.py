@@ -3,7 +3,7 @@
 A k-step estimator leaves out what the policy's decisions change more than k decisions later, and puts V^mu in
 its place. Its interval knows of noise only. In the storefront (`python -m benchmarks steps`) its 95 % lower
 bound was above the true lift in 64 % of the logs in which it decides. The same estimator with a larger k
-leaves out less and is noisier, and its interval says so: the lower of the two bounds was too high in 26 %.
+leaves out less and is noisier, and its interval says so: the lower of the two bounds was too high in 3 %.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shpi.ope.problem import Problem
 from shpi.ope.results import Estimate
 
 # Effective users that a witness needs: fewer than one that decides, for it can only refuse. In 90 logs of the
-# storefront, of other seeds than the benchmark's, the lower of the two bounds was above the truth in 22 % with
+# storefront, of other seeds than the benchmark's, the lower of both bounds was above the truth in 22 % with
 # 30, in 10 % with 15, in none with 10. Both bounds were above 0 in 100 %, 92 % and 91 %.
 LEAST_WITNESS = 10.0
 

@@ -9,8 +9,8 @@ less noise, since levels that persist cancel. The policy never needs h: only the
 
 What it brought (attained share of one round, seeds 100 and 102, 1,000 uniform trajectories of the synthetic
 task): 0.98 and 0.36-0.99, depending on k, without h; 0.98 and 0.98-0.99 for every k with it. In RecoGym the
-reward is a level that persists; without h no k beats the logging policy there. `python -m benchmarks ablation`
-has both side by side.
+reward is a level that persists; without h no k beats the logging policy there. `python -m benchmarks
+ablation` has both side by side.
 """
 
 from __future__ import annotations
