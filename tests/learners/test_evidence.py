@@ -6,10 +6,11 @@ import pytest
 from shpi.advantages import Advantages, StateValues, k_step_advantages
 from shpi.data.logged import LoggedData
 from shpi.features import Identity
-from shpi.learners.evidence import CLEAR, clarity, expected_effects
+from shpi.learners.evidence import CLEAR, clarity, crossed_effects, expected_effects
 from shpi.learners.gain import Gain
 from shpi.learners.horizon import HorizonChoice
 from shpi.learners.improved import ImprovedPolicy, Iteration
+from shpi.oracles import Ridge
 from shpi.policies import LinearScorer, UniformPolicy
 from shpi.values import Constant
 
@@ -69,6 +70,23 @@ def test_an_effect_is_seen_and_a_wrong_sign_too() -> None:
     assert t_of(log_of(2, -0.5)) < -CLEAR
 
 
+def crossed_t(seed: int, effect: float) -> float:
+    logs = log_of(seed, effect)
+    found = rewards_as_advantages(logs)
+    prepared = Ridge(features=Identity()).prepare(logs, seed=0)
+    return clarity(logs, found, crossed_effects(prepared, logs, found, MU, seed=seed))
+
+
+def test_two_halves_that_judge_each_other_do_not_flatter_themselves() -> None:
+    found = np.array([crossed_t(seed, 0.0) for seed in range(150)])
+    assert found.mean() < 0.2
+    assert (found > CLEAR).mean() < 0.03
+
+
+def test_two_halves_see_an_effect() -> None:
+    assert crossed_t(2, 0.5) > CLEAR
+
+
 def test_nothing_to_see_is_zero() -> None:
     logs = log_of(3, 0.0)
     assert clarity(logs, rewards_as_advantages(logs), np.zeros(len(logs))) == 0.0
@@ -84,13 +102,13 @@ def test_a_horizon_whose_f_is_clear_stays() -> None:
         asked.append(k)
         return 4.0
 
-    found = CHOICE.seen_through(seen)
+    found = CHOICE.seen_through(seen, seen)
     assert (found.k, found.clarity, asked) == (5, 4.0, [5])
     assert "no larger one contradicts" in str(found)
 
 
 def test_a_horizon_that_is_noise_gives_way_to_the_clearest() -> None:
-    found = CHOICE.seen_through({1: 3.5, 3: 2.0, 5: 1.0, 10: 0.5}.__getitem__)
+    found = CHOICE.seen_through({5: 1.0}.__getitem__, {1: 3.5, 3: 2.0, 10: 0.5}.__getitem__)
     assert (found.k, found.clarity) == (1, 3.5)
     assert "t by k: 1: 3.5" in str(found)
 

@@ -11,16 +11,20 @@ importance-weighted gain cannot: in RecoGym t is 4 to 6 where the gain of the po
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from shpi.advantages import Advantages
 from shpi.data.logged import LoggedData
+from shpi.oracles import PreparedOracle
 from shpi.oracles.base import score_blocks
 from shpi.policies import Policy
 from shpi.policies.scorers import Scorer
 from shpi.protocols import Float64Array
 
-CLEAR = 2.5  # the best of eight horizons exceeds it by chance in one log of twenty
+ByHorizon = Callable[[int], Advantages]  # A_k of the decisions of a log, by k
+CLEAR = 2.5  # the best of four horizons exceeds it by chance in one log of forty
 
 
 def expected_effects(logs: LoggedData, scorer: Scorer, mu: Policy) -> Float64Array:
@@ -30,6 +34,48 @@ def expected_effects(logs: LoggedData, scorer: Scorer, mu: Policy) -> Float64Arr
         mask = None if logs.candidates is None else logs.candidates[rows]
         average = np.einsum("na,na->n", mu.action_probs(logs.contexts[rows], mask), scores)
         effects[rows] = scores[np.arange(len(scores)), logs.actions[rows]] - average
+    return effects
+
+
+def held_out_clarity(
+    prepared: PreparedOracle, seen: ByHorizon, test: LoggedData, unseen: ByHorizon, mu: Policy
+) -> Callable[[int], float]:
+    """By k: t of the f that the oracle learns from its log, on the advantages of other users."""
+
+    def of(k: int) -> float:
+        ours = seen(k)
+        scorer = prepared.tune(ours.values, valid=ours.valid).fit(ours.values, valid=ours.valid)
+        return clarity(test, unseen(k), expected_effects(test, scorer, mu))
+
+    return of
+
+
+def crossed_clarity(
+    prepared: PreparedOracle, logs: LoggedData, seen: ByHorizon, mu: Policy, *, seed: int
+) -> Callable[[int], float]:
+    """By k: t on the oracle's own log, each half of its users judged by an f of the other half."""
+
+    def of(k: int) -> float:
+        ours = seen(k)
+        tuned = prepared.tune(ours.values, valid=ours.valid)
+        return clarity(logs, ours, crossed_effects(tuned, logs, ours, mu, seed=seed))
+
+    return of
+
+
+def crossed_effects(
+    prepared: PreparedOracle, logs: LoggedData, advantages: Advantages, mu: Policy, *, seed: int
+) -> Float64Array:
+    """The effects g [n] of two fits, each from one half of the users and for the other half."""
+    effects = np.empty(len(logs))
+    first = np.random.default_rng(seed).permutation(logs.n_users) % 2 == 0
+    side = first[logs.user_codes][logs.trajectory_of_row]
+    for half in (side, ~side):
+        valid = advantages.valid & ~half
+        if valid.any():
+            effects[half] = expected_effects(logs, prepared.fit(advantages.values, valid=valid), mu)[half]
+        else:
+            effects[half] = 0.0
     return effects
 
 

@@ -36,6 +36,7 @@ from shpi.protocols import Float64Array
 
 HORIZONS = (3, 5, 10, 20, 40, 80, 160)
 CONTRADICTION = 1.64  # z
+SHORTER = (1, 3, 10, 40)  # what is tried where f sees nothing at the chosen k
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +47,26 @@ class HorizonChoice:
     horizons: tuple[int, ...]
     gains: tuple[float, ...]  # theta_k
     errors: tuple[float, ...]  # their standard errors
-    clarities: Mapping[int, float] = field(default_factory=dict)  # t by k, of those that were looked at
+    clarities: Mapping[int, float] = field(default_factory=dict)  # t by k, where it was looked at
 
     @property
     def clarity(self) -> float:
         """How clearly f at the chosen k predicts held-out advantages; 0 if nobody was held out."""
         return self.clarities.get(self.k, 0.0)
 
-    def seen_through(self, clarity: Callable[[int], float]) -> HorizonChoice:
-        """This choice, or the k at which f is clearest where it is not clear at this one."""
-        found = {self.k: clarity(self.k)}
+    def seen_through(
+        self, held_out: Callable[[int], float], crossed: Callable[[int], float]
+    ) -> HorizonChoice:
+        """This choice, or the k at which f is clearest where it is not clear at this one.
+
+        Args:
+            held_out: t by k, on the held-out users.
+            crossed: t by k on the others, each half judged by an f of the other half: slower, and sharper.
+        """
+        found = {self.k: held_out(self.k)}
         if found[self.k] >= CLEAR:
             return replace(self, clarities=found)
-        found = {k: clarity(k) for k in (1, *self.horizons)}
+        found = {k: crossed(k) for k in SHORTER if k == 1 or k in self.horizons}
         return replace(self, k=max(found, key=lambda k: found[k]), clarities=found)
 
     def __str__(self) -> str:
@@ -66,7 +74,7 @@ class HorizonChoice:
         if len(self.clarities) < 2:
             return "\n".join([f"k = {self.k}, the smallest that no larger one contradicts:", *rows])
         seen = ", ".join(f"{k}: {t:.1f}" for k, t in self.clarities.items())
-        return f"k = {self.k}, where f predicts held-out advantages best (t by k: {seen})"
+        return f"k = {self.k}, where f predicts the advantages of other users best (t by k: {seen})"
 
     def _rows(self) -> list[tuple[int, float, float]]:
         return list(zip(self.horizons, self.gains, self.errors, strict=True))

@@ -27,7 +27,7 @@ from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
-from shpi.learners.evidence import clarity, expected_effects
+from shpi.learners.evidence import crossed_clarity, held_out_clarity
 from shpi.learners.gain import Gain, held_out_gain
 from shpi.learners.horizon import HorizonChoice, choose_horizon
 from shpi.learners.improved import ImprovedPolicy, Iteration
@@ -159,7 +159,12 @@ class OfflineSHPI:
         on_test = None if test is None else replace(improve, logs=test, _caps={}, _phi={})
         config, horizon = self._with_horizon(train, bonus, prepared, improve)
         if horizon is not None and on_test is not None and test_bonus is not None:
-            horizon = horizon.seen_through(self._clarity(prepared, train, bonus, on_test, test_bonus))
+            assert mu is not None
+            seen, unseen = self._under_mu(train, bonus), self._under_mu(on_test.logs, test_bonus)
+            horizon = horizon.seen_through(
+                held_out_clarity(prepared, seen, on_test.logs, unseen, mu),
+                crossed_clarity(prepared, train, seen, mu, seed=seeds[0]),
+            )
             config = replace(self, k=horizon.k)
         proximal = config._proximal(train, bonus, seeds[2])
 
@@ -224,12 +229,7 @@ class OfflineSHPI:
         """This configuration with k = "auto" decided, for a policy learned under mu at `PROBE` steps."""
         if self.k != "auto":
             return self, None
-        assert logs.propensities is not None
-        mu = logs.propensities
-
-        def advantages(k: int) -> Advantages:
-            return replace(self, k=k)._advantages(logs, bonus, mu)
-
+        advantages = self._under_mu(logs, bonus)
         probe = advantages(PROBE)
         scorer = prepared.fit(probe.values, valid=probe.valid)
         choice = choose_horizon(logs, advantages, improve.taken_probs(scorer, prepared))
@@ -242,34 +242,13 @@ class OfflineSHPI:
             return discrete
         if mu is None or not may_curve(logs):
             return linear_features(logs)
+        return choose_shape(logs, bonus, self._under_mu(logs, bonus)(SHAPE_PROBE), mu, seed=seed)
+
+    def _under_mu(self, logs: LoggedData, bonus: StateValues) -> Callable[[int], Advantages]:
+        """A_k while mu goes on, by k."""
         assert logs.propensities is not None
-        under_mu = replace(self, k=SHAPE_PROBE)._advantages(logs, bonus, logs.propensities)
-        return choose_shape(logs, bonus, under_mu, mu, seed=seed)
-
-    def _clarity(
-        self,
-        prepared: PreparedOracle,
-        train: LoggedData,
-        bonus: StateValues,
-        on_test: Improvement,
-        test_bonus: StateValues,
-    ) -> Callable[[int], float]:
-        """By k: how clearly f, learned under mu from some users, predicts the advantages of others."""
-        test, mu = on_test.logs, on_test.mu
-        assert train.propensities is not None
-        assert test.propensities is not None
-        assert mu is not None
-        ours, theirs = train.propensities, test.propensities
-
-        def clarity_of(k: int) -> float:
-            config = replace(self, k=k)
-            seen = config._advantages(train, bonus, ours)
-            scorer = prepared.tune(seen.values, valid=seen.valid).fit(seen.values, valid=seen.valid)
-            return clarity(
-                test, config._advantages(test, test_bonus, theirs), expected_effects(test, scorer, mu)
-            )
-
-        return clarity_of
+        probs = logs.propensities
+        return lambda k: replace(self, k=k)._advantages(logs, bonus, probs)
 
     def _proximal(self, logs: LoggedData, bonus: StateValues, seed: int) -> Proximal | None:
         """The penalty of leaving the states of the log, if one is wanted."""
