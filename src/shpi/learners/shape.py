@@ -27,6 +27,7 @@ from shpi.data.logged import LoggedData
 from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise, Union
 from shpi.learners.evidence import expected_effects
 from shpi.oracles import Ridge
+from shpi.oracles.crossval import deal_users
 from shpi.policies import Policy
 from shpi.protocols import BoolArray, Float64Array, IntArray
 
@@ -73,9 +74,13 @@ def choose_shape(
         seed: of the random features and of the sample of users.
     """
     lines = linear_features(logs)
-    some = _some_users(logs, seed)
-    rows = some[logs.trajectory_of_row]
-    part = Part(logs=logs.select(some), y=advantages.values[rows], valid=advantages.valid[rows], mu=mu)
+    rows = deal_users(logs, 1, JUDGED_ROWS, seed) >= 0
+    part = Part(
+        logs=logs.select(rows[logs.offsets[:-1]]),
+        y=advantages.values[rows],
+        valid=advantages.valid[rows],
+        mu=mu,
+    )
     v = bonus.rows[rows]
     best = part.valid & (v > np.quantile(v[part.valid], LOWER_PART)) if part.valid.any() else part.valid
     if not best.any() or not (part.valid & ~best).any():
@@ -126,11 +131,3 @@ def _lead(difference: Float64Array, user: IntArray) -> float:
     by_user = np.bincount(user, weights=difference)
     spread = float(np.sqrt(np.sum(by_user**2)))
     return float(by_user.sum()) / spread if spread > 0 else 0.0
-
-
-def _some_users(logs: LoggedData, seed: int) -> BoolArray:
-    """The trajectories of random users with about `JUDGED_ROWS` decisions in all, [N]."""
-    order = np.random.default_rng(seed).permutation(logs.n_users)
-    counts = np.bincount(logs.user_codes, weights=np.diff(logs.offsets), minlength=logs.n_users)
-    enough = order[: int(np.searchsorted(np.cumsum(counts[order]), JUDGED_ROWS)) + 1]
-    return np.isin(logs.user_codes, enough)
