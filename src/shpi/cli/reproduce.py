@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     failed = 0
     if not options.page:
         _announce(plan)
-        with _bar() as report:
+        with _ended_by_kill(), _bar() as report:
             tally = go(
                 plan.selected(selection), store, jobs=options.jobs, command=_command(options), report=report
             )
@@ -93,6 +95,19 @@ def run(options: argparse.Namespace) -> int:
     markdown, html = draw(plan.experiments, store, settings)
     print(f"{markdown}\n{html}")
     return 1 if failed else 0
+
+
+@contextmanager
+def _ended_by_kill() -> Iterator[None]:
+    """While it lasts `kill` does what Ctrl-C does: the run is recorded, and its processes end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _forget(plan: Plan, store: Store, selection: Selection) -> None:
