@@ -6,7 +6,8 @@ r"""Does f tell good actions from bad ones? A test on users whom it has not seen
 with y the held-out advantages, centred. Where actions do not matter, or f knows nothing of it, t is about
 standard normal; it is large when actions that f prefers turn out better. Every decision of the log counts,
 not only the few in which mu happened to take the action of a new policy, so t sees effects that an
-importance-weighted gain cannot: in RecoGym t is 4 to 6 where the gain of the policy is 0.5 standard errors.
+importance-weighted gain cannot: in RecoGym (seeds 100 to 105) t is 3.6 to 6.7 where the gain of the policy
+is at most 1.4 standard errors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from shpi.oracles import PreparedOracle
 from shpi.oracles.base import score_blocks
 from shpi.policies import Policy
 from shpi.policies.scorers import Scorer
-from shpi.protocols import Float64Array
+from shpi.protocols import Float64Array, IntArray
 
 ByHorizon = Callable[[int], Advantages]  # A_k of the decisions of a log, by k
 CLEAR = 2.5  # the best of four horizons exceeds it by chance in one log of forty
@@ -86,6 +87,11 @@ def clarity(logs: LoggedData, advantages: Advantages, effects: Float64Array) -> 
         return 0.0
     y = np.where(valid, advantages.values - advantages.values[valid].mean(), 0.0)
     products = y * np.where(valid, effects - effects[valid].mean(), 0.0)
-    by_user = np.bincount(logs.user_codes[logs.trajectory_of_row], weights=products, minlength=logs.n_users)
+    return in_standard_errors(products, logs.user_codes[logs.trajectory_of_row])
+
+
+def in_standard_errors(values: Float64Array, user: IntArray) -> float:
+    """The sum of values [n] over its standard error under a mean of 0, users as clusters; 0 if all are 0."""
+    by_user = np.bincount(user, weights=values)
     spread = float(np.sqrt(np.sum(by_user**2)))
     return float(by_user.sum()) / spread if spread > 0 else 0.0

@@ -9,8 +9,9 @@ r"""Offline SHPI, Algorithm 2 of the paper.
         pi_j <- argmax_a f(x, a)
 
 Two configurations: `OfflineSHPI.paper()` is the above line by line. The defaults start from mu, use the
-residual form and LSTD, are greedy only as far as bounded ratios pi <= c mu allow (`BoundedRatio`), and return
-the iterate with the largest gain on held-out users, or a clone of mu if no gain can be shown.
+residual form and an LSTD that sees past rewards, are greedy only as far as bounded ratios pi <= c mu allow
+(`BoundedRatio`), and return the iterate with the largest gain on held-out users, or a clone of mu without
+evidence that it is better.
 V = `Constant(0.0)` is session-based RL, and with k = 1 a contextual bandit.
 """
 

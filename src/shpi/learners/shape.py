@@ -26,11 +26,11 @@ import numpy as np
 from shpi.advantages import Advantages, StateValues
 from shpi.data.logged import LoggedData
 from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise, Union
-from shpi.learners.evidence import expected_effects
+from shpi.learners.evidence import expected_effects, in_standard_errors
 from shpi.oracles import Ridge
 from shpi.oracles.crossval import deal_users
 from shpi.policies import Policy
-from shpi.protocols import BoolArray, Float64Array, IntArray
+from shpi.protocols import BoolArray, Float64Array
 
 NARROW, FEW_ACTIONS = 8, 100  # where curved features are tried: up to so many dimensions and actions
 BANDWIDTHS = ((2.0, 100), (4.0, 60))  # in medians of the distance, with the number of features
@@ -90,8 +90,8 @@ def choose_shape(
     scores = [part.explained(option, best, seed) for option in options]
     user = part.logs.user_codes[part.logs.trajectory_of_row[best]]
     top = max(range(1, len(options)), key=lambda i: float(scores[i].mean()))
-    better = _lead(scores[top], user) > CLEARLY and _lead(scores[top] - scores[0], user) > CLEARLY
-    return options[top] if better and scores[top].mean() > FAR_BETTER * scores[0].mean() else lines
+    clear = (in_standard_errors(one, user) > CLEARLY for one in (scores[top], scores[top] - scores[0]))
+    return options[top] if all(clear) and scores[top].mean() > FAR_BETTER * scores[0].mean() else lines
 
 
 def curved_recipes(seed: int) -> Sequence[Recipe]:
@@ -125,10 +125,3 @@ class Part:
         effects = expected_effects(self.logs, prepared.fit(centred, valid=others), self.mu)[judged]
         explained: Float64Array = 2 * centred[judged] * effects - effects**2
         return explained
-
-
-def _lead(difference: Float64Array, user: IntArray) -> float:
-    """The mean difference in standard errors, users as clusters."""
-    by_user = np.bincount(user, weights=difference)
-    spread = float(np.sqrt(np.sum(by_user**2)))
-    return float(by_user.sum()) / spread if spread > 0 else 0.0
