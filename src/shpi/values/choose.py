@@ -34,7 +34,6 @@ _JUDGE = 100  # h
 _ROUNDS = 2
 _BANDWIDTHS = (0.25, 0.5, 1.0, 2.0)  # in medians of the distance between two contexts
 _MAP_ROWS = 20_000  # contexts that a feature map is fitted to
-_TAIL = 3.0  # standard deviations: squares of what is farther out would let one user decide
 _LEAST_ROWS = 60  # below this nothing is chosen
 
 
@@ -46,12 +45,12 @@ class Choice:
     ridge: float
 
 
-def default_recipes(width: int, n_features: int, seed: int) -> tuple[Recipe, ...]:
+def default_recipes(width: int, n_features: int, seed: int, tail: float | None = None) -> tuple[Recipe, ...]:
     """Linear, quadratic, quartic, splines, and up to `SMALL_WIDTH` dimensions random Fourier features."""
     shapes: list[Recipe] = [
-        Powers(degree=2, intercept=False, limit=_TAIL),
+        Powers(degree=2, intercept=False, limit=tail),
         Powers(degree=1, intercept=False),
-        Powers(degree=4, intercept=False, limit=_TAIL),
+        Powers(degree=4, intercept=False, limit=tail),
         Hinges(knots=3, intercept=False),
     ]
     if width <= SMALL_WIDTH:

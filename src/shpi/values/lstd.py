@@ -78,6 +78,8 @@ class LSTD:
         level: "user" lets V depend on user-level dimensions only (the paper's c(x_u)); None uses all.
         lookahead: L, how many steps of real rewards stand before V follows.
         n_features: how many random Fourier features are tried.
+        tail: the powers among the features are cut at so many standard deviations, so that one user's counts
+            cannot decide V; None cuts nothing.
         folds: of the cross-validation, over users.
         choice_rows: how many decisions the cross-validation looks at.
     """
@@ -87,6 +89,7 @@ class LSTD:
     level: Literal["user"] | None = None
     lookahead: int = 20
     n_features: int = 200
+    tail: float | None = None
     folds: int = 3
     choice_rows: int = 20_000
 
@@ -120,7 +123,9 @@ class LSTD:
         width = logs.contexts.shape[1] if user is None else user.width
         first, second = (int(s.generate_state(1)[0]) for s in np.random.SeedSequence(seed).spawn(2))
         recipes: Sequence[Recipe | FeatureMap] = (
-            default_recipes(width, self.n_features, first) if self.features is None else (self.features,)
+            default_recipes(width, self.n_features, first, self.tail)
+            if self.features is None
+            else (self.features,)
         )
         return choose(
             logs,

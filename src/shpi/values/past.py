@@ -28,6 +28,7 @@ from shpi.protocols import Float64Array, FloatArray
 from shpi.values.base import FittedValue, StateValues, ValueModel
 from shpi.values.lstd import LSTD
 
+TAIL = 3.0  # past rewards, and the counts beside which they are used, have long tails
 COLUMNS = ("reward before", "mean reward before")
 
 
@@ -39,7 +40,7 @@ class WithPast:
         model: what is fitted on the widened contexts.
     """
 
-    model: ValueModel = field(default_factory=LSTD)
+    model: ValueModel = field(default_factory=lambda: LSTD(tail=TAIL))
 
     def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> PastValue:
         """V^mu(x, h)."""
