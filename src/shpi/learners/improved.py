@@ -12,6 +12,7 @@ from shpi.learners.evidence import CLEAR
 from shpi.learners.gain import Gain
 from shpi.learners.horizon import HorizonChoice
 from shpi.policies import Policy, PolicyMethods, save_policy
+from shpi.policies.likely import AmongLikely
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 from shpi.values import FittedValue
 
@@ -89,6 +90,12 @@ class ImprovedPolicy(PolicyMethods):
         return cls(behaviour, rounds, 0, **told)
 
     @property
+    def proven(self) -> bool:
+        """Whether the gain of the chosen iterate is above 0 with confidence."""
+        gains = [one.gain for one in self.history if one.number == self.chosen]
+        return bool(gains) and gains[0] is not None and gains[0].lower > 0
+
+    @property
     def saved_form(self) -> Policy:
         """What a file keeps of it, alone or as a part of another policy."""
         return self.policy
@@ -126,4 +133,6 @@ class ImprovedPolicy(PolicyMethods):
             rows.append("The logging policy never explores, so nothing can be learned: a clone is returned.")
         elif self.chosen == 0:
             rows.append("No gain over the logging policy could be shown: a clone of it is returned.")
+        if isinstance(self.policy, AmongLikely):
+            rows.append(self.policy.described)
         return "\n".join(rows)

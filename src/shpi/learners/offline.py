@@ -36,8 +36,9 @@ from shpi.learners.on_log import Improvement
 from shpi.learners.proximal import Proximal
 from shpi.learners.shape import PROBE as SHAPE_PROBE
 from shpi.learners.shape import choose_shape, for_discrete, linear_features, may_curve
+from shpi.learners.sharper import FARTHER, UNPROVEN, Challenge, instead_of
 from shpi.oracles import Oracle, PreparedOracle, Ridge
-from shpi.policies import Greedy, LinearScorer, Policy
+from shpi.policies import AmongLikely, BoundedRatio, Greedy, LinearScorer, Policy
 from shpi.policies.scorers import Scorer
 from shpi.progress import progress_bar
 from shpi.protocols import Float64Array
@@ -193,12 +194,14 @@ class OfflineSHPI:
         candidates = history if proximal is None else history[-1:]
         found = ImprovedPolicy.choose(
             candidates,
-            behaviour=mu,
+            behaviour=mu if test is None or mu is None else self._instead_of(mu, test, scorer),
             value=value,
             horizon=horizon,
             explored=float(1 - logs.propensities.mean()),
             clarity=0.0 if horizon is None else horizon.clarity,
         )
+        if found.chosen > 0 and test is not None:
+            found = replace(found, policy=self._head(found, improve, bonus, prepared))
         return replace(found, history=tuple(history))
 
     # ------------------------------------------------------------------ the steps
@@ -279,6 +282,26 @@ class OfflineSHPI:
             form=self.form,
             clip=self.clip,
         )
+
+    def _instead_of(self, mu: Policy, test: LoggedData, scorer: Scorer) -> Policy:
+        """What is returned if nothing can be shown."""
+        return mu if self.behaviour is not None else instead_of(mu, test, scorer)
+
+    def _head(
+        self, found: ImprovedPolicy, improve: Improvement, bonus: StateValues, prepared: PreparedOracle
+    ) -> Policy:
+        """What acts on the scores of the chosen iterate, see `shpi.learners.sharper`."""
+        if not isinstance(found.policy, BoundedRatio):
+            return found.policy
+        scorer, mu = found.policy.scorer, found.policy.mu
+        if not found.proven:
+            return AmongLikely(scorer, mu, UNPROVEN)
+        far = replace(self, k=FARTHER)
+        return Challenge(
+            improve=improve,
+            advantages=lambda probs: far._advantages(improve.logs, bonus, probs, clipped=False),
+            prepared=prepared,
+        ).winner(scorer)
 
     def _gain(self, improve: Improvement, bonus: StateValues, scorer: Scorer) -> Gain:
         test, probs = improve.logs, improve.taken_probs(scorer)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shpi.data.logged import LoggedData
+from shpi.data.softmax import row_max
 from shpi.features import FeatureMap
 from shpi.features.chain import same_map
 from shpi.oracles import PreparedOracle
@@ -56,6 +57,19 @@ class Improvement:
             else:
                 caps = self._caps_of(rows)
                 probs[rows] = taken_within(caps, scores, logs.actions[rows], overwrite=True)
+        return probs
+
+    def likely_probs(
+        self, scorer: Scorer, share: float, prepared: PreparedOracle | None = None
+    ) -> Float64Array:
+        """pi(a_t|x_t) [n] of `AmongLikely` with that share of the clone's favourite."""
+        logs, probs = self.logs, np.empty(len(self.logs))
+        for rows, scores in self._scores(scorer, prepared):
+            caps = self._caps_of(rows)  # c(x) mu(a|x): relative to the favourite's they are those of mu
+            scores[caps < share * row_max(caps)] = -np.inf
+            if logs.candidates is not None:
+                scores[~logs.candidates[rows]] = -np.inf
+            probs[rows] = scores.argmax(axis=1) == logs.actions[rows]
         return probs
 
     def _scores(self, scorer: Scorer, prepared: PreparedOracle | None) -> Iterator[tuple[slice, FloatArray]]:

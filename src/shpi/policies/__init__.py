@@ -2,6 +2,8 @@
 
     plain       UniformPolicy, ConstantPolicy, TabularPolicy, Mixture
     heads       Greedy, EpsilonGreedy, Softmax, BehaviourRegularised        over a scorer f(x, a)
+    bounded     BoundedRatio: greedy within pi <= c mu
+    likely      AmongLikely: greedy among what mu is likely to do
     support     SupportLimited, with PseudoCounts or PolicyDensity as its support
     scorers     LinearScorer, MlpScorer, FunctionScorer
     files       save_policy, load_policy, read_policy_file
@@ -13,6 +15,7 @@ from shpi.policies.base import PolicyMethods, act
 from shpi.policies.bounded import BoundedRatio
 from shpi.policies.files import PolicyFile, load_policy, read_policy_file, save_policy
 from shpi.policies.heads import BehaviourRegularised, EpsilonGreedy, Greedy, Softmax
+from shpi.policies.likely import AmongLikely
 from shpi.policies.plain import ConstantPolicy, Mixture, TabularPolicy, UniformPolicy
 from shpi.policies.sampling import mask_probs, sample_actions
 from shpi.policies.scorers import FunctionScorer, LinearScorer, MlpScorer, Scorer
@@ -20,6 +23,7 @@ from shpi.policies.support import PolicyDensity, PseudoCounts, SupportLimited
 from shpi.protocols import Policy
 
 __all__ = [
+    "AmongLikely",
     "BehaviourRegularised",
     "BoundedRatio",
     "ConstantPolicy",
