@@ -13,7 +13,7 @@ from shpi.learners import OfflineSHPI
 from shpi.learners import sharper as module
 from shpi.learners.cloning import FAR, BehaviourCloning, distance_to_mu, loss_of_mu
 from shpi.learners.on_log import Improvement
-from shpi.learners.sharper import Challenge, instead_of
+from shpi.learners.sharper import bounded_or_favourite, instead_of
 from shpi.oracles import Ridge
 from shpi.policies import AmongLikely, BoundedRatio, UniformPolicy
 from shpi.testing.tabular import TabularMDP
@@ -35,7 +35,6 @@ def world(cost: float) -> TabularMDP:
         gamma=0.9,
         initial=np.array([0.5, 0.5, 0.0]),
         terminal=np.zeros(STATES, dtype=bool),
-        noise=0.1,
     )
 
 
@@ -45,27 +44,28 @@ def mostly(action: int) -> np.ndarray:
     return table
 
 
-def challenge(mdp: TabularMDP, table: np.ndarray, scores: np.ndarray) -> Any:
+def head_of(mdp: TabularMDP, table: np.ndarray, scores: np.ndarray) -> Any:
     """Who wins with these scores [S, A], on a log of the policy."""
     logs = mdp.log(table, 400, 20, seed=0)
     oracle = Ridge(penalty=1e-6, shared_penalty=1e-6).prepare(logs, seed=0)
     states = logs.contexts.argmax(axis=1)
     scorer = oracle.fit(scores[states, logs.actions])
     value = StateValues.zeros(logs)
-    return Challenge(
-        improve=Improvement(logs=logs, mu=mdp.policy(table), reach=1.2),
-        advantages=lambda probs: k_step_advantages(
+    return bounded_or_favourite(
+        Improvement(logs=logs, mu=mdp.policy(table), reach=1.2),
+        scorer,
+        lambda probs: k_step_advantages(
             logs, value, k=15, gamma=0.9, ratios=ratios_of(logs, probs), weight_clip=(0.0, 10.0)
         ),
-        prepared=oracle,
-    ).winner(scorer)
+        oracle,
+    )
 
 
 def test_exploration_ends_where_it_costs_what_a_short_window_does_not_show() -> None:
     mdp = world(cost=0.5)
     myopic = mdp.reward  # the exploratory actions earn more at once
     assert mdp.value(mostly(0))[0] > mdp.value(np.full((STATES, A), 1 / A))[0]
-    winner = challenge(mdp, mostly(0), myopic)
+    winner = head_of(mdp, mostly(0), myopic)
     assert isinstance(winner, AmongLikely)
     np.testing.assert_array_equal(winner.action_probs(mdp.contexts(np.arange(2)))[:, 0], 1.0)
 
@@ -73,13 +73,13 @@ def test_exploration_ends_where_it_costs_what_a_short_window_does_not_show() -> 
 def test_bounded_ratios_stay_where_mu_s_favourite_is_bad() -> None:
     mdp = world(cost=0.5)
     best = mdp.reward + np.array([5.0, 0.0, 0.0])
-    assert isinstance(challenge(mdp, mostly(1), best), BoundedRatio)
+    assert isinstance(head_of(mdp, mostly(1), best), BoundedRatio)
 
 
-def test_a_challenger_that_is_the_same_does_not_replace_it() -> None:
+def test_of_two_equals_bounded_ratios_stay() -> None:
     mdp = world(cost=0.5)
     uniform = np.full((STATES, A), 1 / A)
-    assert isinstance(challenge(mdp, uniform, mdp.reward), BoundedRatio)  # both greedy in f
+    assert isinstance(head_of(mdp, uniform, mdp.reward), BoundedRatio)  # both greedy in f
 
 
 @pytest.mark.parametrize("share", [1.0, 0.3, 0.0])

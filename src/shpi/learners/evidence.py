@@ -25,6 +25,7 @@ from shpi.policies.scorers import Scorer
 from shpi.protocols import Float64Array, IntArray
 
 ByHorizon = Callable[[int], Advantages]  # A_k of the decisions of a log, by k
+Tuned = Callable[[int], PreparedOracle]  # the oracle, tuned to them
 CLEAR = 2.5  # the best of four horizons exceeds it by chance in one log of forty
 
 
@@ -39,27 +40,26 @@ def expected_effects(logs: LoggedData, scorer: Scorer, mu: Policy) -> Float64Arr
 
 
 def held_out_clarity(
-    prepared: PreparedOracle, seen: ByHorizon, test: LoggedData, unseen: ByHorizon, mu: Policy
+    tuned: Tuned, seen: ByHorizon, test: LoggedData, unseen: ByHorizon, mu: Policy
 ) -> Callable[[int], float]:
     """By k: t of the f that the oracle learns from its log, on the advantages of other users."""
 
     def of(k: int) -> float:
         ours = seen(k)
-        scorer = prepared.tune(ours.values, valid=ours.valid).fit(ours.values, valid=ours.valid)
+        scorer = tuned(k).fit(ours.values, valid=ours.valid)
         return clarity(test, unseen(k), expected_effects(test, scorer, mu))
 
     return of
 
 
 def crossed_clarity(
-    prepared: PreparedOracle, logs: LoggedData, seen: ByHorizon, mu: Policy, *, seed: int
+    tuned: Tuned, logs: LoggedData, seen: ByHorizon, mu: Policy, *, seed: int
 ) -> Callable[[int], float]:
     """By k: t on the oracle's own log, each half of its users judged by an f of the other half."""
 
     def of(k: int) -> float:
         ours = seen(k)
-        tuned = prepared.tune(ours.values, valid=ours.valid)
-        return clarity(logs, ours, crossed_effects(tuned, logs, ours, mu, seed=seed))
+        return clarity(logs, ours, crossed_effects(tuned(k), logs, ours, mu, seed=seed))
 
     return of
 

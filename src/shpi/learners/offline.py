@@ -11,7 +11,7 @@ r"""Offline SHPI, Algorithm 2 of the paper.
 Two configurations: `OfflineSHPI.paper()` is the above line by line. The defaults start from mu, use the
 residual form and an LSTD that sees past rewards, are greedy only as far as bounded ratios pi <= c mu allow
 (`BoundedRatio`), and return the iterate with the largest gain on held-out users, or a clone of mu without
-evidence that it is better.
+evidence that it is better. What acts on its f in the end is settled last (`shpi.learners.sharper`).
 V = `Constant(0.0)` is session-based RL, and with k = 1 a contextual bandit.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +37,7 @@ from shpi.learners.on_log import Improvement
 from shpi.learners.proximal import Proximal
 from shpi.learners.shape import PROBE as SHAPE_PROBE
 from shpi.learners.shape import choose_shape, for_discrete, linear_features, may_curve
-from shpi.learners.sharper import FARTHER, UNPROVEN, Challenge, instead_of
+from shpi.learners.sharper import FARTHER, UNPROVEN, bounded_or_favourite, instead_of
 from shpi.oracles import Oracle, PreparedOracle, Ridge
 from shpi.policies import AmongLikely, BoundedRatio, Greedy, LinearScorer, Policy
 from shpi.policies.scorers import Scorer
@@ -159,13 +160,15 @@ class OfflineSHPI:
         prepared: PreparedOracle = oracle.prepare(train, seed=seeds[2])
         improve = Improvement(logs=train, mu=mu, reach=self.reach)
         on_test = None if test is None else replace(improve, logs=test, _caps={}, _phi={})
+        seen = self._under_mu(train, bonus)
+        tuned = cache(lambda k: _tuned(prepared, seen(k)))
         config, horizon = self._with_horizon(train, bonus, prepared, improve)
         if horizon is not None and on_test is not None and test_bonus is not None:
             assert mu is not None
-            seen, unseen = self._under_mu(train, bonus), self._under_mu(on_test.logs, test_bonus)
+            unseen = self._under_mu(on_test.logs, test_bonus)
             horizon = horizon.seen_through(
-                held_out_clarity(prepared, seen, on_test.logs, unseen, mu),
-                crossed_clarity(prepared, train, seen, mu, seed=seeds[0]),
+                held_out_clarity(tuned, seen, on_test.logs, unseen, mu),
+                crossed_clarity(tuned, train, seen, mu, seed=seeds[0]),
             )
             config = replace(self, k=horizon.k)
         proximal = config._proximal(train, bonus, seeds[2])
@@ -177,9 +180,10 @@ class OfflineSHPI:
                 paid = bonus if proximal is None else proximal.penalised(probs)
                 advantages = config._advantages(train, paid, probs)
                 if j == 1:
-                    prepared = prepared.tune(advantages.values, valid=advantages.valid)
-                scorer = prepared.fit(advantages.values, valid=advantages.valid)
-                before, probs = probs, improve.taken_probs(scorer, prepared)
+                    under_mu = proximal is None and self.start == "behaviour"
+                    ready = tuned(horizon.k) if horizon and under_mu else _tuned(prepared, advantages)
+                scorer = ready.fit(advantages.values, valid=advantages.valid)
+                before, probs = probs, improve.taken_probs(scorer, ready)
                 changed = float((np.abs(probs - before) > CHANGED).mean())
                 policy = improve.policy(scorer)
                 gain = (
@@ -201,7 +205,7 @@ class OfflineSHPI:
             clarity=0.0 if horizon is None else horizon.clarity,
         )
         if found.chosen > 0 and test is not None:
-            found = replace(found, policy=self._head(found, improve, bonus, prepared))
+            found = replace(found, policy=self._head(found, improve, bonus, ready))
         return replace(found, history=tuple(history))
 
     # ------------------------------------------------------------------ the steps
@@ -297,17 +301,22 @@ class OfflineSHPI:
         if not found.proven:
             return AmongLikely(scorer, mu, UNPROVEN)
         far = replace(self, k=FARTHER)
-        return Challenge(
-            improve=improve,
-            advantages=lambda probs: far._advantages(improve.logs, bonus, probs, clipped=False),
-            prepared=prepared,
-        ).winner(scorer)
+        return bounded_or_favourite(
+            improve,
+            scorer,
+            lambda probs: far._advantages(improve.logs, bonus, probs, clipped=False),
+            prepared,
+        )
 
     def _gain(self, improve: Improvement, bonus: StateValues, scorer: Scorer) -> Gain:
         test, probs = improve.logs, improve.taken_probs(scorer)
         return held_out_gain(
             test, self._advantages(test, bonus, probs, clipped=False), probs, self.confidence
         )
+
+
+def _tuned(prepared: PreparedOracle, advantages: Advantages) -> PreparedOracle:
+    return prepared.tune(advantages.values, valid=advantages.valid)
 
 
 def _random_policy(logs: LoggedData, seed: int) -> Policy:
