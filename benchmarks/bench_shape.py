@@ -1,7 +1,8 @@
 """What lines and curves explain in the best states of a log, and what their policies are worth.
 
 The rule of `shpi.learners.shape` on logs of seeds 100 and 101, 1,000 users. The policies are OfflineSHPI's
-with f linear, and with f linear and Fourier, tried on 300 new users.
+with f linear, and with f linear and Fourier, tried on 300 new users; those of the chosen round, in which
+f still matters (`shpi.learners.sharper` may prefer mu's favourite action to both).
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ def compared(world: str, epsilon: float, seed: int) -> Iterator[Row]:
     label = f"{world}, epsilon {epsilon:g}, seed {seed}"
     yield Row(f"{label}: curves chosen", float(not isinstance(chosen.features, ChainMap)), "0 or 1")
     oracles = {"lines": linear_features(logs), "curves": Ridge(features=curved_recipes(seed)[0])}
-    policies = {
-        name: OfflineSHPI(oracle=oracle, progress=False, seed=seed).fit(logs)
-        for name, oracle in oracles.items()
-    }
+    policies = {}
+    for name, oracle in oracles.items():
+        fitted = OfflineSHPI(oracle=oracle, progress=False, seed=seed).fit(logs)
+        policies[name] = fitted.history[fitted.chosen - 1].policy if fitted.chosen else fitted
     for name, policy in {"mu": mu, **policies}.items():
         found = mean_return(simulator, policy, NEW_USERS, seed + 10_007)
         yield Row(f"{label}: {name}", float(np.mean(found.mean)), "return")

@@ -13,8 +13,8 @@ kept where held-out decisions say that it fits. On synthetic logs with epsilon 0
 variation to mu falls from 0.08 to 0.01 (`python -m benchmarks cloning`).
 The features are chosen by the loss on held-out users. Where even the best are far from mu (the known
 propensities say how far), more of them are used, for longer: the agent of the HIV world without its
-exploration returns 4.3e10, its clone's favourite actions 1.9e10 with 200 features and 3.9e10 with 600 (seeds
-100 to 103).
+exploration returns 4.3e10; the favourite actions of its clone 1.9e10 with 200 features (seed 100), and with
+600 4.3e10 (seeds 100 to 103).
 """
 
 from __future__ import annotations
