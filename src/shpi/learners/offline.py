@@ -17,7 +17,7 @@ V = `Constant(0.0)` is session-based RL, and with k = 1 a contextual bandit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
-from shpi.learners.evidence import crossed_clarity, held_out_clarity
+from shpi.learners.evidence import Tuned, crossed_clarity, held_out_clarity
 from shpi.learners.gain import Gain, held_out_gain
 from shpi.learners.horizon import HorizonChoice, choose_horizon
 from shpi.learners.improved import ImprovedPolicy, Iteration
@@ -44,9 +44,10 @@ from shpi.policies.scorers import Scorer
 from shpi.progress import progress_bar
 from shpi.protocols import Float64Array
 from shpi.shift import LinearRatio, RatioEstimator
-from shpi.values import BellmanResidual, ValueModel, WithPast, with_backshift
+from shpi.values import BellmanResidual, FittedValue, ValueModel, WithPast, with_backshift
 
 Start = Literal["behaviour", "random"]
+FEWEST_USERS = 10  # with fewer nobody is held out
 PROBE = 10  # k of the policy whose gain decides "auto"
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 GAIN_CLIP = (0.0, 10.0)  # products are only truncated from above when a gain is estimated
@@ -134,6 +135,48 @@ class OfflineSHPI:
 
     def fit(self, logs: LoggedData) -> ImprovedPolicy:
         """Run the algorithm on a log with propensities."""
+        self._check(logs)
+        seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(self.seed).spawn(3)]
+        value, train, test = self._prepare(logs, seeds)
+        mu, improve = train.improve.mu, train.improve
+        oracle = self.oracle or self._default_oracle(train, mu, seeds[2])
+        prepared: PreparedOracle = oracle.prepare(train.logs, seed=seeds[2])
+        tuned = cache(lambda k: _tuned(prepared, self._under_mu(train)(k)))
+        config, horizon = self._with_horizon(train, test, prepared, tuned, seeds[0])
+        proximal = config._proximal(train, seeds[2])
+
+        history: list[Iteration] = []
+        probs = self._start(train.logs, seeds[2])  # pi(a_t|x_t) [n] of the current policy
+        with progress_bar("policy iteration", self.iterations, self.progress) as advance:
+            for j in range(1, self.iterations + 1):
+                paid = train.bonus if proximal is None else proximal.penalised(probs)
+                advantages = config._advantages(train.logs, paid, probs)
+                if j == 1:
+                    under_mu = proximal is None and self.start == "behaviour"
+                    ready = tuned(horizon.k) if horizon and under_mu else _tuned(prepared, advantages)
+                scorer = ready.fit(advantages.values, valid=advantages.valid)
+                before, probs = probs, improve.taken_probs(scorer, ready)
+                changed = float((np.abs(probs - before) > CHANGED).mean())
+                gain = None if test is None else config._gain(test, scorer)
+                history.append(Iteration.of(j, advantages, changed, improve.policy(scorer), gain))
+                advance(1)
+                if changed <= self.tolerance:
+                    break
+        found = ImprovedPolicy.choose(
+            history if proximal is None else history[-1:],
+            behaviour=mu if test is None or mu is None else self._instead_of(mu, test.logs, scorer),
+            value=value,
+            horizon=horizon,
+            explored=float(1 - logs.propensities.mean()) if logs.propensities is not None else 0.0,
+            clarity=0.0 if horizon is None else horizon.clarity,
+        )
+        if found.chosen > 0 and test is not None:
+            found = replace(found, policy=self._head(found, train, ready))
+        return replace(found, history=tuple(history))
+
+    # ------------------------------------------------------------------ the steps
+
+    def _check(self, logs: LoggedData) -> None:
         if logs.propensities is None:
             raise DataError(
                 expected="a log with propensities",
@@ -146,74 +189,22 @@ class OfflineSHPI:
                 found="none",
                 remedy="derive them (logs.with_rewards), or bring a value and set backshift=True",
             )
-        seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(self.seed).spawn(3)]
-        train, test = self._split(logs, seeds[0])
-        value = self.value.fit(train, gamma=self.gamma, seed=seeds[1])
-        bonus = StateValues.of(value, train)
-        test_bonus = None if test is None else StateValues.of(value, test)
+
+    def _prepare(self, logs: LoggedData, seeds: Sequence[int]) -> tuple[FittedValue, Side, Side | None]:
+        """V, the users to learn from, and those held out, if any."""
+        both = [logs]
+        if self.held_out > 0 and logs.n_users >= FEWEST_USERS:
+            both = list(logs.split_users(self.held_out, seed=seeds[0]))
+        value = self.value.fit(both[0], gamma=self.gamma, seed=seeds[1])
+        bonuses = [StateValues.of(value, part) for part in both]
         if self.backshift:
-            train = with_backshift(train, bonus, gamma=self.gamma)
-            if test is not None and test_bonus is not None:
-                test = with_backshift(test, test_bonus, gamma=self.gamma)
-        mu = self._mu(train)
-        oracle = self.oracle or self._default_oracle(train, bonus, mu, seeds[2])
-        prepared: PreparedOracle = oracle.prepare(train, seed=seeds[2])
-        improve = Improvement(logs=train, mu=mu, reach=self.reach)
-        on_test = None if test is None else replace(improve, logs=test, _caps={}, _phi={})
-        seen = self._under_mu(train, bonus)
-        tuned = cache(lambda k: _tuned(prepared, seen(k)))
-        config, horizon = self._with_horizon(train, bonus, prepared, improve)
-        if horizon is not None and on_test is not None and test_bonus is not None:
-            assert mu is not None
-            unseen = self._under_mu(on_test.logs, test_bonus)
-            horizon = horizon.seen_through(
-                held_out_clarity(tuned, seen, on_test.logs, unseen, mu),
-                crossed_clarity(tuned, train, seen, mu, seed=seeds[0]),
-            )
-            config = replace(self, k=horizon.k)
-        proximal = config._proximal(train, bonus, seeds[2])
-
-        history: list[Iteration] = []
-        probs = self._start(train, seeds[2])  # pi(a_t|x_t) [n] of the current policy
-        with progress_bar("policy iteration", self.iterations, self.progress) as advance:
-            for j in range(1, self.iterations + 1):
-                paid = bonus if proximal is None else proximal.penalised(probs)
-                advantages = config._advantages(train, paid, probs)
-                if j == 1:
-                    under_mu = proximal is None and self.start == "behaviour"
-                    ready = tuned(horizon.k) if horizon and under_mu else _tuned(prepared, advantages)
-                scorer = ready.fit(advantages.values, valid=advantages.valid)
-                before, probs = probs, improve.taken_probs(scorer, ready)
-                changed = float((np.abs(probs - before) > CHANGED).mean())
-                policy = improve.policy(scorer)
-                gain = (
-                    None
-                    if on_test is None or test_bonus is None
-                    else config._gain(on_test, test_bonus, scorer)
-                )
-                history.append(Iteration.of(j, advantages, changed, policy, gain))
-                advance(1)
-                if changed <= self.tolerance:
-                    break
-        candidates = history if proximal is None else history[-1:]
-        found = ImprovedPolicy.choose(
-            candidates,
-            behaviour=mu if test is None or mu is None else self._instead_of(mu, test, scorer),
-            value=value,
-            horizon=horizon,
-            explored=float(1 - logs.propensities.mean()),
-            clarity=0.0 if horizon is None else horizon.clarity,
+            both = [with_backshift(part, v, gamma=self.gamma) for part, v in zip(both, bonuses, strict=True)]
+        mu = self._mu(both[0])
+        train, *test = (
+            Side(logs=part, bonus=v, improve=Improvement(logs=part, mu=mu, reach=self.reach))
+            for part, v in zip(both, bonuses, strict=True)
         )
-        if found.chosen > 0 and test is not None:
-            found = replace(found, policy=self._head(found, improve, bonus, ready))
-        return replace(found, history=tuple(history))
-
-    # ------------------------------------------------------------------ the steps
-
-    def _split(self, logs: LoggedData, seed: int) -> tuple[LoggedData, LoggedData | None]:
-        if self.held_out == 0 or logs.n_users < 10:
-            return logs, None
-        return logs.split_users(self.held_out, seed=seed)
+        return value, train, test[0] if test else None
 
     def _mu(self, logs: LoggedData) -> Policy | None:
         """The logging policy or a clone of it; None if neither bounds on ratios nor a fallback need it."""
@@ -232,42 +223,50 @@ class OfflineSHPI:
         return taken_probs(logs, self.start)
 
     def _with_horizon(
-        self, logs: LoggedData, bonus: StateValues, prepared: PreparedOracle, improve: Improvement
+        self, train: Side, test: Side | None, prepared: PreparedOracle, tuned: Tuned, seed: int
     ) -> tuple[OfflineSHPI, HorizonChoice | None]:
         """This configuration with k = "auto" decided, for a policy learned under mu at `PROBE` steps."""
         if self.k != "auto":
             return self, None
-        advantages = self._under_mu(logs, bonus)
-        probe = advantages(PROBE)
+        seen = self._under_mu(train)
+        probe = seen(PROBE)
         scorer = prepared.fit(probe.values, valid=probe.valid)
-        choice = choose_horizon(logs, advantages, improve.taken_probs(scorer, prepared))
+        choice = choose_horizon(train.logs, seen, train.improve.taken_probs(scorer, prepared))
+        mu = train.improve.mu
+        if test is not None and mu is not None:
+            choice = choice.seen_through(
+                held_out_clarity(tuned, seen, test.logs, self._under_mu(test), mu),
+                crossed_clarity(tuned, train.logs, seen, mu, seed=seed),
+            )
         return replace(self, k=choice.k), choice
 
-    def _default_oracle(self, logs: LoggedData, bonus: StateValues, mu: Policy | None, seed: int) -> Oracle:
+    def _default_oracle(self, train: Side, mu: Policy | None, seed: int) -> Oracle:
         """Lines, or curves beside them where those predict the best states of the log."""
+        logs = train.logs
         discrete = for_discrete(logs, seed)
         if discrete is not None:
             return discrete
         if mu is None or not may_curve(logs):
             return linear_features(logs)
-        return choose_shape(logs, bonus, self._under_mu(logs, bonus)(SHAPE_PROBE), mu, seed=seed)
+        return choose_shape(logs, train.bonus, self._under_mu(train)(SHAPE_PROBE), mu, seed=seed)
 
-    def _under_mu(self, logs: LoggedData, bonus: StateValues) -> Callable[[int], Advantages]:
+    def _under_mu(self, side: Side) -> Callable[[int], Advantages]:
         """A_k while mu goes on, by k."""
-        assert logs.propensities is not None
-        probs = logs.propensities
-        return lambda k: replace(self, k=k)._advantages(logs, bonus, probs)
+        assert side.logs.propensities is not None
+        probs = side.logs.propensities
+        return lambda k: replace(self, k=k)._advantages(side.logs, side.bonus, probs)
 
-    def _proximal(self, logs: LoggedData, bonus: StateValues, seed: int) -> Proximal | None:
+    def _proximal(self, train: Side, seed: int) -> Proximal | None:
         """The penalty of leaving the states of the log, if one is wanted."""
         if self.proximal == 0:
             return None
+        logs = train.logs
         assert logs.propensities is not None
-        under_mu = self._advantages(logs, bonus, logs.propensities)
+        under_mu = self._advantages(logs, train.bonus, logs.propensities)
         ratio = self.ratio or LinearRatio(gamma=self.gamma, reference="behaviour")
         return Proximal(
             logs=logs,
-            bonus=bonus,
+            bonus=train.bonus,
             ratios=ratio.prepare(logs, seed=seed),
             strength=self.proximal * float(under_mu.values[under_mu.valid].std()),
         )
@@ -291,28 +290,33 @@ class OfflineSHPI:
         """What is returned if nothing can be shown."""
         return mu if self.behaviour is not None else instead_of(mu, test, scorer)
 
-    def _head(
-        self, found: ImprovedPolicy, improve: Improvement, bonus: StateValues, prepared: PreparedOracle
-    ) -> Policy:
+    def _head(self, found: ImprovedPolicy, train: Side, prepared: PreparedOracle) -> Policy:
         """What acts on the scores of the chosen iterate, see `shpi.learners.sharper`."""
         if not isinstance(found.policy, BoundedRatio):
             return found.policy
-        scorer, mu = found.policy.scorer, found.policy.mu
         if not found.proven:
-            return AmongLikely(scorer, mu, UNPROVEN)
+            return AmongLikely(found.policy.scorer, found.policy.mu, UNPROVEN)
         far = replace(self, k=FARTHER)
         return bounded_or_favourite(
-            improve,
-            scorer,
-            lambda probs: far._advantages(improve.logs, bonus, probs, clipped=False),
+            train.improve,
+            found.policy.scorer,
+            lambda probs: far._advantages(train.logs, train.bonus, probs, clipped=False),
             prepared,
         )
 
-    def _gain(self, improve: Improvement, bonus: StateValues, scorer: Scorer) -> Gain:
-        test, probs = improve.logs, improve.taken_probs(scorer)
-        return held_out_gain(
-            test, self._advantages(test, bonus, probs, clipped=False), probs, self.confidence
-        )
+    def _gain(self, test: Side, scorer: Scorer) -> Gain:
+        probs = test.improve.taken_probs(scorer)
+        advantages = self._advantages(test.logs, test.bonus, probs, clipped=False)
+        return held_out_gain(test.logs, advantages, probs, self.confidence)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Side:
+    """Some of the users: their log, V at its contexts, and the step from scores to policies on it."""
+
+    logs: LoggedData
+    bonus: StateValues
+    improve: Improvement
 
 
 def _tuned(prepared: PreparedOracle, advantages: Advantages) -> PreparedOracle:
