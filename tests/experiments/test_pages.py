@@ -11,7 +11,7 @@ import pytest
 
 from shpi.experiments import catalogue, page, topics
 from shpi.experiments.cells import Cell, Outcome, Row
-from shpi.experiments.compare import better, plain, side_by_side, steadier
+from shpi.experiments.compare import better, plain, side_by_side, spread, steadier
 from shpi.experiments.experiment import Claim, Experiment, Figure, Results, Table
 from shpi.experiments.figures import boxes
 from shpi.experiments.mse import KINDS, OWN, PI
@@ -183,6 +183,21 @@ def test_what_hardly_misses_the_chart_is_on_it() -> None:
     assert isinstance(drawn, Figure)
     description = drawn.svg.partition("<desc")[2].partition("</desc>")[0]
     assert description.count("off the chart") == 1
+
+
+def test_noise_alone_puts_nothing_off_the_chart() -> None:
+    rng = np.random.default_rng(0)
+    cells = [cell for cell in catalogue.find("recogym").cells(TEN) if cell.log.seed < 5]
+    rows = [row for c in cells for row in Outcome(values={"score": rng.normal()}).rows("recogym", c, "")]
+    methods = tuple(dict.fromkeys(cell.method for cell in cells))
+    drawn = boxes(Results(tuple(rows)), "a.svg", "t", methods)
+    assert isinstance(drawn, Figure)
+    assert "off the chart" not in drawn.svg
+
+
+def test_a_deviation_of_rounding_errors_is_none() -> None:
+    assert spread((4.34e10, 8.04e-6)) == "4.34e10 ± 0"
+    assert spread((2.0, 0.5)) == "2.000 ± 0.500"
 
 
 def test_more_spread_is_a_claim_of_its_own() -> None:

@@ -13,6 +13,7 @@ from shpi.protocols import Float64Array
 from shpi.report.numbers import MINUS, number
 
 LEVEL = 0.05  # of the one-sided paired test behind a claim
+ROUNDING = 1e-12  # a smaller deviation, relative to the mean, is the machine's
 FEWEST = 5  # trials that a claim needs: with 5, the smallest p is 1/32
 
 Paper = Mapping[str, tuple[float, float]]  # mean and standard deviation by method
@@ -137,7 +138,10 @@ def shpi_beats(
 
 def spread(value: tuple[float, float] | None) -> str:
     """Mean ± sd, or a dash."""
-    return "–" if value is None else f"{plain(value[0])} ± {plain(value[1])}"
+    if value is None:
+        return "–"
+    mean, deviation = value
+    return f"{plain(mean)} ± {plain(deviation if deviation > ROUNDING * abs(mean) else 0.0)}"
 
 
 def plain(value: float) -> str:

@@ -14,7 +14,7 @@ from shpi.protocols import Float64Array
 from shpi.report import svg
 
 NEAR = 0.1  # boxes: how far the chart is stretched for what would just be off it, as a share of its width
-FAR = 3.0  # boxes: off the chart is what lies so many times the distance between the better methods below
+FAR = 3.0  # boxes: off the chart is what lies below the better methods by so many times what they differ
 
 
 def boxes(
@@ -135,10 +135,11 @@ def curves(
 
 def _floor(groups: Sequence[Float64Array], published: Sequence[float]) -> float:
     """Below this, values are drawn at the edge: one method that fails must not hide how the others differ."""
-    medians = np.sort([float(np.median(values)) for values in groups])
-    better = medians[len(medians) // 2 :]
-    width = max(float(better[-1] - better[0]), 0.02 * abs(float(better[-1])), 1e-9)
-    floor = min([float(better[0] - FAR * width), *published])
+    order = sorted(groups, key=lambda values: float(np.median(values)))[len(groups) // 2 :]
+    better = [float(np.median(values)) for values in order]
+    spread_of_one = max(float(np.subtract(*np.quantile(values, [0.75, 0.25]))) for values in order)
+    width = max(better[-1] - better[0], spread_of_one, 0.02 * abs(better[-1]), 1e-9)
+    floor = min([better[0] - FAR * width, *published])
     values = np.concatenate(groups)
     near = values[values >= floor - NEAR * (values.max() - floor)]  # what hardly misses the chart is on it
     return min(floor, float(near.min()))

@@ -13,7 +13,7 @@ from shpi.experiments.figures import curves
 from shpi.experiments.settings import FEW, Method, Settings
 from shpi.experiments.stats import summarise
 
-FLOOR = -10_000.0  # of the figure: policies that leave the states of the log can fall far lower
+FLOORS = {0.3: -200_000.0, 1.0: -10_000.0}  # of the figures: policies that leave the log fall far
 KS = (1, 5, 20, 150)  # 1, 5 and 150 are those of Table 3
 NARROW, LAMBDA = 0.3, 10.0
 LAMBDAS = {NARROW: (0.0, LAMBDA), 1.0: (0.0,)}  # the penalty is for narrow logs
@@ -48,9 +48,10 @@ def show(results: Results) -> list[Block]:
         series = {label(one): {"method": label(one), "epsilon": epsilon} for one in lambdas}
         title = f"Synthetic task, epsilon = {epsilon:g}: Y_T - Y_0 against k"
         file = f"k-synthetic-{epsilon:g}.svg"
-        y_label = f"Y_T - Y_0, cut at {plain(FLOOR)}"
+        floor = FLOORS[epsilon]
+        y_label = f"Y_T - Y_0, cut at {plain(floor)}"
         blocks.append(
-            curves(results, file, title, "k", KS, series, x_label="k", y_label=y_label, floor=FLOOR)
+            curves(results, file, title, "k", KS, series, x_label="k", y_label=y_label, floor=floor)
         )
         blocks.append(by_k(results, title, KS, series))
         blocks.append(variance_grows(results, label(0.0), KS, epsilon))
