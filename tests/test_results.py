@@ -17,6 +17,7 @@ from shpi.experiments.store import Store
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+COLUMNS = ("logging", "SHPI, defaults", "BCQ", "CB, direct")
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="no committed results in this copy")
 
 
