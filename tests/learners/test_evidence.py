@@ -6,12 +6,15 @@ import pytest
 from shpi.advantages import Advantages, StateValues, k_step_advantages
 from shpi.data.logged import LoggedData
 from shpi.features import Identity
-from shpi.learners.evidence import CLEAR, clarity, crossed_effects, expected_effects
+from shpi.learners.evidence import CLEAR, Tunings, clarity, crossed_effects
 from shpi.learners.gain import Gain
 from shpi.learners.horizon import HorizonChoice
 from shpi.learners.improved import ImprovedPolicy, Iteration
+from shpi.learners.on_log import Improvement
 from shpi.oracles import Ridge
 from shpi.policies import LinearScorer, UniformPolicy
+from shpi.policies.logistic import LogisticPolicy
+from shpi.protocols import Float64Array
 from shpi.values import Constant
 
 A, STEPS = 3, 10
@@ -40,12 +43,51 @@ def rewards_as_advantages(logs: LoggedData) -> Advantages:
 
 
 def t_of(logs: LoggedData) -> float:
-    return clarity(logs, rewards_as_advantages(logs), expected_effects(logs, PREFERS, MU))
+    return clarity(logs, rewards_as_advantages(logs), effects_of(logs))
+
+
+def effects_of(logs: LoggedData) -> Float64Array:
+    return Improvement(logs=logs, mu=MU, reach=None).expected_effects(PREFERS)
 
 
 def test_effects_are_scores_beyond_mu_s_average() -> None:
     logs = log_of(0, 0.0)
-    np.testing.assert_allclose(expected_effects(logs, PREFERS, MU), 1.0 - logs.actions)
+    np.testing.assert_allclose(effects_of(logs), 1.0 - logs.actions, atol=1e-6)
+
+
+@pytest.mark.parametrize("reach", [None, 1.2])
+def test_effects_by_hand_with_candidates_and_large_scores(reach: float | None) -> None:
+    rng = np.random.default_rng(5)
+    contexts, masks = rng.standard_normal((40, 2)), rng.random((40, A)) < 0.6
+    actions = rng.integers(0, A, 40)
+    masks[np.arange(40), actions] = True
+    logs = LoggedData.from_arrays(
+        contexts=contexts, actions=actions, offsets=np.array([0, 40]), candidates=masks, n_actions=A
+    )
+    features = Identity().fit(contexts)
+    scorer = LinearScorer(1e9 * rng.standard_normal((A, 3)), features)
+    mu = LogisticPolicy(rng.standard_normal((A, 3)), features, np.ones(A, dtype=bool), 0.1)
+    scores, probs = scorer.scores(contexts), mu.action_probs(contexts, masks)
+    by_hand = scores[np.arange(40), actions] - (probs * scores).sum(axis=1)
+    found = Improvement(logs=logs, mu=mu, reach=reach).expected_effects(scorer)
+    np.testing.assert_allclose(found, by_hand, atol=1e4)  # of 1e9
+
+
+def test_an_oracle_is_tuned_once_for_each_k() -> None:
+    logs, asked = log_of(4, 0.5), []
+
+    def seen(k: int) -> Advantages:
+        asked.append(k)
+        return k_step_advantages(logs, StateValues.zeros(logs), k=k, gamma=0.9)
+
+    tuned = Tunings(prepared=Ridge(features=Identity()).prepare(logs, seed=0), seen=seen)
+    first, second, again = tuned.each((1, 3, 1))
+    assert first is again is tuned(1)
+    assert second is tuned(3)
+    assert asked == [1, 3]
+    for oracle, k in ((first, 1), (second, 3)):  # the decisions known at 1 and at 3 steps differ
+        alone = tuned.prepared.tune(seen(k).values, valid=seen(k).valid)
+        assert oracle.penalty == alone.penalty
 
 
 def test_it_is_the_sum_over_users_by_hand() -> None:
@@ -74,7 +116,8 @@ def crossed_t(seed: int, effect: float) -> float:
     logs = log_of(seed, effect)
     found = rewards_as_advantages(logs)
     prepared = Ridge(features=Identity()).prepare(logs, seed=0)
-    return clarity(logs, found, crossed_effects(prepared, logs, found, MU, seed=seed))
+    train = Improvement(logs=logs, mu=MU, reach=None)
+    return clarity(logs, found, crossed_effects([prepared], [found], train, seed=seed)[0])
 
 
 def test_two_halves_that_judge_each_other_do_not_flatter_themselves() -> None:
@@ -102,13 +145,13 @@ def test_a_horizon_whose_f_is_clear_stays() -> None:
         asked.append(k)
         return 4.0
 
-    found = CHOICE.seen_through(seen, seen)
+    found = CHOICE.seen_through(seen, lambda ks: {k: seen(k) for k in ks})
     assert (found.k, found.clarity, asked) == (5, 4.0, [5])
     assert "no larger one contradicts" in str(found)
 
 
 def test_a_horizon_that_is_noise_gives_way_to_the_clearest() -> None:
-    found = CHOICE.seen_through({5: 1.0}.__getitem__, {1: 3.5, 3: 2.0, 10: 0.5}.__getitem__)
+    found = CHOICE.seen_through({5: 1.0}.__getitem__, lambda ks: dict(zip(ks, (3.5, 2.0, 0.5), strict=True)))
     assert (found.k, found.clarity) == (1, 3.5)
     assert "t by k: 1: 3.5" in str(found)
 

@@ -216,7 +216,7 @@ def test_held_out_error_from_sums_equals_a_pass_over_the_rows():
     features = LINEAR.fit(logs.contexts)
     scaled = standardise_targets(y, 900)
     fold = deal_users(logs, 3, 10_000, seed=0)
-    errors = held_out_errors(fold_sums(features, logs, scaled, fold), np.ones((3, 1)), [2.0], [0.5])
+    errors = held_out_errors(fold_sums(features, logs, [scaled], fold), np.ones((3, 1)), [2.0], [0.5])
     direct = 0.0
     for f in range(3):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
@@ -231,7 +231,23 @@ def test_held_out_error_from_sums_equals_a_pass_over_the_rows():
             0.5,
         )
         direct += ((scaled.values[test] - (phi[test] * beta[logs.actions[test]]).sum(axis=1)) ** 2).sum()
-    assert errors[0, 0] == pytest.approx(direct, rel=1e-9)
+    assert errors[0, 0, 0] == pytest.approx(direct, rel=1e-9)
+
+
+def test_several_targets_are_tuned_for_as_each_alone():
+    logs, y = wavy_log(900, noise=0.5)
+    noise = np.random.default_rng(1).standard_normal(900)
+    prepared = Ridge(features=(LINEAR, RandomFourier(n_features=20))).prepare(logs, seed=0)
+    valid = np.arange(900) % 7 > 0
+    together = prepared.tune_each([y, noise, y + 5 * noise], valid=valid)
+    alone = [prepared.tune(one, valid=valid) for one in (y, noise, y + 5 * noise)]
+    for one, other in zip(together, alone, strict=True):
+        assert one.choice is not None
+        assert other.choice is not None
+        assert one.choice.error == pytest.approx(other.choice.error, rel=1e-9)
+        assert (one.penalty, one.shared_penalty) == (other.penalty, other.shared_penalty)
+        assert one.choice.candidate == other.choice.candidate
+    assert len({one.penalty for one in together}) > 1
 
 
 def test_folds_keep_users_together_and_respect_the_sample():

@@ -25,7 +25,8 @@ INTERCEPT_PRIOR = 1e-3  # enough to keep the intercept of an unseen action finit
 NEVER = np.float32(-1e30)  # the logit of an action that is not a candidate
 LEAST = np.float32(1e-6)  # a smaller 1 - mu counts as this: float32 has no more digits near 1
 LEAST_LOG = np.float32(-30.0)
-BLOCK_ENTRIES = 100_000  # rows times actions that are looked at together: they stay in the cache
+BLOCK_ENTRIES = 100_000  # rows times actions, or times features, that are looked at together, so that they
+BLOCK_FEATURES = 200_000  # stay in the cache
 
 Real = TypeVar("Real", bound=np.floating[Any])
 
@@ -62,7 +63,7 @@ def fit_softmax(
     n, width = contexts.shape
     penalty = np.full((width, 1), prior / n)
     penalty[0] = INTERCEPT_PRIOR / n
-    size = max(BLOCK_ENTRIES // n_actions, 1)
+    size = max(min(BLOCK_ENTRIES // n_actions, BLOCK_FEATURES // width), 1)
     blocks = [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
     def objective(flat: Float64Array) -> tuple[float, Float64Array]:

@@ -17,6 +17,7 @@ from shpi.features.base import as_matrix, at_least_one_row
 from shpi.features.parts import frozen_array, saveable
 from shpi.protocols import Float64Array, FloatArray
 
+_BLOCK = 50_000  # angles that are looked at together: they stay in the cache
 _PAIRS_SAMPLE = 1000  # contexts on which the median distance is computed
 
 
@@ -80,15 +81,23 @@ class RandomFourierMap:
         return 2 * int(self.frequencies.shape[1]) + self.intercept
 
     def transform(self, contexts: FloatArray) -> Float64Array:
-        """(1, phi(x)), [n, p]; filled in place, since this is the costly part of a fit."""
+        """(1, phi(x)), [n, p], to 1e-7.
+
+        numpy's cosine takes fifteen times as long in double precision, and would be the costly part of a
+        fit. So angles are taken modulo a turn in double precision, and their cosines in single.
+        """
         x = as_matrix(contexts, self.width_in)
         m, first = self.frequencies.shape[1], int(self.intercept)
-        angles = x @ self.frequencies  # [n, m]
         features = np.empty((len(x), self.width))
         features[:, :first] = 1.0
-        np.cos(angles, out=features[:, first : first + m])
-        np.sin(angles, out=features[:, first + m :])
-        features[:, first:] *= np.sqrt(1.0 / m)
+        per_turn, size = self.frequencies / (2 * np.pi), np.float32(np.sqrt(1.0 / m))
+        for start in range(0, len(x), max(1, _BLOCK // m)):
+            rows = slice(start, start + max(1, _BLOCK // m))
+            turns = x[rows] @ per_turn  # [b, m]
+            turns -= np.rint(turns)
+            angles = (2 * np.pi * turns).astype(np.float32)
+            features[rows, first : first + m] = size * np.cos(angles)
+            features[rows, first + m :] = size * np.sin(angles, out=angles)
         return features
 
 

@@ -12,71 +12,90 @@ is at most 1.4 standard errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from shpi.advantages import Advantages
 from shpi.data.logged import LoggedData
+from shpi.learners.on_log import Improvement
 from shpi.oracles import PreparedOracle
-from shpi.oracles.base import score_blocks
-from shpi.policies import Policy
-from shpi.policies.scorers import Scorer
+from shpi.oracles.ridge import PreparedRidge
 from shpi.protocols import Float64Array, IntArray
 
 ByHorizon = Callable[[int], Advantages]  # A_k of the decisions of a log, by k
-Tuned = Callable[[int], PreparedOracle]  # the oracle, tuned to them
 CLEAR = 2.5  # the best of four horizons exceeds it by chance in one log of forty
 
 
-def expected_effects(logs: LoggedData, scorer: Scorer, mu: Policy) -> Float64Array:
-    """How f expects the taken action to differ from what mu gets on average, g [n]."""
-    effects = np.empty(len(logs))
-    for rows, scores in score_blocks(scorer, logs.contexts):
-        mask = None if logs.candidates is None else logs.candidates[rows]
-        average = np.einsum("na,na->n", mu.action_probs(logs.contexts[rows], mask), scores)
-        effects[rows] = scores[np.arange(len(scores)), logs.actions[rows]] - average
-    return effects
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tunings:
+    """An oracle, tuned to the A_k of its log, by k."""
+
+    prepared: PreparedOracle
+    seen: ByHorizon
+    _found: dict[int, PreparedOracle] = field(default_factory=dict, repr=False)
+
+    def __call__(self, k: int) -> PreparedOracle:
+        """Tuned to A_k; once for each k."""
+        return self.each((k,))[0]
+
+    def each(self, ks: Sequence[int]) -> list[PreparedOracle]:
+        """The same for several k, together where they are known for the same decisions."""
+        new = [k for k in dict.fromkeys(ks) if k not in self._found]
+        self._found.update(zip(new, tune_each(self.prepared, [self.seen(k) for k in new]), strict=True))
+        return [self._found[k] for k in ks]
 
 
-def held_out_clarity(
-    tuned: Tuned, seen: ByHorizon, test: LoggedData, unseen: ByHorizon, mu: Policy
-) -> Callable[[int], float]:
+def tune_each(prepared: PreparedOracle, advantages: Sequence[Advantages]) -> Sequence[PreparedOracle]:
+    """The oracle tuned to each of several advantages."""
+    if not isinstance(prepared, PreparedRidge) or any(
+        not np.array_equal(one.valid, advantages[0].valid) for one in advantages
+    ):
+        return [prepared.tune(one.values, valid=one.valid) for one in advantages]
+    if not advantages:
+        return []
+    return prepared.tune_each([one.values for one in advantages], valid=advantages[0].valid)
+
+
+def held_out_clarity(tuned: Tunings, test: Improvement, unseen: ByHorizon) -> Callable[[int], float]:
     """By k: t of the f that the oracle learns from its log, on the advantages of other users."""
 
     def of(k: int) -> float:
-        ours = seen(k)
+        ours = tuned.seen(k)
         scorer = tuned(k).fit(ours.values, valid=ours.valid)
-        return clarity(test, unseen(k), expected_effects(test, scorer, mu))
+        return clarity(test.logs, unseen(k), test.expected_effects(scorer))
 
     return of
 
 
 def crossed_clarity(
-    tuned: Tuned, logs: LoggedData, seen: ByHorizon, mu: Policy, *, seed: int
-) -> Callable[[int], float]:
+    tuned: Tunings, train: Improvement, *, seed: int
+) -> Callable[[Sequence[int]], dict[int, float]]:
     """By k: t on the oracle's own log, each half of its users judged by an f of the other half."""
 
-    def of(k: int) -> float:
-        ours = seen(k)
-        return clarity(logs, ours, crossed_effects(tuned(k), logs, ours, mu, seed=seed))
+    def of(ks: Sequence[int]) -> dict[int, float]:
+        ours = [tuned.seen(k) for k in ks]
+        effects = crossed_effects(tuned.each(ks), ours, train, seed=seed)
+        return {k: clarity(train.logs, *one) for k, *one in zip(ks, ours, effects, strict=True)}
 
     return of
 
 
 def crossed_effects(
-    prepared: PreparedOracle, logs: LoggedData, advantages: Advantages, mu: Policy, *, seed: int
+    prepared: Sequence[PreparedOracle], advantages: Sequence[Advantages], train: Improvement, *, seed: int
 ) -> Float64Array:
-    """The effects g [n] of two fits, each from one half of the users and for the other half."""
-    effects = np.empty(len(logs))
+    """The effects g [k, n] of two fits each, from one half of the users and for the other half."""
+    logs = train.logs
+    effects = np.zeros((len(prepared), len(logs)))
     first = np.random.default_rng(seed).permutation(logs.n_users) % 2 == 0
     side = first[logs.user_codes][logs.trajectory_of_row]
-    for half in (side, ~side):
-        valid = advantages.valid & ~half
-        if valid.any():
-            effects[half] = expected_effects(logs, prepared.fit(advantages.values, valid=valid), mu)[half]
-        else:
-            effects[half] = 0.0
+    for half in (side, ~side):  # the oracle keeps the factors of a half while k changes
+        for oracle, known, found in zip(prepared, advantages, effects, strict=True):
+            valid = known.valid & ~half
+            if valid.any():
+                scorer = oracle.fit(known.values, valid=valid)
+                found[half] = train.expected_effects(scorer, oracle)[half]
     return effects
 
 

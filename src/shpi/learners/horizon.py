@@ -55,7 +55,7 @@ class HorizonChoice:
         return self.clarities.get(self.k, 0.0)
 
     def seen_through(
-        self, held_out: Callable[[int], float], crossed: Callable[[int], float]
+        self, held_out: Callable[[int], float], crossed: Callable[[Sequence[int]], Mapping[int, float]]
     ) -> HorizonChoice:
         """This choice, or the k at which f is clearest where it is not clear at this one.
 
@@ -66,8 +66,8 @@ class HorizonChoice:
         found = {self.k: held_out(self.k)}
         if found[self.k] >= CLEAR:
             return replace(self, clarities=found)
-        found = {k: crossed(k) for k in SHORTER if k == 1 or k in self.horizons}
-        return replace(self, k=max(found, key=lambda k: found[k]), clarities=found)
+        clarities = crossed([k for k in SHORTER if k == 1 or k in self.horizons])
+        return replace(self, k=max(clarities, key=lambda k: clarities[k]), clarities=clarities)
 
     def __str__(self) -> str:
         rows = [f"  k = {k:3d}   gain {g: .4g} ± {e:.2g}" for k, g, e in self._rows()]

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +28,7 @@ from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
-from shpi.learners.evidence import Tuned, crossed_clarity, held_out_clarity
+from shpi.learners.evidence import Tunings, crossed_clarity, held_out_clarity
 from shpi.learners.gain import Gain, held_out_gain
 from shpi.learners.horizon import HorizonChoice, choose_horizon
 from shpi.learners.improved import ImprovedPolicy, Iteration
@@ -141,8 +140,8 @@ class OfflineSHPI:
         mu, improve = train.improve.mu, train.improve
         oracle = self.oracle or self._default_oracle(train, mu, seeds[2])
         prepared: PreparedOracle = oracle.prepare(train.logs, seed=seeds[2])
-        tuned = cache(lambda k: _tuned(prepared, self._under_mu(train)(k)))
-        config, horizon = self._with_horizon(train, test, prepared, tuned, seeds[0])
+        tuned = Tunings(prepared=prepared, seen=self._under_mu(train))
+        config, horizon = self._with_horizon(train, test, tuned, seeds[0])
         proximal = config._proximal(train, seeds[2])
 
         history: list[Iteration] = []
@@ -223,20 +222,19 @@ class OfflineSHPI:
         return taken_probs(logs, self.start)
 
     def _with_horizon(
-        self, train: Side, test: Side | None, prepared: PreparedOracle, tuned: Tuned, seed: int
+        self, train: Side, test: Side | None, tuned: Tunings, seed: int
     ) -> tuple[OfflineSHPI, HorizonChoice | None]:
         """This configuration with k = "auto" decided, for a policy learned under mu at `PROBE` steps."""
         if self.k != "auto":
             return self, None
-        seen = self._under_mu(train)
-        probe = seen(PROBE)
-        scorer = prepared.fit(probe.values, valid=probe.valid)
-        choice = choose_horizon(train.logs, seen, train.improve.taken_probs(scorer, prepared))
-        mu = train.improve.mu
-        if test is not None and mu is not None:
+        probe = tuned.seen(PROBE)
+        scorer = tuned.prepared.fit(probe.values, valid=probe.valid)
+        probs = train.improve.taken_probs(scorer, tuned.prepared)
+        choice = choose_horizon(train.logs, tuned.seen, probs)
+        if test is not None and train.improve.mu is not None:
             choice = choice.seen_through(
-                held_out_clarity(tuned, seen, test.logs, self._under_mu(test), mu),
-                crossed_clarity(tuned, train.logs, seen, mu, seed=seed),
+                held_out_clarity(tuned, test.improve, self._under_mu(test)),
+                crossed_clarity(tuned, train.improve, seed=seed),
             )
         return replace(self, k=choice.k), choice
 

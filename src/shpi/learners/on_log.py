@@ -1,4 +1,7 @@
-"""pi(a_t|x_t) of an improved policy at the logged decisions: all that the next round needs of it."""
+"""What a policy or its scores say of the logged decisions: all that the next round needs of it.
+
+Features, scores and mu's probabilities are needed again and again: they are kept, in single precision.
+"""
 
 from __future__ import annotations
 
@@ -72,13 +75,26 @@ class Improvement:
             probs[rows] = scores.argmax(axis=1) == logs.actions[rows]
         return probs
 
+    def expected_effects(self, scorer: Scorer, prepared: PreparedOracle | None = None) -> Float64Array:
+        """How f expects the taken action to differ from what mu gets on average, [n].
+
+        f(x_t, a_t) - sum_b mu(b|x_t) f(x_t, b)
+        """
+        logs, effects = self.logs, np.empty(len(self.logs))
+        for rows, scores in self._scores(scorer, prepared):
+            caps = self._caps_of(rows)  # in proportion to mu
+            average = np.einsum("na,na->n", caps, scores) / caps.sum(axis=1)
+            effects[rows] = scores[np.arange(len(scores)), logs.actions[rows]] - average
+        return effects * self._unit(scorer)
+
     def _scores(self, scorer: Scorer, prepared: PreparedOracle | None) -> Iterator[tuple[slice, FloatArray]]:
         """Scores by blocks of rows, for comparison within a row only; the caller may overwrite them.
 
-        Those of linear scorers come in single precision, relative to their mean over actions: the features
-        are kept from round to round, and scores that are nearer than 1e-7 are as good as equal.
+        Those of linear scorers come in single precision, relative to their mean over actions and divided by
+        `_unit`: the features are kept from round to round, and scores that are nearer than 1e-7 are as good
+        as equal.
         """
-        if not isinstance(scorer, LinearScorer) or 4 * len(self.logs) * scorer.features.width > CACHE_BYTES:
+        if not isinstance(scorer, LinearScorer) or not self._single(scorer):
             yield from (
                 score_blocks(scorer, self.logs.contexts)
                 if prepared is None
@@ -87,12 +103,21 @@ class Improvement:
             return
         phi = self._features_of(scorer.features, prepared)
         relative = scorer.weights - scorer.weights.mean(axis=0)
-        columns = np.ascontiguousarray((relative / (np.abs(relative).max() or 1.0)).T, dtype=np.float32)
+        columns = np.ascontiguousarray((relative / self._unit(scorer)).T, dtype=np.float32)
         table = np.empty((0, scorer.n_actions), dtype=np.float32)
         for rows in blocks(len(phi), scorer.n_actions, SCORE_BYTES):
             m = rows.stop - rows.start
             table = table if len(table) >= m else np.empty((m, scorer.n_actions), dtype=np.float32)
             yield rows, np.matmul(phi[rows], columns, out=table[:m])  # one table, which stays in the cache
+
+    def _single(self, scorer: Scorer) -> bool:
+        return isinstance(scorer, LinearScorer) and 4 * len(self.logs) * scorer.features.width <= CACHE_BYTES
+
+    def _unit(self, scorer: Scorer) -> float:
+        """What `_scores` are divided by, so that single precision holds them."""
+        if not isinstance(scorer, LinearScorer) or not self._single(scorer):
+            return 1.0
+        return float(np.abs(scorer.weights - scorer.weights.mean(axis=0)).max()) or 1.0
 
     def _features_of(self, features: FeatureMap, prepared: PreparedOracle | None) -> Float32Array:
         """Phi of all logged contexts [n, p], kept while the same map is asked for."""
@@ -111,10 +136,11 @@ class Improvement:
         return kept
 
     def _caps_of(self, rows: slice) -> Float32Array:
+        """The bounds c(x) mu(a|x) [m, A]; mu itself where there are none."""
         if rows.start in self._caps:
             return self._caps[rows.start]
-        assert self.reach is not None
-        small = ratio_caps(self._mu_of(rows), self.reach).astype(np.float32, copy=False)
+        mu = self._mu_of(rows)
+        small = (mu if self.reach is None else ratio_caps(mu, self.reach)).astype(np.float32, copy=False)
         if 4 * len(self.logs) * self.logs.n_actions <= CACHE_BYTES:
             self._caps[rows.start] = small
         return small

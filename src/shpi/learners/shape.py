@@ -26,7 +26,8 @@ import numpy as np
 from shpi.advantages import Advantages, StateValues
 from shpi.data.logged import LoggedData
 from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise, Union
-from shpi.learners.evidence import expected_effects, in_standard_errors
+from shpi.learners.evidence import in_standard_errors
+from shpi.learners.on_log import Improvement
 from shpi.oracles import Ridge
 from shpi.oracles.crossval import deal_users
 from shpi.policies import Policy
@@ -77,10 +78,9 @@ def choose_shape(
     lines = linear_features(logs)
     rows = deal_users(logs, 1, JUDGED_ROWS, seed) >= 0
     part = Part(
-        logs=logs.select(rows[logs.offsets[:-1]]),
+        improve=Improvement(logs=logs.select(rows[logs.offsets[:-1]]), mu=mu, reach=None),
         y=advantages.values[rows],
         valid=advantages.valid[rows],
-        mu=mu,
     )
     v = bonus.rows[rows]
     best = part.valid & (v > np.quantile(v[part.valid], LOWER_PART)) if part.valid.any() else part.valid
@@ -88,7 +88,8 @@ def choose_shape(
         return lines
     options = [lines, *(Ridge(features=recipe) for recipe in curved_recipes(seed))]
     scores = [part.explained(option, best, seed) for option in options]
-    user = part.logs.user_codes[part.logs.trajectory_of_row[best]]
+    judged = part.improve.logs
+    user = judged.user_codes[judged.trajectory_of_row[best]]
     top = max(range(1, len(options)), key=lambda i: float(scores[i].mean()))
     clear = (in_standard_errors(one, user) > CLEARLY for one in (scores[top], scores[top] - scores[0]))
     return options[top] if all(clear) and scores[top].mean() > FAR_BETTER * scores[0].mean() else lines
@@ -112,16 +113,16 @@ def curved_recipes(seed: int) -> Sequence[Recipe]:
 class Part:
     """Some users of a log, with the advantages of their decisions."""
 
-    logs: LoggedData
+    improve: Improvement
     y: Float64Array  # [n]
     valid: BoolArray  # [n]
-    mu: Policy
 
     def explained(self, oracle: Ridge, judged: BoolArray, seed: int) -> Float64Array:
         """2 y g - g^2 at the judged rows, for an oracle that was fitted to the other ones."""
         others = self.valid & ~judged
         centred = self.y - self.y[self.valid].mean()
-        prepared = oracle.prepare(self.logs, seed=seed).tune(centred, valid=others)
-        effects = expected_effects(self.logs, prepared.fit(centred, valid=others), self.mu)[judged]
+        prepared = oracle.prepare(self.improve.logs, seed=seed).tune(centred, valid=others)
+        scorer = prepared.fit(centred, valid=others)
+        effects = self.improve.expected_effects(scorer, prepared)[judged]
         explained: Float64Array = 2 * centred[judged] * effects - effects**2
         return explained

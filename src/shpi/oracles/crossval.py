@@ -5,8 +5,9 @@ The squared error on a held-out fold needs no pass over its rows, once the fold'
     sum_i omega_i (y_i - phi_i'beta_{a_i})^2
         = sum_i omega_i y_i^2 - 2 sum_a beta_a'c_a + sum_a beta_a'G_a beta_a
 
-Users are folds, because the decisions of one user are alike. The penalties are counted in decisions, and the
-best ones do not depend on how many there are, so a sample of the users is enough.
+The Gram matrices and their factors do not depend on the targets: several targets are tuned for at the cost of
+little more than one. Users are folds, because the decisions of one user are alike. The penalties are counted
+in decisions, and the best ones do not depend on how many there are, so a sample of the users is enough.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fold:
-    """The sums of one fold's rows."""
+    """The sums of one fold's rows, for T targets."""
 
     grams: GramStatistics
-    cross: Float64Array  # [A, p]
-    squares: float
+    cross: Float64Array  # [T, A, p]
+    squares: Float64Array  # [T]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,36 +64,43 @@ def deal_users(logs: LoggedData, folds: int, max_rows: int, seed: int) -> Int64A
 
 
 def fold_sums(
-    features: FeatureMap, logs: LoggedData, targets: Targets, fold_of_row: Int64Array
+    features: FeatureMap, logs: LoggedData, targets: Sequence[Targets], fold_of_row: Int64Array
 ) -> list[Fold]:
-    """The sums of every fold; only the sample's rows are looked at."""
+    """The sums of every fold; only the sample's rows are looked at. The targets have the same weights."""
     found = []
     for fold in range(int(fold_of_row.max()) + 1):
         rows = np.flatnonzero(fold_of_row == fold)
-        phi, actions, y = features.transform(logs.contexts[rows]), logs.actions[rows], targets.values[rows]
-        omega = None if targets.weights is None else targets.weights[rows]
-        grams = gram_statistics(phi.__getitem__, features.width, actions, logs.n_actions, omega)
-        values = y if omega is None else omega * y
-        cross = cross_moments(phi.__getitem__, features.width, actions, logs.n_actions, values)
-        found.append(Fold(grams=grams, cross=cross, squares=float(values @ y)))
+        phi, actions, size = features.transform(logs.contexts[rows]), logs.actions[rows], logs.n_actions
+        omega = None if targets[0].weights is None else targets[0].weights[rows]
+        ys = [one.values[rows] for one in targets]
+        weighted = [y if omega is None else omega * y for y in ys]
+        cross = [cross_moments(phi.__getitem__, features.width, actions, size, y) for y in weighted]
+        found.append(
+            Fold(
+                grams=gram_statistics(phi.__getitem__, features.width, actions, size, omega),
+                cross=np.stack(cross),
+                squares=np.array([float(w @ y) for w, y in zip(weighted, ys, strict=True)]),
+            )
+        )
     return found
 
 
 def held_out_errors(
     folds: Sequence[Fold], psi: Float64Array, penalties: Sequence[float], shared: Sequence[float]
 ) -> Float64Array:
-    """Squared errors summed over all folds, [penalties, shared penalties]."""
-    errors = np.zeros((len(penalties), len(shared)))
+    """Squared errors summed over all folds, [T, penalties, shared penalties]."""
+    errors = np.zeros((len(folds[0].cross), len(penalties), len(shared)))
     total, cross = merge(fold.grams for fold in folds), sum(fold.cross for fold in folds)
     for fold in folds:
         spectrum = Spectrum.of(total - fold.grams)
         for i, penalty in enumerate(penalties):
             coupling = Coupling.of(spectrum, psi, penalty)
             for j, shared_penalty in enumerate(shared):
-                beta = coupling.solver(shared_penalty).solve(np.asarray(cross - fold.cross))
-                fitted = np.matmul(fold.grams.grams, beta[:, :, None])[:, :, 0]
-                errors[i, j] += fold.squares - 2.0 * float((beta * fold.cross).sum())
-                errors[i, j] += float((beta * fitted).sum())
+                solver = coupling.solver(shared_penalty)
+                betas = np.stack([solver.solve(one) for one in np.asarray(cross - fold.cross)], axis=2)
+                fitted = np.matmul(fold.grams.grams, betas)  # [A, p, T]
+                errors[:, i, j] += fold.squares + (betas * fitted).sum(axis=(0, 1))
+                errors[:, i, j] -= 2.0 * (betas * fold.cross.transpose(1, 2, 0)).sum(axis=(0, 1))
     return errors
 
 
@@ -100,25 +108,26 @@ def choose(
     candidates: Sequence[FeatureMap],
     psi: Float64Array,
     logs: LoggedData,
-    targets: Targets,
+    targets: Sequence[Targets],
     fold_of_row: Int64Array,
     penalties: Sequence[float],
     shared: Sequence[float],
-) -> Choice:
-    """Try every feature map with every pair of penalties."""
-    best: Choice | None = None
-    for index, features in enumerate(candidates):
+) -> list[Choice]:
+    """Try every feature map with every pair of penalties; the best for each of the targets."""
+    tables = []  # of errors [T, penalties, shared penalties], by candidate
+    for features in candidates:
         folds = fold_sums(features, logs, targets, fold_of_row)
-        errors = held_out_errors(folds, psi, penalties, shared)
-        errors /= max(sum(fold.squares for fold in folds), 1e-300)
-        i, j = np.unravel_index(int(errors.argmin()), errors.shape)
-        if best is None or errors[i, j] < best.error:
-            best = Choice(
-                candidate=index,
-                penalty=penalties[int(i)],
-                shared_penalty=shared[int(j)],
-                error=float(errors[i, j]),
-            )
-    if best is None:
-        raise ValueError("no candidates to choose from")
-    return best
+        squares = np.maximum(sum(fold.squares for fold in folds), 1e-300)
+        tables.append(held_out_errors(folds, psi, penalties, shared) / squares[:, None, None])
+    return [_least(errors, penalties, shared) for errors in np.stack(tables, axis=1)]
+
+
+def _least(errors: Float64Array, penalties: Sequence[float], shared: Sequence[float]) -> Choice:
+    """The choice with the least of the errors [candidates, penalties, shared penalties]."""
+    index, i, j = (int(place) for place in np.unravel_index(int(errors.argmin()), errors.shape))
+    return Choice(
+        candidate=index,
+        penalty=penalties[i],
+        shared_penalty=shared[j],
+        error=float(errors[index, i, j]),
+    )

@@ -8,7 +8,7 @@ computed once; a new target costs one product Phi'y and one small solve.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -202,31 +202,40 @@ class PreparedRidge:
 
     def tune(self, targets: ArrayLike, *, valid: BoolArray | None = None) -> PreparedRidge:
         """Choose what the configuration leaves open by cross-validation over users on these targets."""
+        return self.tune_each([targets], valid=valid)[0]
+
+    def tune_each(
+        self, targets: Sequence[ArrayLike], *, valid: BoolArray | None = None
+    ) -> list[PreparedRidge]:
+        """The same for several targets on the same rows, at the cost of little more than one."""
         config, logs = self.config, self.logs
         others = range(1, len(config.candidates(logs.contexts.shape[1], self.seed)))
         open_choices = len(others) > 0 or config.penalty is None or config.shared_penalty is None
         fold_of_row = deal_users(logs, config.folds, config.tune_rows, self.seed)
         if not open_choices or fold_of_row.max() < 1:
-            return self
+            return [self] * len(targets)
         maps = [self.features, *(config.fit_candidate(i, logs, self.seed) for i in others)]
-        choice = choose(
+        choices = choose(
             maps,
             self.psi,
             logs,
-            self._scaled(targets, None, valid),
+            [self._scaled(one, None, valid) for one in targets],
             fold_of_row,
             config.penalties if config.penalty is None else (config.penalty,),
             config.shared_penalties if config.shared_penalty is None else (config.shared_penalty,),
         )
-        chosen = maps[choice.candidate]
-        return replace(
-            self,
-            features=chosen,
-            penalty=choice.penalty,
-            shared_penalty=choice.shared_penalty,
-            choice=choice,
-            _memo=self._memo if chosen is self.features else {},
-        )
+        memos: list[dict[str, Any]] = [self._memo, *({} for _ in others)]  # the same map, the same memo
+        return [
+            replace(
+                self,
+                features=maps[choice.candidate],
+                penalty=choice.penalty,
+                shared_penalty=choice.shared_penalty,
+                choice=choice,
+                _memo=memos[choice.candidate],
+            )
+            for choice in choices
+        ]
 
     def scores_on_log(self, scorer: Scorer) -> Iterator[tuple[slice, Float64Array]]:
         """f(x_i, .) by blocks; a scorer of this oracle uses the feature matrix that is already there."""
