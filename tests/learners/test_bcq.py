@@ -9,9 +9,9 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ActionError, ConfigError, DataError
 from shpi.features import IdentityMap
 from shpi.learners import DiscreteBCQ
-from shpi.learners._perceptron import perceptrons
 from shpi.learners._replay import Batch, Replay
 from shpi.learners.bcq import BatchConstrained
+from shpi.perceptron import perceptrons
 from shpi.policies import LinearScorer
 from shpi.testing import check_learner, check_policy
 from tests.learners.rivals import covering_log, shortfall, table, with_empty_candidates, without, world

@@ -7,7 +7,7 @@ import pytest
 
 from shpi.errors import ActionError, ConfigError, DataError
 from shpi.learners import DiscreteCQL
-from shpi.learners._perceptron import Perceptron, perceptrons
+from shpi.perceptron import Perceptron, perceptrons
 from shpi.testing import check_learner, check_policy
 from tests.learners.rivals import covering_log, shortfall, table, with_empty_candidates, without, world
 from tests.learners.test_bcq import random_batch

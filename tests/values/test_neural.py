@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from shpi.errors import DataError
+from shpi.perceptron import Perceptron, perceptrons
 from shpi.testing.tabular import TabularMDP, random_mdp
 from shpi.theory import bellman_residual_minimiser
 from shpi.values import LSTD, BellmanResidual, FittedTD
+from shpi.values.neural import write_residual_gradient, write_td_gradient
 
 SMALL = {"hidden": (32,), "steps": 800, "learning_rate": 5e-3}
 
@@ -86,3 +88,31 @@ def test_nothing_to_learn_from():
     logs = mdp.log(mu, 1, horizon=1, seed=0, ragged=False)
     with pytest.raises(DataError, match="next context"):
         FittedTD(hidden=(4,), steps=1).fit(replace(logs, final_observed=np.array([False])), gamma=0.9, seed=0)
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_the_gradients_by_hand_are_those_of_the_printed_losses(refresh: bool) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    values, (net,) = perceptrons(torch, (3, 16, 8, 1), 1, rng)
+    both, rewards, discounts = (
+        torch.from_numpy(part.astype(np.float32))
+        for part in (rng.standard_normal((14, 3)), rng.standard_normal(7), rng.choice([0.0, 0.9], 7))
+    )
+    target = net.copy()
+    target.values.mul_(2.0)
+    with torch.no_grad():
+        if refresh:
+            write_td_gradient(net, target, both, rewards, discounts)
+        else:
+            write_residual_gradient(torch, net, both, rewards, discounts)
+
+    free = values.detach().clone().requires_grad_()
+    w0, b0, w1, b1, w2, b2 = Perceptron(torch, net.sizes, free).layers
+
+    def v(x: object) -> object:
+        return (torch.relu(torch.relu(x @ w0 + b0) @ w1 + b1) @ w2 + b2)[:, 0]
+
+    ahead = target(both[7:])[:, 0] if refresh else v(both[7:])
+    torch.mean((rewards + discounts * ahead - v(both[:7])) ** 2).backward()
+    torch.testing.assert_close(values.grad, free.grad, rtol=1e-4, atol=1e-6)

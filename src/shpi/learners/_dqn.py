@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from shpi.errors import ConfigError
-from shpi.learners._perceptron import Perceptron
 from shpi.learners._replay import CHUNK, Batch, Replay
+from shpi.perceptron import Perceptron
 from shpi.progress import progress_bar
 
 

@@ -33,7 +33,7 @@ from shpi.learners.base import rewards_of
 from shpi.policies import MlpScorer
 from shpi.policies.sampling import check_candidates
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
-from shpi.values.transitions import goes_on, usable_transitions
+from shpi.values.transitions import goes_on, next_states, states, usable_transitions
 
 CHUNK = 500  # steps whose rows are drawn at once
 SAMPLE = 50_000  # contexts from which their mean and spread are taken
@@ -75,15 +75,13 @@ class Replay:
         usable, forbidden = _usable(logs)
         discounts = np.where(goes_on(logs), gamma, 0.0)
         scaled, level, unit = _scale(rewards, discounts, usable, 1.0 - gamma if standardise else None)
-        following = np.arange(1, len(logs) + 1)
-        following[logs.offsets[1:] - 1] = len(logs) + np.arange(logs.n_trajectories)
         inputs = Standardise().fit(logs.contexts[:: 1 + len(logs) // SAMPLE])
         return cls(
             torch=torch,
             inputs=inputs,
-            states=torch.from_numpy(_inputs(logs, inputs)),
+            states=torch.from_numpy(states(logs, inputs)),
             rows=np.flatnonzero(usable),
-            following=torch.from_numpy(following),
+            following=torch.from_numpy(next_states(logs)),
             actions=torch.from_numpy(logs.actions.astype(np.int64))[:, None],
             rewards=torch.from_numpy(scaled),
             discounts=torch.from_numpy(discounts.astype(np.float32)),
@@ -172,12 +170,3 @@ def _scale(
             remedy="express the rewards in a larger unit",
         )
     return scaled, level, unit
-
-
-def _inputs(logs: LoggedData, inputs: FeatureMap) -> Float32Array:
-    """Standardised contexts [n + N, d], in blocks so that no second copy in float64 is made."""
-    states = np.empty((len(logs) + logs.n_trajectories, logs.schema.width), dtype=np.float32)
-    for part, contexts in ((states[: len(logs)], logs.contexts), (states[len(logs) :], logs.final_contexts)):
-        for start in range(0, len(part), SAMPLE):
-            part[start : start + SAMPLE] = inputs.transform(contexts[start : start + SAMPLE])
-    return states

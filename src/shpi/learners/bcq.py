@@ -27,9 +27,9 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features.parts import saveable
 from shpi.learners._dqn import check_settings, log_loss_slope, next_values, td_slope, train
-from shpi.learners._perceptron import Perceptron, perceptrons
 from shpi.learners._replay import Batch, Replay
 from shpi.networks import one_thread
+from shpi.perceptron import Perceptron, perceptrons
 from shpi.policies import MlpScorer, PolicyMethods, Scorer
 from shpi.policies.heads import greedy_actions, masked_scores, one_hot
 from shpi.protocols import BoolArray, Float64Array, FloatArray

@@ -24,8 +24,8 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Standardise
 from shpi.features.base import Recipe
+from shpi.layers import Layers, export, forward, make_layers
 from shpi.learners._descent import Decisions, check_settings, descend
-from shpi.learners._net import Layers, export, forward, make_layers
 from shpi.learners.base import greedy_among_seen
 from shpi.networks import one_thread
 from shpi.policies import Greedy, MlpScorer, SupportLimited, UniformPolicy

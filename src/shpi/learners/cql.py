@@ -21,9 +21,9 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.learners._dqn import check_settings, log_loss_slope, next_values, td_slope, train
-from shpi.learners._perceptron import Perceptron, perceptrons
 from shpi.learners._replay import Batch, Replay
 from shpi.networks import one_thread
+from shpi.perceptron import Perceptron, perceptrons
 from shpi.policies import Greedy
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from shpi.errors import ConfigError, DataError
 from shpi.features import Standardise, StandardiseMap
-from shpi.learners._net import Layers, export, forward, make_layers, predict
+from shpi.layers import Layers, export, forward, make_layers, predict
 from shpi.networks import one_thread
 from shpi.policies import Greedy, MlpScorer, sample_actions
 from shpi.progress import progress_bar

@@ -22,12 +22,13 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import FeatureMap, Standardise
 from shpi.networks import network_layers, one_thread
+from shpi.perceptron import Perceptron
 from shpi.protocols import Int64Array
 from shpi.values.base import checked_gamma
 from shpi.values.choose import map_sample
 from shpi.values.lstd import LSTD, LinearValue
 from shpi.values.network import NetworkMap
-from shpi.values.transitions import goes_on, rewards_of, usable_transitions
+from shpi.values.transitions import goes_on, next_states, rewards_of, states, usable_transitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,25 +95,36 @@ def _train(
         1 - gamma**2
     )  # the spread of a return of independent rewards
     level = float(rewards.mean()) / (1 - gamma * float(alive.mean())) / unit
-    with one_thread() as torch:
-        sizes = (inputs.width, *model.hidden, 1)
-        net, target = (_network(torch, sizes, level, seed) for _ in range(2))
-        adam = torch.optim.Adam(net.parameters(), lr=model.learning_rate, fused=True)
-        sample = _sampler(torch, logs, inputs, rows, unit, model.batch, draws)
+    with one_thread() as torch, torch.no_grad():
+        values, net = _network(torch, (inputs.width, *model.hidden, 1), level, seed)
+        target = net.copy()
+        adam = torch.optim.Adam([values], lr=model.learning_rate, fused=True)
+        sample = _sampler(torch, logs, inputs, rows, unit, gamma, model.batch, draws)
         for step in range(model.steps):
-            x, reward, ahead, on = sample()
             if refresh == 0:
-                bootstrap = net(ahead)[:, 0]
+                write_residual_gradient(torch, net, *sample())
             else:
                 if step % refresh == 0:
-                    target.load_state_dict(net.state_dict())
-                with torch.no_grad():
-                    bootstrap = target(ahead)[:, 0]
-            loss = torch.mean((reward + gamma * on * bootstrap - net(x)[:, 0]) ** 2)
-            adam.zero_grad()
-            loss.backward()
+                    target.values.copy_(net.values)
+                write_td_gradient(net, target, *sample())
             adam.step()
     return _as_value(net, inputs, unit)
+
+
+def write_residual_gradient(torch: Any, net: Perceptron, both: Any, rewards: Any, discounts: Any) -> None:
+    """The gradient of mean (r + gamma V(x') - V(x))^2, for the contexts x [b, p] above the x' [b, p]."""
+    seen = net.activations(both)
+    here, ahead = seen[-1].view(2, -1)
+    slope = (rewards + discounts * ahead - here).mul_(-2.0 / len(rewards))  # in V(x)
+    net.backward(seen, torch.cat([slope, -discounts * slope])[:, None])
+
+
+def write_td_gradient(net: Perceptron, target: Perceptron, both: Any, rewards: Any, discounts: Any) -> None:
+    """The gradient of mean (r + gamma V_old(x') - V(x))^2, for the same."""
+    x, following = both.view(2, len(rewards), -1)
+    seen = net.activations(x)
+    error = rewards + discounts * target(following)[:, 0] - seen[-1][:, 0]
+    net.backward(seen, error.mul_(-2.0 / len(rewards))[:, None])
 
 
 def _sampler(
@@ -121,36 +133,37 @@ def _sampler(
     inputs: FeatureMap,
     rows: Int64Array,
     unit: float,
+    gamma: float,
     batch: int,
     draws: np.random.Generator,
-) -> Callable[[], tuple[Any, Any, Any, Any]]:
-    """Random transitions as tensors: x, r in units, x', and 0 where the user is gone after it."""
-    rewards, alive, following = rewards_of(logs) / unit, goes_on(logs), logs.next_contexts()
+) -> Callable[[], tuple[Any, Any, Any]]:
+    """Random transitions as tensors: x above x', r in units, and gamma, or 0 where the user is then gone."""
+    seen, following = states(logs, inputs), next_states(logs)
+    rewards = (rewards_of(logs) / unit).astype(np.float32)
+    discounts = np.where(goes_on(logs), np.float32(gamma), np.float32(0.0))
 
-    def tensor(values: Any) -> Any:
-        return torch.from_numpy(np.asarray(values, dtype=np.float32))
-
-    def sample() -> tuple[Any, Any, Any, Any]:
+    def sample() -> tuple[Any, Any, Any]:
         chosen = rows[draws.integers(len(rows), size=min(batch, len(rows)))]
-        x, ahead = inputs.transform(logs.contexts[chosen]), inputs.transform(following[chosen])
-        return tensor(x), tensor(rewards[chosen]), tensor(ahead), tensor(alive[chosen])
+        both = seen.take(np.concatenate([chosen, following[chosen]]), axis=0)
+        return tuple(torch.from_numpy(part) for part in (both, rewards[chosen], discounts[chosen]))
 
     return sample
 
 
-def _network(torch: Any, sizes: tuple[int, ...], level: float, seed: int) -> Any:
-    """A network that is the constant ``level`` before it is trained."""
+def _network(torch: Any, sizes: tuple[int, ...], level: float, seed: int) -> tuple[Any, Perceptron]:
+    """Parameters, and a network on them that is the constant ``level`` before it is trained."""
     random = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
-    net = network_layers(torch, sizes, random, last_zero=True)
-    torch.nn.init.constant_(net[-1].bias, level)
-    return net
+    parts = list(network_layers(torch, sizes, random, last_zero=True).parameters())
+    values = torch.cat([part.t().reshape(-1) if part.dim() > 1 else part for part in parts])
+    values[-1] = level
+    values.grad = torch.zeros_like(values)
+    return values, Perceptron(torch, sizes, values, values.grad)
 
 
-def _as_value(net: Any, inputs: FeatureMap, unit: float) -> LinearValue:
+def _as_value(net: Perceptron, inputs: FeatureMap, unit: float) -> LinearValue:
     """The trained network as a linear value of its last hidden layer, in the rewards' own unit."""
-    parts = [p.detach().numpy().astype(np.float64) for p in net.parameters()]
-    weights, biases = [w.T for w in parts[0::2]], parts[1::2]
-    if not all(np.isfinite(p).all() for p in parts):
+    weights, biases = ([part.astype(np.float64) for part in parts] for parts in net.export())
+    if not all(np.isfinite(part).all() for part in (*weights, *biases)):
         raise DataError(
             expected="a network that converges",
             found="infinite or undefined weights",

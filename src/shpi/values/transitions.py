@@ -14,7 +14,10 @@ import numpy as np
 
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
-from shpi.protocols import BoolArray, Float64Array
+from shpi.features import FeatureMap
+from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
+
+_BLOCK = 50_000
 
 
 def next_known(logs: LoggedData) -> BoolArray:
@@ -47,3 +50,22 @@ def rewards_of(logs: LoggedData) -> Float64Array:
             "shpi.values.backshift",
         )
     return logs.rewards
+
+
+def next_states(logs: LoggedData) -> Int64Array:
+    """For each decision [n], the row of what follows it among `states`."""
+    following = np.arange(1, len(logs) + 1)
+    following[logs.offsets[1:] - 1] = len(logs) + np.arange(logs.n_trajectories)
+    return following
+
+
+def states(logs: LoggedData, inputs: FeatureMap) -> Float32Array:
+    """What a network sees of every decision, then of the end of every trajectory, [n + N, p].
+
+    Filled in blocks, so that no second copy in double precision is made.
+    """
+    found = np.empty((len(logs) + logs.n_trajectories, inputs.width), dtype=np.float32)
+    for part, contexts in ((found[: len(logs)], logs.contexts), (found[len(logs) :], logs.final_contexts)):
+        for start in range(0, len(part), _BLOCK):
+            part[start : start + _BLOCK] = inputs.transform(contexts[start : start + _BLOCK])
+    return found

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shpi.learners._net import Layers, export, make_layers
+from shpi.layers import Layers, export, make_layers
 from shpi.protocols import Float32Array
 
 
