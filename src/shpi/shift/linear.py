@@ -152,8 +152,8 @@ class PreparedLinearRatio:
         return make_ratio(weights / base, following / base_next, rho, logs, config.limits, base)
 
     def sums(self, rho: Float64Array) -> RatioSums:
-        """One pass over the rows whose next context is known."""
-        logs, p = self.logs, self.features.width
+        """One pass over the rows whose next context is known. Their Gram matrix is kept: it is mu's alone."""
+        logs, p, memo = self.logs, self.features.width, self._memo
         usable, last = usable_rows(logs), last_rows(logs)
         ends = self.features.transform(logs.final_contexts) * ~logs.terminated[:, None]  # [N, p]
         gram, drift = np.zeros((p, p)), np.zeros((p, p))
@@ -166,10 +166,13 @@ class PreparedLinearRatio:
                 following[-1] = self._phi(slice(stop, stop + 1))[0]
             mine = np.flatnonzero((last >= start) & (last < stop))
             following[last[mine] - start] = ends[mine]
-            keep = usable[start:stop]
-            step = rho[start:stop, None] * (following - here)
-            gram += here[keep].T @ here[keep]
-            drift += here[keep].T @ step[keep]
+            following -= here
+            following *= np.where(usable[start:stop], rho[start:stop], 0.0)[:, None]
+            drift += here.T @ following
+            if "gram" not in memo:
+                known = here[usable[start:stop]]
+                gram += known.T @ known
+        gram = memo.setdefault("gram", gram)
         first = self.features.transform(logs.contexts[logs.offsets[:-1]])
         return RatioSums(
             gram=gram,
