@@ -27,6 +27,7 @@ from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages,
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
+from shpi.learners.base import propensities_of
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
 from shpi.learners.evidence import Tunings, crossed_clarity, held_out_clarity
 from shpi.learners.gain import Gain, held_out_gain
@@ -166,7 +167,7 @@ class OfflineSHPI:
             behaviour=mu if test is None or mu is None else self._instead_of(mu, test.logs, scorer),
             value=value,
             horizon=horizon,
-            explored=float(1 - logs.propensities.mean()) if logs.propensities is not None else 0.0,
+            explored=float(1 - propensities_of(logs, "OfflineSHPI").mean()),
             clarity=0.0 if horizon is None else horizon.clarity,
         )
         if found.chosen > 0 and test is not None:
@@ -176,12 +177,7 @@ class OfflineSHPI:
     # ------------------------------------------------------------------ the steps
 
     def _check(self, logs: LoggedData) -> None:
-        if logs.propensities is None:
-            raise DataError(
-                expected="a log with propensities",
-                found="none",
-                remedy="log the probability of each action, or use logs.with_estimated_propensities()",
-            )
+        propensities_of(logs, "OfflineSHPI")
         if logs.rewards is None and not self.backshift:
             raise DataError(
                 expected="a log with rewards",
@@ -213,9 +209,8 @@ class OfflineSHPI:
 
     def _start(self, logs: LoggedData, seed: int) -> Float64Array:
         """pi_0(a_t|x_t) on the log [n]."""
-        assert logs.propensities is not None
         if self.start == "behaviour":
-            return logs.propensities
+            return propensities_of(logs, "OfflineSHPI")
         if self.start == "random":
             return taken_probs(logs, _random_policy(logs, seed))
         assert not isinstance(self.start, str)
@@ -250,8 +245,7 @@ class OfflineSHPI:
 
     def _under_mu(self, side: Side) -> Callable[[int], Advantages]:
         """A_k while mu goes on, by k."""
-        assert side.logs.propensities is not None
-        probs = side.logs.propensities
+        probs = propensities_of(side.logs, "OfflineSHPI")
         return lambda k: replace(self, k=k)._advantages(side.logs, side.bonus, probs)
 
     def _proximal(self, train: Side, seed: int) -> Proximal | None:
@@ -259,8 +253,7 @@ class OfflineSHPI:
         if self.proximal == 0:
             return None
         logs = train.logs
-        assert logs.propensities is not None
-        under_mu = self._advantages(logs, train.bonus, logs.propensities)
+        under_mu = self._advantages(logs, train.bonus, propensities_of(logs, "OfflineSHPI"))
         ratio = self.ratio or LinearRatio(gamma=self.gamma, reference="behaviour")
         return Proximal(
             logs=logs,

@@ -16,6 +16,7 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
 if TYPE_CHECKING:
     from shpi.data.actions import ActionSpace
     from shpi.data.schema import ContextSchema
+    from shpi.policies.scorers import Scorer
 
 
 def act(
@@ -65,3 +66,19 @@ class PolicyMethods:
         from shpi.policies.files import save_policy
 
         return save_policy(self, path, schema=schema, actions=actions, notes=notes, overwrite=overwrite)
+
+
+class ScorerPolicyMethods(PolicyMethods):
+    """The same for a policy that acts on one ``scorer``."""
+
+    scorer: Scorer
+
+    @property
+    def n_actions(self) -> int:
+        """|A|."""
+        return self.scorer.n_actions
+
+    @property
+    def width(self) -> int | None:
+        """The width d of a context."""
+        return self.scorer.width

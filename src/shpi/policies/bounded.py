@@ -18,7 +18,7 @@ import numpy as np
 from shpi.data.softmax import row_max
 from shpi.errors import ConfigError
 from shpi.features.parts import saveable
-from shpi.policies.base import PolicyMethods
+from shpi.policies.base import ScorerPolicyMethods
 from shpi.policies.heads import masked_scores, same_actions
 from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float64Array, FloatArray, IntArray, Policy
@@ -26,7 +26,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, IntArray, Policy
 
 @saveable("policies/bounded-ratio")
 @dataclass(frozen=True, eq=False)
-class BoundedRatio(PolicyMethods):
+class BoundedRatio(ScorerPolicyMethods):
     """Greedy in f within pi <= c mu."""
 
     scorer: Scorer
@@ -37,16 +37,6 @@ class BoundedRatio(PolicyMethods):
         if not (np.isfinite(self.reach) and self.reach >= 0):
             raise ConfigError(expected="a reach of at least 0", found=str(self.reach), where="BoundedRatio")
         same_actions(self.scorer, self.mu)
-
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return self.scorer.n_actions
-
-    @property
-    def width(self) -> int | None:
-        """The width d of a context."""
-        return self.scorer.width
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """Probabilities [n, A]."""

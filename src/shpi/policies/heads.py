@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shpi.data.softmax import Real, row_max
 from shpi.errors import ActionError, ConfigError
 from shpi.features.parts import saveable
-from shpi.policies.base import PolicyMethods
+from shpi.policies.base import ScorerPolicyMethods
 from shpi.policies.sampling import check_candidates
 from shpi.policies.scorers import Scorer, checked_scores
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
@@ -59,20 +59,10 @@ def softmax(logits: NDArray[Real]) -> NDArray[Real]:
 
 @saveable("policies/greedy")
 @dataclass(frozen=True, eq=False)
-class Greedy(PolicyMethods):
+class Greedy(ScorerPolicyMethods):
     """pi(x) = argmax over the allowed actions of f(x, a); the lowest index among equals."""
 
     scorer: Scorer
-
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return self.scorer.n_actions
-
-    @property
-    def width(self) -> int | None:
-        """The width d of a context."""
-        return self.scorer.width
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """All mass on the best allowed action, [n, A]."""
@@ -81,7 +71,7 @@ class Greedy(PolicyMethods):
 
 @saveable("policies/epsilon-greedy")
 @dataclass(frozen=True, eq=False)
-class EpsilonGreedy(PolicyMethods):
+class EpsilonGreedy(ScorerPolicyMethods):
     """pi(a|x) = epsilon / |C(x)| + (1 - epsilon) 1[a = argmax f(x, .)] over the allowed set C(x)."""
 
     scorer: Scorer
@@ -90,16 +80,6 @@ class EpsilonGreedy(PolicyMethods):
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon <= 1:
             raise ConfigError(expected="epsilon in [0, 1]", found=str(self.epsilon))
-
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return self.scorer.n_actions
-
-    @property
-    def width(self) -> int | None:
-        """The width d of a context."""
-        return self.scorer.width
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """Uniform noise around the greedy action, [n, A]."""
@@ -112,7 +92,7 @@ class EpsilonGreedy(PolicyMethods):
 
 @saveable("policies/softmax")
 @dataclass(frozen=True, eq=False)
-class Softmax(PolicyMethods):
+class Softmax(ScorerPolicyMethods):
     """pi(a|x) ∝ exp(f(x, a) / temperature) over the allowed actions."""
 
     scorer: Scorer
@@ -121,16 +101,6 @@ class Softmax(PolicyMethods):
     def __post_init__(self) -> None:
         _positive("temperature", self.temperature)
 
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return self.scorer.n_actions
-
-    @property
-    def width(self) -> int | None:
-        """The width d of a context."""
-        return self.scorer.width
-
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """The softmax of the scores, [n, A]."""
         return softmax(_tempered(masked_scores(self.scorer, contexts, candidates), self.temperature))
@@ -138,7 +108,7 @@ class Softmax(PolicyMethods):
 
 @saveable("policies/behaviour-regularised")
 @dataclass(frozen=True, eq=False)
-class BehaviourRegularised(PolicyMethods):
+class BehaviourRegularised(ScorerPolicyMethods):
     """pi(a|x) ∝ mu(a|x) exp(f(x, a) / beta): the best policy for E[f] - beta KL(pi || mu).
 
     Small beta is greedy within the support of mu, large beta is mu itself. Where mu never goes, nor does pi.
@@ -151,16 +121,6 @@ class BehaviourRegularised(PolicyMethods):
     def __post_init__(self) -> None:
         _positive("beta", self.beta)
         same_actions(self.scorer, self.mu)
-
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return self.scorer.n_actions
-
-    @property
-    def width(self) -> int | None:
-        """The width d of a context."""
-        return self.scorer.width
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """The tilted behaviour policy, [n, A]."""

@@ -14,7 +14,7 @@ import numpy as np
 from shpi.data.softmax import row_max
 from shpi.errors import ConfigError
 from shpi.features.parts import saveable
-from shpi.policies.base import PolicyMethods
+from shpi.policies.base import ScorerPolicyMethods
 from shpi.policies.heads import greedy_actions, masked_scores, one_hot, same_actions
 from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy
@@ -22,7 +22,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy
 
 @saveable("policies/among-likely")
 @dataclass(frozen=True, eq=False)
-class AmongLikely(PolicyMethods):
+class AmongLikely(ScorerPolicyMethods):
     """Greedy in f among the actions that mu takes at least ``share`` times as often as its favourite."""
 
     scorer: Scorer
@@ -33,16 +33,6 @@ class AmongLikely(PolicyMethods):
         if not 0 <= self.share <= 1:
             raise ConfigError(expected="a share in [0, 1]", found=str(self.share), where="AmongLikely")
         same_actions(self.scorer, self.mu)
-
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return self.scorer.n_actions
-
-    @property
-    def width(self) -> int | None:
-        """The width d of a context."""
-        return self.scorer.width
 
     @property
     def described(self) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from shpi.errors import ActionError, ConfigError
 from shpi.features.base import FeatureMap, as_matrix
 from shpi.features.parts import frozen_array, saveable
-from shpi.policies.base import PolicyMethods
+from shpi.policies.base import ScorerPolicyMethods
 from shpi.policies.heads import greedy_actions, masked_scores, same_actions
 from shpi.policies.scorers import Scorer, checked_scores
 from shpi.protocols import BoolArray, Float64Array, FloatArray, IntArray, Policy
@@ -31,7 +31,7 @@ _ROWS = 1_000
 
 @saveable("policies/support-limited")
 @dataclass(frozen=True, eq=False)
-class SupportLimited(PolicyMethods):
+class SupportLimited(ScorerPolicyMethods):
     """Greedy in f where the log supports it, the behaviour policy mu elsewhere."""
 
     scorer: Scorer
@@ -47,16 +47,6 @@ class SupportLimited(PolicyMethods):
             raise ConfigError(expected="a finite threshold", found=str(self.threshold))
         if self.mode not in get_args(Mode):
             raise ConfigError(expected="mode 'spibb' or 'mbs'", found=repr(self.mode))
-
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return self.scorer.n_actions
-
-    @property
-    def width(self) -> int | None:
-        """The width d of a context."""
-        return self.scorer.width
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """The limited policy, [n, A]."""
