@@ -119,7 +119,16 @@ def test_fourier_approximates_the_gaussian_kernel() -> None:
     # the variance of one cosine is at most 1/2 (1 - k^2)^2, and there are 10,000 of them
     assert np.abs(estimate - truth).max() < 4.5 * np.sqrt(0.5 / 10_000)
     assert np.abs(estimate - truth).max() > 1e-5  # it is an approximation, not the kernel itself
-    np.testing.assert_allclose((phi.transform(x) ** 2).sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_allclose((phi.transform(x) ** 2).sum(axis=1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_fourier_cosines_are_right_far_from_0_too(size: float) -> None:
+    x = size * np.random.default_rng(1).normal(size=(300, 3))
+    phi = RandomFourier(n_features=40, bandwidth=0.5, seed=5).fit(x)
+    angles = x @ phi.frequencies
+    expected = np.hstack([np.ones((300, 1)), np.cos(angles) / np.sqrt(20), np.sin(angles) / np.sqrt(20)])
+    np.testing.assert_allclose(phi.transform(x), expected, atol=1e-7)
 
 
 def test_fourier_bandwidth_from_the_median_distance() -> None:

@@ -3,7 +3,7 @@
     phi(x) = sqrt(1/m) (cos(x'w_1), sin(x'w_1), …, cos(x'w_m), sin(x'w_m)),     w_j ~ N(0, I / h^2)
     E[phi(x)'phi(y)] = exp(-|x - y|^2 / (2 h^2))                               h = bandwidth
 
-Pairs of cosine and sine have a smaller variance than cosines with random phases, and |phi(x)|^2 = 1 exactly.
+Pairs of cosine and sine have a smaller variance than cosines with random phases, and |phi(x)|^2 = 1.
 """
 
 from __future__ import annotations
