@@ -1,12 +1,13 @@
-"""Why Q-learning beats SHPI on random treatment: chains of improvements, and the features that can see them.
+"""Why Q-learning beats SHPI on random treatment: chains of improvements, or networks?
 
 SHPI improves on V^mu. Where mu treats at random, V^mu knows nothing of patients who are treated well for
-long. Here V is estimated again for each new policy pi, by LSTD with the ratio of one step,
+long. So V is estimated again for each new policy pi, by LSTD with the ratio of one step,
 
     sum_t rho_t phi(x_t) (r_t + gamma phi(x_{t+1})'theta - phi(x_t)'theta) = 0,     rho = pi(a|x) / mu(a|x)
 
-and pi is greedy on a regression of r + gamma V(x') - V(x). The first round has V^mu. Logs of HIV with epsilon
-= 1, seeds from 100; lines and random Fourier features of several bandwidths, in medians of the distance.
+and pi is greedy on a regression of r + gamma V(x') - V(x). The first round has V^mu. Features are lines and
+random Fourier features of several bandwidths, in medians of the distance. Beside it SHPI with its own V and
+with a network, and BCQ with and without its constraint. Logs of HIV with epsilon = 1, seeds from 100.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.report import Row
+from benchmarks.trial import Trial
 from shpi.data.logged import LoggedData
-from shpi.envs import make
-from shpi.envs.logging import LoggingPolicy
-from shpi.envs.rollout import mean_return, rollout
 from shpi.features import Chain, FeatureMap, Identity, RandomFourier, Standardise, Union
+from shpi.learners import DiscreteBCQ, OfflineSHPI
 from shpi.policies import Greedy, LinearScorer
+from shpi.values import FittedTD
 from shpi.values.transitions import next_states
 
 SEEDS, USERS, NEW_USERS, GAMMA, RIDGE, ROUNDS = (100, 101, 102), 2000, 100, 0.99, 1.0, 6
@@ -33,18 +34,23 @@ def run() -> list[Row]:
 
 
 def compared(seed: int) -> Iterator[Row]:
-    """The mean return of mu, and of every round."""
-    world = make("hiv")
-    mu = LoggingPolicy(world, 1.0)
-    logs = rollout(world, mu, USERS, seed)
-    tried = seed + 10_007
-    yield Row(f"seed {seed}: mu", mean_return(world, mu, NEW_USERS, tried).mean, "return")
+    """The mean return of mu, of the learners, and of every round of the chains."""
+    trial = Trial.of("hiv", 1.0, USERS, seed)
+    learners = {
+        "SHPI": OfflineSHPI(progress=False, seed=seed),
+        "SHPI, V a network": OfflineSHPI(value=FittedTD(), progress=False, seed=seed),
+        "BCQ": DiscreteBCQ(progress=False, seed=seed),
+        "BCQ without its constraint": DiscreteBCQ(threshold=0.0, progress=False, seed=seed),
+    }
+    yield Row(f"seed {seed}: mu", trial.tried(trial.mu, NEW_USERS), "return")
+    for name, learner in learners.items():
+        yield Row(f"seed {seed}: {name}", trial.tried(learner.fit(trial.logs), NEW_USERS), "return")
     for bandwidth, size in BANDWIDTHS:
         curves = RandomFourier(n_features=size, bandwidth_factor=bandwidth, intercept=False, seed=seed)
-        features = Chain((Standardise(), Union((Identity(), curves)))).fit(logs.contexts[::10])
-        for number, policy in enumerate(chained(logs, features), start=1):
-            found = mean_return(world, policy, NEW_USERS, tried).mean
-            yield Row(f"seed {seed}: bandwidth {bandwidth:g}, round {number}", found, "return")
+        features = Chain((Standardise(), Union((Identity(), curves)))).fit(trial.logs.contexts[::10])
+        for number, policy in enumerate(chained(trial.logs, features), start=1):
+            label = f"seed {seed}: chain, bandwidth {bandwidth:g}, round {number}"
+            yield Row(label, trial.tried(policy, NEW_USERS), "return")
 
 
 def chained(logs: LoggedData, features: FeatureMap) -> Iterator[Greedy]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.report import Row
-from shpi.envs import make
-from shpi.envs.logging import LoggingPolicy
-from shpi.envs.rollout import mean_return, rollout
+from benchmarks.trial import Trial
 from shpi.learners import OfflineSHPI
 from shpi.learners.cloning import distance_to_mu
 from shpi.learners.improved import ImprovedPolicy
@@ -29,15 +27,13 @@ def run() -> list[Row]:
 
 def compared(world: str, users: int, seed: int) -> Iterator[Row]:
     """The mean returns of mu, of its clone, and of every head."""
-    simulator = make(world)
-    mu = LoggingPolicy(simulator, EPSILON)
-    logs = rollout(simulator, mu, users, seed)
-    found = OfflineSHPI(progress=False, seed=seed).fit(logs)
+    trial = Trial.of(world, EPSILON, users, seed)
+    found = OfflineSHPI(progress=False, seed=seed).fit(trial.logs)
     bounded = bounded_of(found)
     label = f"{world}, seed {seed}"
-    yield Row(f"{label}: the clone above mu's loss", distance_to_mu(bounded.mu, logs), "nats")
+    yield Row(f"{label}: the clone above mu's loss", distance_to_mu(bounded.mu, trial.logs), "nats")
     policies: dict[str, Policy] = {
-        "mu": mu,
+        "mu": trial.mu,
         "taken": found,
         "bounded ratios": bounded,
         "mu's favourite": AmongLikely(bounded.scorer, bounded.mu, FAVOURITE),
@@ -45,7 +41,7 @@ def compared(world: str, users: int, seed: int) -> Iterator[Row]:
         "clone": bounded.mu,
     }
     for name, policy in policies.items():
-        yield Row(f"{label}: {name}", mean_return(simulator, policy, NEW_USERS, seed + 10_007).mean, "return")
+        yield Row(f"{label}: {name}", trial.tried(policy, NEW_USERS), "return")
 
 
 def bounded_of(found: ImprovedPolicy) -> BoundedRatio:

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from benchmarks.report import Row
+from benchmarks.trial import Trial
 from shpi.advantages import StateValues
-from shpi.envs import make
-from shpi.envs.logging import LoggingPolicy
-from shpi.envs.rollout import mean_return, rollout
 from shpi.features import ChainMap
 from shpi.learners import BehaviourCloning, OfflineSHPI
 from shpi.learners.shape import PROBE, choose_shape, curved_recipes, linear_features
@@ -32,9 +28,8 @@ def run() -> list[Row]:
 
 def compared(world: str, epsilon: float, seed: int) -> Iterator[Row]:
     """The choice, and the mean returns of mu and of the policies with lines and with curves."""
-    simulator = make(world)
-    mu = LoggingPolicy(simulator, epsilon)
-    logs = rollout(simulator, mu, USERS, seed)
+    trial = Trial.of(world, epsilon, USERS, seed)
+    logs = trial.logs
     bonus = StateValues.of(WithPast().fit(logs, gamma=GAMMA, seed=seed), logs)
     learner = OfflineSHPI(k=PROBE, progress=False, seed=seed)
     assert logs.propensities is not None
@@ -48,6 +43,5 @@ def compared(world: str, epsilon: float, seed: int) -> Iterator[Row]:
     for name, oracle in oracles.items():
         fitted = OfflineSHPI(oracle=oracle, progress=False, seed=seed).fit(logs)
         policies[name] = fitted.history[fitted.chosen - 1].policy if fitted.chosen else fitted
-    for name, policy in {"mu": mu, **policies}.items():
-        found = mean_return(simulator, policy, NEW_USERS, seed + 10_007)
-        yield Row(f"{label}: {name}", float(np.mean(found.mean)), "return")
+    for name, policy in {"mu": trial.mu, **policies}.items():
+        yield Row(f"{label}: {name}", trial.tried(policy, NEW_USERS), "return")
