@@ -21,6 +21,7 @@ from benchmarks.trial import Trial
 from shpi.data.logged import LoggedData
 from shpi.features import Chain, FeatureMap, Identity, RandomFourier, Standardise, Union
 from shpi.learners import DiscreteBCQ, OfflineSHPI
+from shpi.learners.base import Learner
 from shpi.policies import Greedy, LinearScorer
 from shpi.values import FittedTD
 from shpi.values.transitions import next_states
@@ -36,7 +37,7 @@ def run() -> list[Row]:
 def compared(seed: int) -> Iterator[Row]:
     """The mean return of mu, of the learners, and of every round of the chains."""
     trial = Trial.of("hiv", 1.0, USERS, seed)
-    learners = {
+    learners: dict[str, Learner] = {
         "SHPI": OfflineSHPI(progress=False, seed=seed),
         "SHPI, V a network": OfflineSHPI(value=FittedTD(), progress=False, seed=seed),
         "BCQ": DiscreteBCQ(progress=False, seed=seed),
