@@ -12,7 +12,7 @@ something there, clearly, and half as much again as lines; lines otherwise.
 Scores in parts of the variance of y, of lines and of the best curves (k = 5, seed 100): HIV 0.16 and 0.41 at
 epsilon 1, -0.06 and 0.20 at 0.3; storefront 0.12 and 0.14; synthetic 0.010 and 0.010 at epsilon 1, -0.002
 and -0.001 at 0.3. Policies agree (`python -m benchmarks shape`, seeds 100 and 101): in HIV curves return 29
-and 80 times what lines do at epsilon 1, 1.4 and 1.9 times at 0.3. On uniform synthetic logs they return
+and 80 times what lines do at epsilon 1, 1.4 and 2.3 times at 0.3. On uniform synthetic logs they return
 8,481 and 7,142, lines 8,413 and 8,416: curves can win there, and can lose much.
 """
 
