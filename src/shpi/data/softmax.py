@@ -25,8 +25,8 @@ INTERCEPT_PRIOR = 1e-3  # enough to keep the intercept of an unseen action finit
 NEVER = np.float32(-1e30)  # the logit of an action that is not a candidate
 LEAST = np.float32(1e-6)  # a smaller 1 - mu counts as this: float32 has no more digits near 1
 LEAST_LOG = np.float32(-30.0)
-BLOCK_ENTRIES = 100_000  # rows times actions, or times features, that are looked at together, so that they
-BLOCK_FEATURES = 200_000  # stay in the cache
+BLOCK_ENTRIES = 100_000  # rows times actions that are looked at together: they stay in the cache
+BLOCK_FEATURES = 200_000  # the same for rows times features
 
 Real = TypeVar("Real", bound=np.floating[Any])
 

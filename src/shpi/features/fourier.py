@@ -91,8 +91,9 @@ class RandomFourierMap:
         features = np.empty((len(x), self.width))
         features[:, :first] = 1.0
         per_turn, size = self.frequencies / (2 * np.pi), np.float32(np.sqrt(1.0 / m))
-        for start in range(0, len(x), max(1, _BLOCK // m)):
-            rows = slice(start, start + max(1, _BLOCK // m))
+        step = max(1, _BLOCK // m)
+        for start in range(0, len(x), step):
+            rows = slice(start, start + step)
             turns = x[rows] @ per_turn  # [b, m]
             turns -= np.rint(turns)
             angles = (2 * np.pi * turns).astype(np.float32)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class Improvement:
         `_unit`: the features are kept from round to round, and scores that are nearer than 1e-7 are as good
         as equal.
         """
-        if not isinstance(scorer, LinearScorer) or not self._single(scorer):
+        if not self._single(scorer):
             yield from (
                 score_blocks(scorer, self.logs.contexts)
                 if prepared is None
@@ -110,12 +110,13 @@ class Improvement:
             table = table if len(table) >= m else np.empty((m, scorer.n_actions), dtype=np.float32)
             yield rows, np.matmul(phi[rows], columns, out=table[:m])  # one table, which stays in the cache
 
-    def _single(self, scorer: Scorer) -> bool:
+    def _single(self, scorer: Scorer) -> TypeGuard[LinearScorer]:
+        """Whether its features are kept, in single precision."""
         return isinstance(scorer, LinearScorer) and 4 * len(self.logs) * scorer.features.width <= CACHE_BYTES
 
     def _unit(self, scorer: Scorer) -> float:
         """What `_scores` are divided by, so that single precision holds them."""
-        if not isinstance(scorer, LinearScorer) or not self._single(scorer):
+        if not self._single(scorer):
             return 1.0
         return float(np.abs(scorer.weights - scorer.weights.mean(axis=0)).max()) or 1.0
 

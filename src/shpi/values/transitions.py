@@ -17,7 +17,7 @@ from shpi.errors import DataError
 from shpi.features import FeatureMap
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 
-_BLOCK = 50_000
+_BLOCK = 50_000  # contexts that are transformed together
 
 
 def next_known(logs: LoggedData) -> BoolArray:
