@@ -68,6 +68,11 @@ class World(ABC):
         """The promised metric of the best policy, where it is known."""
         return None
 
+    def attainable(self, seed: int) -> float | None:
+        """The scale of gains and losses: optimum - mu, where it is known and not zero."""
+        best = self.optimum(seed)
+        return None if best is None or best - self.mu_value(seed) <= 0 else best - self.mu_value(seed)
+
     def true_value(self, policy: Policy, seed: int) -> float:
         """The promised metric of a policy; higher is better."""
         return self.truth(policy, seed).value

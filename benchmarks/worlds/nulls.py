@@ -149,6 +149,11 @@ class OptimalMu(FiniteWorld):
         shuffled = replace(wider, transition=wider.transition[rows, order], reward=wider.reward[rows, order])
         return Case(mdp=shuffled, mu=mu[rows, order], codes=np.eye(states + 1, dtype=np.float32))
 
+    def attainable(self, seed: int) -> float:
+        """What there is to lose: mu - worst."""
+        case = self.case(seed)
+        return case.value(case.mu) - case.worst
+
 
 def _second(
     mdp: TabularMDP, best: Int64Array, values: Float64Array, rng: np.random.Generator, alike: bool

@@ -1,0 +1,56 @@
+"""Nothing to prove: rewards that do not depend on actions, and worlds where mu is optimal.
+
+*Proven wrongly*: the returned policy says that it is better than mu, and it is not. *Harmful*: it is worse
+than mu by more than 1 % of the attainable; in worlds where mu is optimal that is the distance from mu to the
+worst policy, and where actions make no difference there is no harm to do. SHPI_NULL_LOGS sets the number of
+logs per kind, SHPI_NULL_KINDS how the names of the kinds begin, SHPI_WORKERS the number of processes.
+"""
+
+from __future__ import annotations
+
+import os
+
+from benchmarks.lift_trial import LiftTrial, LogCase, lift_trial
+from benchmarks.parallel import each
+from benchmarks.report import Row
+from benchmarks.worlds import NULLS
+
+LOGS_PER_KIND = int(os.environ.get("SHPI_NULL_LOGS", "66"))
+KINDS = tuple(os.environ.get("SHPI_NULL_KINDS", "null").split(","))
+FIRST_SEED = 10_000
+MOST = 0.05  # wrong proofs and harm, as shares
+
+
+def run(*, logs_per_kind: int = LOGS_PER_KIND, kinds: tuple[str, ...] = KINDS) -> list[Row]:
+    names = [world.name for world in NULLS if world.name.startswith(kinds)]
+    seeds = range(FIRST_SEED, FIRST_SEED + logs_per_kind)
+    trials = each(lift_trial, [LogCase(name, seed) for name in names for seed in seeds], "null")
+    overall = [
+        Row("proven wrongly, all kinds", _share(trials, "proven"), "share", _note(trials), f"<= {MOST}"),
+        Row("harmful, all kinds", _share(trials, "harmful"), "share", _harm_note(trials), f"<= {MOST}"),
+    ]
+    for name in names:
+        some = [trial for trial in trials if trial.case.world == name]
+        overall.append(Row(f"proven wrongly, {name}", _share(some, "proven"), "share", _note(some)))
+        if any(trial.attainable is not None for trial in some):
+            overall.append(Row(f"harmful, {name}", _share(some, "harmful"), "share", _harm_note(some)))
+    return overall
+
+
+def _share(trials: list[LiftTrial], what: str) -> float:
+    """Of the trials that could have gone wrong like that."""
+    could = trials if what == "proven" else [trial for trial in trials if trial.attainable is not None]
+    return sum(getattr(trial, what) for trial in could) / len(could) if could else 0.0
+
+
+def _note(trials: list[LiftTrial]) -> str:
+    seconds = sum(trial.seconds for trial in trials) / len(trials)
+    return f"{sum(trial.proven for trial in trials)} of {len(trials)} logs, {seconds:.1f} CPU-s each"
+
+
+def _harm_note(trials: list[LiftTrial]) -> str:
+    losses = [-t.lift.value / t.attainable for t in trials if t.attainable is not None]
+    if not losses:
+        return "no log in which harm can be done"
+    harmed = sum(trial.harmful for trial in trials)
+    return f"{harmed} of {len(losses)} logs where it matters, {len(trials)} in all; worst {max(losses):.1%}"

@@ -1,0 +1,70 @@
+"""One log, our defaults, and the truth about what they return and state."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from benchmarks.worlds import by_name
+from benchmarks.worlds.base import Lift
+from benchmarks.worlds.simulated import SimulatedWorld
+from shpi.learners import OfflineSHPI
+
+GOING_ON = 600  # decisions after which 0.2 % of the discounted rewards are left
+FOLLOWED = 200  # users who are
+ALIKE = 1e-9  # differences below this share of the value are rounding errors
+
+
+class LogCase(NamedTuple):
+    """Which log; ``users`` None takes the world's own size."""
+
+    world: str
+    seed: int
+    users: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiftTrial:
+    """What was returned."""
+
+    case: LogCase
+    proven: bool
+    lift: Lift  # over mu, in truth
+    lasting: Lift  # the same for users who go on after the last decision of the log
+    attainable: float | None  # the scale of the lift
+    tolerance: float  # within which two values are the same
+    estimate: float | None  # the lift as the policy states it
+    lower: float | None  # and its bound
+    seconds: float
+
+    @property
+    def harmful(self) -> bool:
+        """Worse than mu by more than 1 % of what is attainable."""
+        return self.attainable is not None and self.lift.value < -0.01 * self.attainable
+
+
+def lift_trial(case: LogCase) -> LiftTrial:
+    """Fit, and compare with the truth."""
+    world = by_name(case.world)
+    world = world if case.users is None else world.with_users(case.users)
+    logs = world.make_log(case.seed)
+    began = time.process_time()
+    policy: Any = OfflineSHPI(gamma=world.gamma, seed=case.seed, progress=False).fit(logs)
+    seconds = time.process_time() - began
+    stated, lift = getattr(policy, "lift", None), world.lift(policy, case.seed)
+    lasting = lift
+    if isinstance(world, SimulatedWorld) and not logs.terminated.all():
+        followed = replace(world, horizon=GOING_ON, new_users=FOLLOWED)
+        lasting = followed.lift(policy, case.seed)
+    return LiftTrial(
+        case=case,
+        proven=bool(policy.proven),
+        lift=lift,
+        lasting=lasting,
+        attainable=world.attainable(case.seed),
+        tolerance=ALIKE * (1.0 + abs(world.mu_value(case.seed))),
+        estimate=None if stated is None else float(stated.estimate),
+        lower=None if stated is None else float(stated.lower),
+        seconds=seconds,
+    )
