@@ -5,7 +5,9 @@ Three kinds of logs, all with truths that are known:
 *finite worlds*  Ten random worlds with a terminal state; reward: the sum of the next 6 rewards. Logs of 12
                  steps that end together, or each user's at a random step. V is LSTD on the reward, A_k with
                  k = 3 is compared with linear algebra. The policy takes the action with the largest mean of
-                 A_1; attained is its true A_1 as a share of the largest, in the states of the log.
+                 A_1; attained is its true A_1 as a share of the largest, in the states of the log. Likewise
+                 for `OfflineSHPI` with 1,000 users, and what its V did when it took sums that look ahead for
+                 things known at the next decision.
 *on a clock*     The same worlds with times: users join over thirty days, how long they stay away depends on
                  what they were shown, and the log ends at day 20. E[R | x, a] against logs that go on.
 *storefront*     Logs that end while the months of their users are under way. Reward: the conversions of the
@@ -31,7 +33,7 @@ from shpi.data.logged import LoggedData
 from shpi.data.rewards import DiscountedSum, ReturnWithin, SessionsWithin, SumWithin
 from shpi.envs.storefront import Storefront
 from shpi.features import Identity
-from shpi.learners import ContextualBandit
+from shpi.learners import ContextualBandit, OfflineSHPI
 from shpi.policies import UniformPolicy
 from shpi.protocols import Float64Array
 from shpi.testing.tabular import TabularMDP, random_mdp
@@ -46,7 +48,7 @@ COMPLETE = Complete(features=Identity(), ridge=1.0)
 
 
 def run() -> list[Row]:
-    return [*finite(), *past(), *clock(), *storefront()]
+    return [*finite(), *past(), *defaults(), *clock(), *storefront()]
 
 
 # ---------------------------------------------------------------------- finite worlds
@@ -161,6 +163,25 @@ def past() -> Iterator[Row]:
             slopes.append(np.polyfit(exact[ok], table[ok], 1)[0])
         goal = ">= 0.95" if name == "known at once" else ""
         yield Row(f"past rewards {name}: slope of A_{K}", float(np.mean(slopes)), "of 1", goal=goal)
+
+
+def defaults() -> Iterator[Row]:
+    """The policy of `OfflineSHPI`, whose V sees past rewards."""
+    found: dict[str, list[float]] = {}
+    for seed in WORLDS:
+        mdp, mu, logs = logged(seed, 1_000)
+        plain, share = replace(mdp, gamma=1.0), mdp.occupancy(mu, horizon=STEPS)
+        truth = replace(mdp, reward=plain._backup(plain.values_by_time(mu, WINDOW - 1)[0]))
+        exact = truth.k_step_advantage(mu, mu, 1)
+        parts = treated(logs, REWARD, COMPLETE)
+        parts["drop, past as before"] = replace(parts["drop"], immediate=None)
+        for name, part in parts.items():
+            policy = OfflineSHPI(gamma=GAMMA, k=K, progress=False, seed=seed).fit(part)
+            probs = policy.action_probs(mdp.contexts(np.arange(mdp.n_states)))
+            attained = share @ (probs * exact).sum(axis=1) / (share @ exact.max(axis=1))
+            found.setdefault(name, []).append(float(attained))
+    for name, values in found.items():
+        yield Row(f"OfflineSHPI, {name}: attained", float(np.mean(values)), "", spread(values))
 
 
 # ---------------------------------------------------------------------- on a clock

@@ -55,9 +55,9 @@ from shpi.values.moments import LstdSums, with_intercept
 
 GROUPS = 12  # of similar times since the decision
 GROUP_ROWS = 200  # open windows in a group, at least
-CUT_ROWS = 50_000  # closed windows that a regression looks at
+CUT_ROWS = 20_000  # closed windows that a regression looks at
 FEW_ACTIONS = 50  # up to here the last action is among the inputs
-_BLOCK = 50_000
+_BLOCK = 20_000  # rows whose features are held at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +146,10 @@ class Complete:
             taus = draws.choice(since[rows[group]], timeline.logs.n_sessions)[timeline.logs.session_of_row]
             early, _ = definition.look_ahead(replace(timeline, known_until=clock.starts + taus))
             at = clock.seen_at(train, clock.starts[train] + taus[train], early[train])
-            now = clock.seen_at(rows[group], timeline.known_until[rows[group]], shown[rows[group]])
             theta = _ridge(at.inputs, shown[train] - early[train], at.open, clock.choice.ridge)
-            rest[group] = np.where(now.open, now.inputs @ theta, 0.0)
+            for part in np.array_split(group, len(group) // _BLOCK + 1):
+                now = clock.seen_at(rows[part], timeline.known_until[rows[part]], shown[rows[part]])
+                rest[part] = np.where(now.open, now.inputs @ theta, 0.0)
         return rest
 
 
