@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 _HOME = {
     "ActionSpace": "shpi.data.actions",
     "Columns": "shpi.data.columns",
+    "Complete": "shpi.values.mature",
     "DiscountedSum": "shpi.data.rewards",
     "Gate": "shpi.ope.gate",
     "LoggedData": "shpi.data.logged",
@@ -24,6 +25,7 @@ _HOME = {
 __all__ = [
     "ActionSpace",
     "Columns",
+    "Complete",
     "DiscountedSum",
     "Gate",
     "LoggedData",
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from shpi.ope.evaluate import evaluate
     from shpi.ope.gate import Gate
     from shpi.policies import load_policy
+    from shpi.values.mature import Complete
 
 
 def __getattr__(name: str) -> Any:

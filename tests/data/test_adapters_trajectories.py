@@ -193,7 +193,9 @@ def test_minari_there_and_back(minari_home: Path, full: bool, users: str, data_f
     if full:
         ledger = Ledger(rows_in=11, rows_used=9, drops=(Drop(reason="late", rows=2),), notes=("a note",))
         seen = np.arange(len(logs)) % 3 > 0
-        logs = replace(logs, ledger=ledger, reward_observed=seen, propensity_mode="estimated")
+        at_once = np.arange(len(logs)) / 7
+        logs = replace(logs, ledger=ledger, reward_observed=seen, immediate=at_once)
+        logs = replace(logs, propensity_mode="estimated")
     to_minari(logs, "shop/banners-v0", data_format=data_format, **DETAILS)
     assert_same(logs, from_minari("shop/banners-v0"))
 

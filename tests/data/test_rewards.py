@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,10 @@ def naive(log: LoggedData, definition: RewardDefinition) -> tuple[np.ndarray, np
     whole = 1 if log.time_unit == "us" else 0  # timestamps are whole microseconds
     end = log.times.max()
     rewards, seen = np.zeros(len(log)), np.zeros(len(log), bool)
+    gone = np.repeat(log.terminated, np.diff(log.offsets))
+    lengths = np.diff(log.offsets)
+    counted = isinstance(definition, DiscountedSum) and definition.per == "step"
+    common = not counted or bool((lengths[~log.terminated] == lengths.max()).all())
     for i in range(log.n_trajectories):
         a, b = log.offsets[i], log.offsets[i + 1]
         for t in range(a, b):
@@ -106,9 +111,12 @@ def naive(log: LoggedData, definition: RewardDefinition) -> tuple[np.ndarray, np
                         rewards[t] += definition.gamma**ahead * log.metrics["sale"][j]
                 reach = definition.horizon or np.log(definition.tail) / np.log(definition.gamma)
                 window = float(reach) * (1 if steps else per_day)
-                complete = t + window <= b if steps else log.times[t] + window - whole <= end
-            seen[t] = complete or log.terminated[i]
-    return rewards, seen
+                stop = a + lengths.max() if common else b
+                complete = t + window <= stop if steps else log.times[t] + window - whole <= end
+            seen[t] = complete
+    if (seen | gone).all():  # nothing is missing
+        return rewards, np.ones(len(log), bool)
+    return rewards, seen if common else seen | gone
 
 
 DEFINITIONS = [
@@ -197,12 +205,50 @@ def test_sessions_end_before_their_window_starts() -> None:
     np.testing.assert_array_equal(derived.reward_observed, [True, True, True, False])
 
 
-def test_the_future_of_a_terminated_user_is_known() -> None:
+def test_terminated_users_go_by_their_time_like_the_others() -> None:
     log = log_of([[0, 20], [0, 20]], terminated=[True, False])
     derived = log.with_rewards(SessionsWithin(horizon="14d"))
-    np.testing.assert_array_equal(derived.users, [0, 1])
-    np.testing.assert_array_equal(derived.offsets, [0, 2, 3])
-    np.testing.assert_array_equal(derived.terminated, [True, False])
+    np.testing.assert_array_equal(
+        derived.offsets, [0, 1, 2]
+    )  # else only those who left would be seen on day 20
+    np.testing.assert_array_equal(derived.terminated, [False, False])
+    marked = log.with_rewards(SessionsWithin(horizon="14d"), censored="mark")
+    np.testing.assert_array_equal(marked.reward_observed, [True, False, True, False])
+
+
+def test_nothing_is_dropped_where_all_futures_are_known() -> None:
+    log = log_of([[0, 20], [0, 3]], terminated=[True, True])
+    derived = log.with_rewards(SessionsWithin(horizon="14d"))
+    np.testing.assert_array_equal(derived.rewards, [0, 0, 1, 0])
+    assert derived.reward_observed is None
+    # User 0 stays, but all windows of theirs are closed: day 3 of user 1 is known, and nothing is lost.
+    log = log_of([[0, 1, 30], [28]], values=[[1, 1, 1], [5]], terminated=[True, True])
+    assert len(log.with_rewards(SumWithin(metric="sale", horizon="7d"))) == 4
+
+
+def test_counters_that_all_end_at_the_same_step_are_a_common_clock() -> None:
+    days, values = [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1]], [[1] * 4, [1] * 4, [1] * 2]
+    log = log_of(days, unit="step", values=values, terminated=[False, False, True])
+    derived = log.with_rewards(SumWithin(metric="sale", horizon=3))
+    np.testing.assert_array_equal(np.diff(derived.offsets), [2, 2, 2])  # steps 0 and 1, whoever terminated
+    log = log_of([[0, 1, 2, 3], [0, 1, 2], [0, 1]], unit="step", terminated=[False, False, True])
+    derived = log.with_rewards(SumWithin(metric="sale", horizon=3))
+    np.testing.assert_array_equal(np.diff(derived.offsets), [2, 1, 2])
+
+
+def test_what_was_known_at_once_stays_beside_a_reward_that_looks_ahead(tmp_path: Path) -> None:
+    log = log_of([[0, 1, 2, 40]], values=[[1, 2, 4, 8]])
+    assert log.immediate is None
+    derived = log.with_rewards(SumWithin(metric="sale", horizon="2d"))
+    np.testing.assert_array_equal(derived.rewards, [3, 6, 4])
+    np.testing.assert_array_equal(derived.immediate, [1, 2, 4])
+    back = LoggedData.read(derived.to_parquet(tmp_path / "log.parquet"))
+    np.testing.assert_array_equal(back.immediate, [1, 2, 4])
+    np.testing.assert_array_equal(LoggedData.concat([derived.select([0])]).immediate, [1, 2, 4])
+    np.testing.assert_array_equal(log.with_rewards(ReturnWithin(horizon="2d")).immediate, [0, 0, 0])
+    np.testing.assert_array_equal(log.with_rewards("sale", delayed=True).immediate, [0, 0, 0, 0])
+    assert derived.with_rewards("sale").immediate is None
+    assert derived.with_rewards(np.zeros(3)).immediate is None
 
 
 def test_whole_trajectories_may_vanish() -> None:
@@ -234,7 +280,7 @@ def test_sums_are_exact_beside_a_huge_value() -> None:
 def test_counters_are_no_common_clock() -> None:
     log = log_of([[0, 1, 2], [0, 1, 2, 3, 4, 5]], unit="step", values=[[1] * 3, [1] * 6])
     derived = log.with_rewards(SumWithin(metric="sale", horizon=2))
-    np.testing.assert_array_equal(np.diff(derived.offsets), [1, 4])
+    np.testing.assert_array_equal(np.diff(derived.offsets), [2, 5])
     whole = LoggedData.from_arrays(
         contexts=np.zeros((5, 1)), actions=np.zeros(5, int), offsets=[0, 5], rewards=np.ones(5)
     )
@@ -254,6 +300,11 @@ def test_the_end_of_the_log_can_be_given() -> None:
         (lambda log: log.with_rewards(SumWithin(metric="clicks", horizon="1d")), "sale"),
         (lambda log: log.with_rewards(ReturnWithin(horizon="7 days")), "'30m'"),
         (lambda log: log.with_rewards(ReturnWithin(horizon="1d"), censored="zero"), "'drop' or 'mark'"),
+        (
+            lambda log: log.with_rewards(ReturnWithin(horizon="1d"), censored="complete"),
+            r"shpi\.Complete\(\)",
+        ),
+        (lambda log: log.with_rewards("sale", censored="mark"), "options with a definition only"),
         (lambda log: log.with_rewards(ReturnWithin(horizon="1d"), log_end="May"), "ISO date"),
         (lambda log: DiscountedSum(metric="sale", gamma=1.0), "gamma = 1"),
         (lambda log: DiscountedSum(metric="sale", gamma=1.5), "gamma in"),

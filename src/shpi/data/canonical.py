@@ -110,7 +110,7 @@ def to_table(logs: LoggedData) -> pl.DataFrame:
         "terminated": spread(np.zeros(len(logs), dtype=bool), logs.terminated),
         "final_observed": spread(np.zeros(len(logs), dtype=bool), logs.final_observed),
     }
-    for name in ("rewards", "propensities"):
+    for name in ("rewards", "propensities", "immediate"):
         values = getattr(logs, name)
         if values is not None:
             series[name] = spread(values, 0.0)
@@ -176,6 +176,7 @@ def from_table(table: pl.DataFrame, header: dict[str, Any]) -> LoggedData:
         candidates=matrix(decisions, masks, np.bool_) if has_masks else None,
         final_candidates=matrix(finals, masks, np.bool_) if has_masks else None,
         reward_observed=column("reward_observed"),
+        immediate=column("immediate"),
         metrics={name: column(f"metric:{name}") for name in header["metrics"]},
     )
 

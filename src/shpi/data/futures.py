@@ -124,4 +124,5 @@ def keep_prefixes(logs: LoggedData, kept: BoolArray, ledger: Ledger) -> LoggedDa
         behaviour=None if logs.behaviour is None else logs.behaviour[kept],
         candidates=None if logs.candidates is None else logs.candidates[kept],
         reward_observed=None if logs.reward_observed is None else logs.reward_observed[kept],
+        immediate=None if logs.immediate is None else logs.immediate[kept],
     )

@@ -62,6 +62,7 @@ class LoggedData:
     candidates: BoolArray | None = None  # [n, A] None: every action was always allowed
     final_candidates: BoolArray | None = None  # [N, A]
     reward_observed: BoolArray | None = None  # [n] False: the future that defines the reward is censored
+    immediate: Float64Array | None = None  # [n] what was known at once, if the reward is known only later
     metrics: Mapping[str, Float64Array] = field(default_factory=dict)  # further columns by name, each [n]
     time_unit: TimeUnit = "step"
 
@@ -80,6 +81,7 @@ class LoggedData:
             ("behaviour", self.behaviour, (n, actions)),
             ("candidates", self.candidates, (n, actions)),
             ("reward_observed", self.reward_observed, (n,)),
+            ("immediate", self.immediate, (n,)),
             ("users", self.users, (total,)),
             ("terminated", self.terminated, (total,)),
             ("final_contexts", self.final_contexts, (total, d)),
@@ -292,23 +294,36 @@ class LoggedData:
 
     # ------------------------------------------------------------------ other rewards and propensities
 
-    def with_rewards(self, rewards: str | ArrayLike | RewardDefinition, **options: Any) -> LoggedData:
-        """The same log with another reward: a metric's name, an array [n], or a definition."""
+    def with_rewards(
+        self, rewards: str | ArrayLike | RewardDefinition, *, delayed: bool = False, **options: Any
+    ) -> LoggedData:
+        """The same log with another reward.
+
+        Args:
+            rewards: a metric's name, an array [n], or a definition such as `shpi.SumWithin`.
+            delayed: say so if a metric or an array looks into the future of a decision, such as "bought
+                within 30 days". Then nobody takes it for something known at the user's next decision.
+            options: of a definition, see `shpi.data.rewards.derive`: ``censored``, ``log_end``.
+        """
         from shpi.data.rewards import RewardDefinition, derive
 
+        if isinstance(rewards, RewardDefinition):
+            return derive(self, rewards, **options)
+        if options:
+            raise ConfigError(expected="options with a definition only", found=", ".join(options))
+        immediate = np.zeros(len(self)) if delayed else None
         if isinstance(rewards, str):
             if rewards not in self.metrics:
                 raise ConfigError(expected=f"one of the metrics {sorted(self.metrics)}", found=repr(rewards))
-            return replace(self, rewards=self.metrics[rewards], reward_observed=None)
-        if isinstance(rewards, RewardDefinition):
-            return derive(self, rewards, **options)
+            values = self.metrics[rewards]
+            return replace(self, rewards=values, reward_observed=None, immediate=immediate)
         values = np.asarray(rewards, dtype=np.float64)
         if values.shape != (len(self),) or not np.isfinite(values).all():
             raise DataError(
                 expected=f"{len(self)} finite rewards",
                 found=f"shape {values.shape}, {int((~np.isfinite(values)).sum())} not finite",
             )
-        return replace(self, rewards=values, reward_observed=None)
+        return replace(self, rewards=values, reward_observed=None, immediate=immediate)
 
     def with_estimated_propensities(
         self, model: PropensityModel | None = None, *, seed: int = 0

@@ -9,19 +9,29 @@ decision, e the time of the last decision of its session, h the horizon:
     DiscountedSum    sum of gamma^{steps or time from t to j} m_j over this and later decisions j
 
 Censoring. The log is known up to ``log_end``: by default its last time, for everybody. A decision whose
-window reaches beyond it has a future that nobody has seen, and its reward is *unknown*, not zero.
-``censored="drop"`` takes such decisions off the tails of the trajectories and enters them in the ledger;
-``censored="mark"`` keeps them with what was seen so far and sets ``reward_observed`` to False, so that a
-learner may still use their contexts but must not use their rewards.
+window reaches beyond it has a reward that has not matured: it is *unknown*, not zero. ``censored`` says
+what becomes of such decisions:
+
+    "drop"         They go from the tails of the trajectories and are entered in the ledger. The context of
+                   the first of them stays as the final context: there V closes the windows before it.
+    "mark"         They stay with what was seen so far, and ``reward_observed`` is False: a learner may use
+                   their contexts, but not their rewards. V closes windows at the first of them, as above.
+    a completion   `shpi.Complete()`: what was seen, and what is expected of the rest.
 
 The window must be complete for successes too. A return seen before the log's end is certain, but keeping
-it while its neighbours without a return go would leave only successes near the end of the log. Whether a
-decision is kept therefore depends on its time alone, never on its outcome.
+it while its neighbours without a return go would leave only successes near the end of the log. The same
+holds for users who *terminated*: their future is known to be empty, but near the end they would be the only
+ones left. Whether a decision is kept therefore depends on its time alone, never on its outcome. Only where no
+other decision would go are those of terminated users kept, and a completion takes them as they are.
 
-The future of a *terminated* user is known to be empty, so their decisions are never censored.
+If the times are mere decision counters (0, 1, 2, … in every trajectory), there is no common clock. If all
+trajectories that did not terminate have the same length, the log ends there for everybody. Otherwise each is
+known up to its own last decision, and terminated ones in full: nobody knows when the log of a user who had
+stayed would have ended. Then "drop" and "mark" keep too many terminated users; a completion does not.
 
-If the times are mere decision counters (0, 1, 2, … in every trajectory), there is no common clock: then
-each trajectory is known up to its own last decision.
+A derived reward is known only when its window has closed. What a decision brought at once, the metric, is
+kept as ``LoggedData.immediate`` for whoever looks at the past of a decision, since yesterday's reward would
+tell today's outcome.
 """
 
 from __future__ import annotations
@@ -34,7 +44,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from shpi.data import ragged
 from shpi.data.durations import Duration, in_time_unit
 from shpi.data.futures import first_after, keep_prefixes, window_sums
 from shpi.data.ledger import Drop
@@ -44,7 +53,7 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-Censored = Literal["drop", "mark"]
+Censored = Literal["drop", "mark"]  # or a `Completion`
 LogEnd = int | float | str | datetime
 
 
@@ -54,7 +63,9 @@ class Timeline:
 
     logs: LoggedData
     times: NDArray[Any]  # [n]
-    known_until: NDArray[Any]  # [n]
+    known_until: NDArray[Any]  # [n] what is later is not looked at
+    counted: bool = False  # the clock counts decisions
+    common: bool = True  # the log ends at the same time for everybody
 
     def horizon(self, value: Duration) -> int | float:
         """A duration in the unit of the times."""
@@ -64,6 +75,11 @@ class Timeline:
     def terminated(self) -> BoolArray:
         """For each decision [n], whether its user's future is known to be empty after the last row."""
         return np.repeat(self.logs.terminated, np.diff(self.logs.offsets))
+
+    def in_steps(self) -> Timeline:
+        """The same log with the number of a decision as its time."""
+        known, common = _counted_until(self.logs)
+        return replace(self, times=self.logs.steps, known_until=known, counted=True, common=common)
 
     @property
     def session_ends(self) -> NDArray[Any]:
@@ -97,7 +113,18 @@ class RewardDefinition(Protocol):
     """How a reward follows from a decision's future."""
 
     def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
-        """The rewards [n] as far as seen, and whether each window [n] was seen in full."""
+        """The rewards [n] as far as seen, and whether each window [n] had closed when the log ended."""
+        ...
+
+
+@runtime_checkable
+class Completion(Protocol):
+    """How rewards that have not matured are completed; see `shpi.values.mature`."""
+
+    def complete(
+        self, timeline: Timeline, definition: RewardDefinition, rewards: Float64Array, open_: BoolArray
+    ) -> Float64Array:
+        """The rewards [n], those of the ``open_`` windows [n] completed by what is expected of the rest."""
         ...
 
 
@@ -112,12 +139,13 @@ class SessionsWithin:
         logs = timeline.logs
         starts = timeline.times[logs.session_offsets[:-1]]  # [S]
         window_ends = timeline.session_ends + timeline.horizon(self.horizon)
+        seen_ends = np.minimum(window_ends, timeline.known_until[logs.session_offsets[1:] - 1])
         sessions = np.arange(logs.n_sessions, dtype=np.int64)
         last = np.searchsorted(logs.session_offsets, logs.offsets[1:])[logs.trajectory_of_session]
-        beyond = first_after(starts, sessions + 1, last.astype(np.int64), window_ends, side="right")
+        beyond = first_after(starts, sessions + 1, last.astype(np.int64), seen_ends, side="right")
         counts = (beyond - sessions - 1).astype(np.float64)
         row = logs.session_of_row
-        return counts[row], timeline.terminated | (window_ends[row] <= timeline.known_until)
+        return counts[row], window_ends[row] <= timeline.known_until
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,26 +210,22 @@ class DiscountedSum:
 
     def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
         """See `RewardDefinition`."""
-        clock, unit = timeline.times, timeline.horizon(self.per) if self.per != "step" else 1
-        if self.per == "step":  # the clock counts decisions, and each trajectory is known to its own end
-            clock = timeline.logs.steps
-            known = np.repeat(clock[timeline.logs.offsets[1:] - 1], np.diff(timeline.logs.offsets))
-            timeline = replace(timeline, times=clock, known_until=known)
+        unit_name: Literal["step", "us"] = "step" if self.per == "step" else timeline.logs.time_unit
+        unit = 1 if self.per == "step" else timeline.horizon(self.per)
         if self.horizon is None:
-            stops = _row_stops(timeline.logs)
             _, seen = _window(timeline, math.log(self.tail) / math.log(self.gamma) * unit)
+            stops = _seen_stops(timeline)
         else:
-            unit_name: Literal["step", "us"] = "step" if self.per == "step" else timeline.logs.time_unit
             stops, seen = _window(timeline, in_time_unit(self.horizon, unit_name))
         values = timeline.metric(self.metric)
-        return window_sums(values, stops, gamma=self.gamma, clock=clock, unit=unit), seen
+        return window_sums(values, stops, gamma=self.gamma, clock=timeline.times, unit=unit), seen
 
 
 def derive(
     logs: LoggedData,
     definition: RewardDefinition,
     *,
-    censored: Censored = "drop",
+    censored: Censored | Completion = "drop",
     log_end: LogEnd | None = None,
 ) -> LoggedData:
     """The log with ``definition`` as its reward; see the module's text for censoring.
@@ -209,10 +233,19 @@ def derive(
     ``log_end`` is the time up to which the log is complete: a number in the unit of the times, or for
     timestamps a datetime or an ISO date (UTC unless it says otherwise).
     """
-    if censored not in ("drop", "mark"):
-        raise ConfigError(expected="censored to be 'drop' or 'mark'", found=repr(censored))
-    timeline = _timeline(logs, log_end)
-    rewards, seen = definition.look_ahead(timeline)
+    if censored not in ("drop", "mark") and not isinstance(censored, Completion):
+        raise ConfigError(
+            expected="censored to be 'drop' or 'mark', or a completion",
+            found=repr(censored),
+            remedy="to complete rewards that have not matured: censored=shpi.Complete()",
+        )
+    timeline = _timeline(logs, definition, log_end)
+    if isinstance(censored, Completion) and timeline.counted:
+        timeline = _timeline(_closed(logs), definition, log_end)
+    logs = replace(timeline.logs, immediate=_immediate(timeline, definition))
+    rewards, closed = definition.look_ahead(timeline)
+    open_ = ~closed & ~timeline.terminated  # nobody knows what these rewards will be
+    seen = np.ones(len(logs), bool) if not open_.any() else closed if timeline.common else ~open_
     unseen = int((~seen).sum())
     if unseen == len(logs):
         raise DataError(
@@ -221,6 +254,14 @@ def derive(
             remedy="choose a shorter horizon, or give log_end if the log is complete for longer",
         )
     ledger = replace(logs.ledger, notes=(*logs.ledger.notes, f"reward derived from the log: {definition!r}"))
+    if isinstance(censored, Completion):
+        note = f"{int(open_.sum()):,} rewards that had not matured were completed: {censored!r}"
+        ledger = replace(ledger, notes=(*ledger.notes, note)) if open_.any() else ledger
+        whole = censored.complete(timeline, definition, rewards, open_) if open_.any() else rewards
+        return replace(logs, rewards=whole, reward_observed=None, ledger=ledger)
+    if unseen and not timeline.common and (~closed & timeline.terminated).any():
+        note = "users who terminated are too many among those with known rewards: consider shpi.Complete()"
+        ledger = replace(ledger, notes=(*ledger.notes, note))
     if censored == "mark" or not unseen:
         return replace(logs, rewards=rewards, reward_observed=seen if unseen else None, ledger=ledger)
     drop = Drop(
@@ -228,20 +269,56 @@ def derive(
         rows=unseen,
         column="time",
         example=int(np.flatnonzero(~seen)[0]),
-        remedy="shorten the horizon, give log_end if the log is complete for longer, or use censored='mark'",
+        remedy="shorten the horizon, give log_end if the log is complete for longer, or complete the rewards "
+        "to learn from: censored=shpi.Complete()",
     )
     return keep_prefixes(replace(logs, rewards=rewards, reward_observed=None), seen, ledger.with_drop(drop))
 
 
-def _timeline(logs: LoggedData, log_end: LogEnd | None) -> Timeline:
+def _timeline(logs: LoggedData, definition: RewardDefinition, log_end: LogEnd | None) -> Timeline:
     times = logs.times.astype(np.int64 if logs.times.dtype.kind in "iub" else np.float64)
+    known = np.full(len(logs), times.max(), dtype=times.dtype)
+    timeline = Timeline(logs=logs, times=times, known_until=known)
+    if isinstance(definition, DiscountedSum) and definition.per == "step":
+        return timeline.in_steps()
     if log_end is not None:
         known = np.full(len(logs), _as_time(log_end, logs.time_unit), dtype=times.dtype)
-    elif logs.time_unit == "step" and np.array_equal(times, ragged.position_in_group(logs.offsets)):
-        known = np.repeat(times[logs.offsets[1:] - 1], np.diff(logs.offsets))
-    else:
-        known = np.full(len(logs), times.max(), dtype=times.dtype)
-    return Timeline(logs=logs, times=times, known_until=known)
+        return replace(timeline, known_until=known)
+    if logs.time_unit == "step" and np.array_equal(times, logs.steps):
+        return timeline.in_steps()
+    return timeline
+
+
+def _counted_until(logs: LoggedData) -> tuple[Int64Array, bool]:
+    """The last step up to which each decision's future is known [n], and whether it is one for all."""
+    lengths = np.diff(logs.offsets)
+    longest = int(lengths.max())
+    if (lengths[~logs.terminated] == longest).all():
+        return np.full(len(logs), longest - 1, dtype=np.int64), True
+    return np.repeat(lengths - 1, lengths), False
+
+
+def _closed(logs: LoggedData) -> LoggedData:
+    """The log without the last decision of a trajectory, where nobody knows to what that one led."""
+    kept = np.ones(len(logs), dtype=bool)
+    kept[logs.offsets[1:] - 1] = logs.final_observed | logs.terminated
+    if kept.all():
+        return logs
+    drop = Drop(
+        reason="last decision of a trajectory whose next context is not in the log",
+        rows=int((~kept).sum()),
+        example=int(np.flatnonzero(~kept)[0]),
+        remedy="log the context after the last decision, or mark trajectories as terminated",
+    )
+    if not kept.any():
+        raise DataError(expected="decisions whose next context is known", found="none", remedy=drop.remedy)
+    return keep_prefixes(logs, kept, logs.ledger.with_drop(drop))
+
+
+def _immediate(timeline: Timeline, definition: RewardDefinition) -> Float64Array:
+    """What each decision brought at once [n]; 0 where the reward is not a sum of such things."""
+    name = getattr(definition, "metric", None)
+    return timeline.metric(name) if isinstance(name, str) else np.zeros(len(timeline.logs))
 
 
 def _as_time(value: LogEnd, unit: str) -> int | float:
@@ -263,12 +340,16 @@ def _row_stops(logs: LoggedData) -> Int64Array:
     return np.repeat(logs.offsets[1:], np.diff(logs.offsets))
 
 
-def _window(timeline: Timeline, horizon: int | float) -> tuple[Int64Array, BoolArray]:
-    """For each decision, the first row outside [t, t + h), and whether the window was seen in full."""
+def _seen_stops(timeline: Timeline) -> Int64Array:
+    """For each decision [n], the first row of its trajectory that is later than what is known of it."""
     rows = np.arange(len(timeline.times), dtype=np.int64)
-    stops = first_after(
-        timeline.times, rows, _row_stops(timeline.logs), timeline.times + horizon, side="left"
-    )
+    return first_after(timeline.times, rows, _row_stops(timeline.logs), timeline.known_until, side="right")
+
+
+def _window(timeline: Timeline, horizon: int | float) -> tuple[Int64Array, BoolArray]:
+    """For each decision, the first row outside [t, t + h), and whether the window had closed in time."""
+    rows = np.arange(len(timeline.times), dtype=np.int64)
+    stops = first_after(timeline.times, rows, _seen_stops(timeline), timeline.times + horizon, side="left")
     # Whole-numbered times: the last moment inside the window is t + h - 1.
     last = timeline.times + horizon - (1 if timeline.times.dtype.kind == "i" else 0)
-    return stops, timeline.terminated | (last <= timeline.known_until)
+    return stops, last <= timeline.known_until

@@ -24,6 +24,7 @@ _ROW_FIELDS = (
     "behaviour",
     "candidates",
     "reward_observed",
+    "immediate",
 )
 _TRAJECTORY_FIELDS = ("users", "terminated", "final_contexts", "final_observed", "final_candidates")
 

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Imported for the kinds that they register.
 from shpi.data.actions import ActionSpace
 from shpi.data.schema import ContextSchema
-from shpi.envs import world_counters, world_moves  # noqa: F401
 from shpi.envs.world_simulator import FittedWorld
 from shpi.errors import ConfigError, DataError
 from shpi.features.parts import Parts, put_together, take_apart

@@ -8,7 +8,8 @@ write any of them to a file: the structure as JSON, the arrays as npz. A class t
     @dataclass(frozen=True, eq=False)
     class Greedy: ...
 
-The part of the name before the slash is the room, ``shpi.policies``; it is imported when a file asks for it.
+The name has an entry in `shpi.features.kinds`, so that its module is imported when a file asks for it.
+Classes of your own need none: import their module before you load.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shpi.errors import ConfigError, DataError
+from shpi.features.kinds import HOMES
 
 _CLASSES: dict[str, type[Any]] = {}
 _KINDS: dict[type[Any], str] = {}
@@ -52,17 +54,12 @@ def saveable(kind: str) -> Callable[[type[T]], type[T]]:
 
 
 def class_of(kind: str) -> type[Any]:
-    """The class registered as ``kind``, importing its room when needed."""
-    room = kind.split("/")[0]
-    if kind not in _CLASSES and room.isidentifier():
-        try:
-            import_module(f"shpi.{room}")
-        except ModuleNotFoundError as error:
-            if error.name != f"shpi.{room}":
-                raise
+    """The class registered as ``kind``; the module of one of shpi's own is imported when needed."""
+    if kind not in _CLASSES and kind in HOMES:
+        import_module(HOMES[kind])
     if kind not in _CLASSES:
         raise DataError(
-            expected=f"one of the known kinds {sorted(_CLASSES)}",
+            expected=f"one of the known kinds {sorted(HOMES.keys() | _CLASSES.keys())}",
             found=f"'{kind}'",
             remedy="import the module that defines this kind, or install the version of shpi that wrote it",
         )

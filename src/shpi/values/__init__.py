@@ -7,6 +7,7 @@
     Constant, Given   no bonus; a value that the user brings
     Pessimistic       lowered where the log hardly covers a context
     with_backshift    rewards recovered from a value
+    Complete          rewards that have not matured when the log ends, completed by the value of what they sum
 
 A model is configuration; ``model.fit(logs, gamma=…, seed=…)`` gives V, a function of contexts [n, d].
 """
@@ -17,6 +18,7 @@ from shpi.values.choose import Choice
 from shpi.values.files import load_value, save_value, value_from_arrays, value_to_arrays
 from shpi.values.levels import Select
 from shpi.values.lstd import LSTD, LinearValue, solve
+from shpi.values.mature import Complete
 from shpi.values.moments import LstdSums
 from shpi.values.network import NetworkMap
 from shpi.values.neural import BellmanResidual, FittedTD
@@ -29,6 +31,7 @@ __all__ = [
     "LSTD",
     "BellmanResidual",
     "Choice",
+    "Complete",
     "Constant",
     "FittedTD",
     "FittedValue",

@@ -2,6 +2,9 @@ r"""Values that see what a user has brought so far, beside the context.
 
     V(x_t, h_t),     h_t = (r_{t-1},  mean of r_0 .. r_{t-1})          h_0 = 0
 
+A reward that looks ahead, such as "bought within 30 days", is not known at the next decision, and would tell
+V what today's action will bring. Then h is made of what was known at once, ``LoggedData.immediate``.
+
 A context rarely is the whole state. What it hides (a mood, an engagement, a stock of earlier purchases) shows
 in the rewards before, and they are in every log. mu does not look at them, so (x, h) is a state of the same
 problem with more known about it. Advantages have less bias with V(x, h), since fewer states look alike, and
@@ -79,8 +82,9 @@ def with_past(logs: LoggedData) -> LoggedData:
             found="none",
             remedy="derive them (logs.with_rewards), or take a value that sees contexts only, such as LSTD()",
         )
-    rewards = np.asarray(logs.rewards, dtype=np.float64)
-    if logs.reward_observed is not None:
+    at_once = logs.rewards if logs.immediate is None else logs.immediate
+    rewards = np.asarray(at_once, dtype=np.float64)
+    if logs.reward_observed is not None and logs.immediate is None:
         rewards = np.where(logs.reward_observed, rewards, 0.0)
     first, lengths = logs.offsets[:-1], np.diff(logs.offsets)
     before = np.concatenate([[0.0], rewards[:-1]])

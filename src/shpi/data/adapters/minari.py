@@ -27,6 +27,7 @@ from shpi.errors import ConfigError, DataError
 
 METRIC = "metric:"  # prefix of further metrics in infos
 INFOS = {"propensity": "propensities", "behaviour": "behaviour", "time": "times", "session": "sessions"}
+FURTHER = {"reward_observed": np.bool_, "immediate": np.float64}  # columns of a log that episodes do not have
 
 
 def to_minari(logs: LoggedData, dataset_id: str, *, data_format: str = "arrow", **details: Any) -> Any:
@@ -107,13 +108,13 @@ def from_minari(dataset: Any) -> LoggedData:
         schema=ContextSchema.from_json(extra["context"]),
         time_unit=extra["time_unit"],
     )
-    observed = None
-    if episodes[0][2] is not None:
-        observed = np.concatenate([np.asarray(values, dtype=bool) for _, _, values in episodes])
+    columns: dict[str, Any] = {
+        name: np.concatenate([further[name] for _, _, further in episodes]) for name in episodes[0][2]
+    }
     return replace(
         logs,
         final_observed=np.array([final for _, final, _ in episodes]),
-        reward_observed=observed,
+        **columns,
         propensity_mode=extra["propensity_mode"],
         ledger=Ledger.from_json(extra["ledger"]),
     )
@@ -164,8 +165,10 @@ def _buffers(logs: LoggedData, users: NDArray[Any]) -> Iterator[Any]:
                 infos[ours] = _padded(episode[theirs])
         for name, values in episode["metrics"].items():
             infos[METRIC + name] = _padded(values)
-        if logs.reward_observed is not None:
-            infos["reward_observed"] = _padded(logs.reward_observed[rows])
+        for name in FURTHER:
+            values = getattr(logs, name)
+            if values is not None:
+                infos[name] = _padded(values[rows])
         if "candidates" in episode:
             mask = episode["candidates"]
             filler = np.ones((length + 1 - len(mask), logs.n_actions), dtype=bool)
@@ -191,8 +194,8 @@ def _padded(values: NDArray[Any]) -> Any:
 
 def _episode(
     episode: Any, start: int, extra: dict[str, Any]
-) -> tuple[dict[str, Any], bool, NDArray[Any] | None]:
-    """The arrays of `from_episodes`, whether the last context was observed, and reward_observed."""
+) -> tuple[dict[str, Any], bool, dict[str, NDArray[Any]]]:
+    """The arrays of `from_episodes`, whether the last context was observed, and further columns of a log."""
     length, infos = len(episode.rewards), episode.infos or {}
     contexts = np.asarray(episode.observations, dtype=np.float32).reshape(length + 1, -1)
     plain: dict[str, Any] = {
@@ -216,5 +219,9 @@ def _episode(
         user = np.asarray(infos["user"])[0]
         plain["user"] = extra["users"][int(user)] if extra.get("users") else user
     final = bool(np.asarray(infos.get("final_observed", [True]))[0])
-    observed = np.asarray(infos["reward_observed"])[:length] if "reward_observed" in infos else None
-    return plain, final, observed
+    further: dict[str, NDArray[Any]] = {
+        name: np.asarray(infos[name])[:length].astype(dtype)
+        for name, dtype in FURTHER.items()
+        if name in infos
+    }
+    return plain, final, further

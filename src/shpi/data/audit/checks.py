@@ -159,7 +159,8 @@ def check_rewards(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
             code="reward_censored",
             message=f"{reward.censored:,} of {len(logs):,} rewards are marked as unobserved, because their "
             "future lies beyond the end of the log.",
-            remedy="learn from the observed ones only, or derive the reward with censored='drop'",
+            remedy="learn from the observed ones only, or derive the reward with censored='drop'; "
+            "to learn from all, with censored=shpi.Complete()",
             column="reward",
         )
 

@@ -1,0 +1,58 @@
+"""Where each kind of saved object is defined: its module is imported when a file asks for it, and not before.
+
+A file names kinds such as ``policies/greedy``. A process that only did ``import shpi`` has none of their
+classes yet; importing whole rooms would be slow, and would miss the modules that no room imports by itself.
+The entries are names, not imports: this file knows of rooms above it, and needs none of them.
+
+A new ``@saveable`` class needs an entry: `tests/policies/test_fresh_process.py` compares with the sources.
+"""
+
+from __future__ import annotations
+
+HOMES = {
+    "envs/logging-policy": "shpi.envs.logging",
+    "envs/world-bins": "shpi.envs.world_tables",
+    "envs/world-cells": "shpi.envs.world_donors",
+    "envs/world-counters": "shpi.envs.world_counters",
+    "envs/world-models": "shpi.envs.world_models",
+    "envs/world-neighbours": "shpi.envs.world_moves",
+    "envs/world-tables": "shpi.envs.world_tables",
+    "features/cells": "shpi.features.cells",
+    "features/chain": "shpi.features.chain",
+    "features/hinges": "shpi.features.additive",
+    "features/identity": "shpi.features.scale",
+    "features/one-hot": "shpi.features.onehot",
+    "features/powers": "shpi.features.additive",
+    "features/random-fourier": "shpi.features.fourier",
+    "features/standardise": "shpi.features.scale",
+    "features/union": "shpi.features.union",
+    "learners/batch-constrained": "shpi.learners.bcq",
+    "learners/scaled-value": "shpi.learners.steady",
+    "learners/sum-scorer": "shpi.learners.bandit",
+    "oracles/gbdt-scorer": "shpi.oracles.gbdt",
+    "policies/among-likely": "shpi.policies.likely",
+    "policies/behaviour-regularised": "shpi.policies.heads",
+    "policies/bounded-ratio": "shpi.policies.bounded",
+    "policies/cloned": "shpi.policies.cloned",
+    "policies/constant": "shpi.policies.plain",
+    "policies/epsilon-greedy": "shpi.policies.heads",
+    "policies/greedy": "shpi.policies.heads",
+    "policies/linear-scorer": "shpi.policies.scorers",
+    "policies/logistic": "shpi.policies.logistic",
+    "policies/mixture": "shpi.policies.plain",
+    "policies/mlp-scorer": "shpi.policies.scorers",
+    "policies/policy-density": "shpi.policies.support",
+    "policies/pseudo-counts": "shpi.policies.support",
+    "policies/relative-density": "shpi.policies.cloned",
+    "policies/softmax": "shpi.policies.heads",
+    "policies/support-limited": "shpi.policies.support",
+    "policies/tabular": "shpi.policies.plain",
+    "policies/uniform": "shpi.policies.plain",
+    "values/constant": "shpi.values.simple",
+    "values/linear": "shpi.values.lstd",
+    "values/lower-ensemble": "shpi.values.pessimistic",
+    "values/lower-linear": "shpi.values.pessimistic",
+    "values/network": "shpi.values.network",
+    "values/past": "shpi.values.past",
+    "values/select": "shpi.values.levels",
+}
