@@ -69,7 +69,7 @@ def library(logs: LoggedData, k: int, bonus: bool = True, iterations: int = 10) 
             action_features=False,
         ),
         reach=None,
-        held_out=0.0,
+        tested=False,
     ).fit(logs)
 
 

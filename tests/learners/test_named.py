@@ -23,7 +23,7 @@ from shpi.testing.tabular import random_mdp
 from shpi.values import LSTD, Constant
 
 TABLE = Ridge.exact()
-SETTINGS = {"oracle": TABLE, "held_out": 0.0, "iterations": 3}
+SETTINGS = {"oracle": TABLE, "tested": False, "iterations": 3}
 BONUS = {"value": LSTD(features=Identity(), ridge=1.0)}
 
 
@@ -65,7 +65,7 @@ def test_the_three_differ(logs):
 
 
 def test_session_rl_with_k_1_ranks_actions_as_a_bandit(logs):
-    settings = {"oracle": TABLE, "held_out": 0.0, "iterations": 1}
+    settings = {"oracle": TABLE, "tested": False, "iterations": 1}
     one = SessionRL(k=1, settings=settings).fit(logs).policy.scorer.scores(np.eye(6))
     two = ContextualBandit(oracle=TABLE, support=None).fit(logs).scorer.scores(np.eye(6))
     # Rows whose next context is unknown are left out by one and not by the other.
@@ -82,7 +82,7 @@ def test_they_pass_the_suite(make):
 def test_the_paper_s_form(make):
     plan = make(paper=True, settings={"iterations": 2})
     shpi = plan.shpi(7) if make is ConservativePolicyIteration else plan.shpi()
-    assert (shpi.form, shpi.clip, shpi.held_out, shpi.iterations) == ("raw", "product", 0.0, 2)
+    assert (shpi.form, shpi.clip, shpi.tested, shpi.iterations) == ("raw", "product", 0.0, 2)
 
 
 def test_a_name_cannot_be_contradicted():

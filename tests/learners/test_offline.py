@@ -59,7 +59,7 @@ def test_one_round_with_k_1_is_one_step_of_exact_policy_improvement() -> None:
     mu = np.full((6, 3), 1 / 3)
     logs = mdp.log(mu, 4000, 25, seed=0)
     config = OfflineSHPI(
-        k=1, gamma=0.8, iterations=1, value=LSTD(features=Identity()), oracle=TABULAR, held_out=0.0
+        k=1, gamma=0.8, iterations=1, value=LSTD(features=Identity()), oracle=TABULAR, tested=False
     )
     policy = config.fit(logs)
     q = mdp.q(mu)
@@ -79,7 +79,7 @@ def test_iterations_approach_the_optimum_of_a_tabular_world() -> None:
         value=LSTD(features=Identity()),
         oracle=TABULAR,
         weight_clip=(0.0, 100.0),
-        held_out=0.0,
+        tested=False,
     )
     table = config.fit(logs).action_probs(np.eye(6))
     start, best = (float(mdp.initial @ mdp.value(policy)) for policy in (mu, mdp.optimal()[1]))

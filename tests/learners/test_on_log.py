@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shpi.learners.horizon import choose_horizon, possible_horizons, smallest_uncontradicted
 
 from shpi.advantages import Advantages, StateValues, k_step_advantages, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.features import Identity
 from shpi.learners.cloning import BehaviourCloning
 from shpi.learners.gain import clustered_error, gain_parts, held_out_gain
-from shpi.learners.horizon import choose_horizon, possible_horizons, smallest_uncontradicted
 from shpi.learners.on_log import Improvement
 from shpi.oracles import Ridge
 from shpi.policies import Greedy

@@ -57,7 +57,7 @@ def learn(mdp: TabularMDP, mu: Float64Array, logs: LoggedData, **settings: Any) 
     """The policy table after six rounds, with the exact V."""
     value = mdp.value(mu)
     policy = OfflineSHPI(
-        k=3, gamma=0.9, iterations=6, oracle=TABULAR, held_out=0.0, tolerance=0.0,
+        k=3, gamma=0.9, iterations=6, oracle=TABULAR, tested=False, tolerance=0.0,
         value=Given(lambda x: value[mdp.states_of(np.asarray(x))]), **settings,
     ).fit(logs)  # fmt: skip
     return policy.action_probs(mdp.contexts(np.arange(mdp.n_states)))
@@ -98,7 +98,7 @@ def test_the_scale_of_the_rewards_does_not_matter() -> None:
     assert logs.rewards is not None
     ratio = LinearRatio(gamma=0.9, features=INDICATORS, reference="behaviour")
     settings: dict[str, Any] = {
-        "k": 3, "gamma": 0.9, "iterations": 4, "oracle": TABULAR, "held_out": 0.0, "proximal": 1.0,
+        "k": 3, "gamma": 0.9, "iterations": 4, "oracle": TABULAR, "tested": False, "proximal": 1.0,
         "ratio": ratio,
     }  # fmt: skip
     x = mdp.contexts(np.arange(12))

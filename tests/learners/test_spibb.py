@@ -179,7 +179,7 @@ def test_the_composition_improves_on_mu_and_on_shpi_without_a_constraint():
             ("spibb", SPIBB(min_count=5)),
             ("mbs", MBS(density=0.3)),
         ):
-            learner = ConstrainedSHPI(constraint=plan, k=5, gamma=GAMMA, held_out=0.0)
+            learner = ConstrainedSHPI(constraint=plan, k=5, gamma=GAMMA, tested=False)
             gains[name].append(share(mdp, mu, learner.fit(logs).action_probs(CONTEXTS)))
     assert np.mean(gains["none"]) < 0  # long products of ratios and few rows
     assert min(gains["spibb"]) > -0.1

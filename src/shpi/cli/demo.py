@@ -79,7 +79,7 @@ def _present_policy(shop: Storefront) -> Policy:
     from shpi.values import Constant
 
     random = UniformPolicy(shop.n_actions)
-    pilot = OfflineSHPI(k=1, value=Constant(0.0), reach=None, progress=False)
+    pilot = OfflineSHPI(k=1, value=Constant(0.0), tested=False, reach=None, progress=False)
     rule = pilot.fit(shop.rollout(random, PILOT_USERS, seed=1)).policy
     return Mixture((rule, random), (1 - EXPLORATION, EXPLORATION))
 
@@ -89,8 +89,8 @@ def _learn(logs: LoggedData, present: Policy, console: Console) -> list[Candidat
     from shpi.values import Constant
 
     plans = (
-        ("bandit", OfflineSHPI(k=1, value=Constant(0.0)), "the next sale"),
-        ("session RL", OfflineSHPI(k="session", value=Constant(0.0)), "this visit"),
+        ("bandit", OfflineSHPI(k=1, value=Constant(0.0), tested=False), "the next sale"),
+        ("session RL", OfflineSHPI(k="session", value=Constant(0.0), tested=False), "this visit"),
         ("SHPI", OfflineSHPI(), "… and where it leads"),
     )
     learned = [Candidate(name="as before", policy=present, story="what sold best")]

@@ -51,9 +51,6 @@ def learn(cell: Cell) -> Outcome:
     """Fit the learner of a cell to its log, and try the policy."""
     policy, seconds = fitted(cell, worlds.simulate(cell.log))
     values = tried(cell, policy)
-    horizon = getattr(policy, "horizon", None)
-    if horizon is not None:  # k = "auto" has been decided
-        values["k"] = float(horizon.k)
     return Outcome(values=values, seconds=seconds)
 
 
@@ -99,7 +96,7 @@ def made(cell: Cell) -> Any:
 def with_kept_value(learner: Any, cell: Cell) -> tuple[Any, list[float]]:
     """The same learner, whose V is fitted once for all cells of the log; and the seconds that this saves."""
     saved: list[float] = []
-    if not isinstance(learner, OfflineSHPI):
+    if not isinstance(learner, OfflineSHPI) or learner.value is None:
         return learner, saved
     return replace(learner, value=worlds.Kept(learner.value, cell.log, saved)), saved
 

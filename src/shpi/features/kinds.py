@@ -47,6 +47,7 @@ HOMES = {
     "policies/softmax": "shpi.policies.heads",
     "policies/support-limited": "shpi.policies.support",
     "policies/tabular": "shpi.policies.plain",
+    "policies/tilted": "shpi.policies.tilted",
     "policies/uniform": "shpi.policies.plain",
     "values/constant": "shpi.values.simple",
     "values/linear": "shpi.values.lstd",

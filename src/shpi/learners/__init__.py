@@ -3,12 +3,12 @@
 from shpi.learners.bandit import ContextualBandit
 from shpi.learners.base import Learner, OnlineLearner
 from shpi.learners.bcq import BatchConstrained, DiscreteBCQ
+from shpi.learners.best import Best
 from shpi.learners.cb_mf import CBMF
 from shpi.learners.cloning import BehaviourCloning
 from shpi.learners.constrained_shpi import ConstrainedSHPI
 from shpi.learners.cql import DiscreteCQL
-from shpi.learners.held_out import HeldOutChoice
-from shpi.learners.improved import ImprovedPolicy, Iteration
+from shpi.learners.improved import ImprovedPolicy, Iteration, Trial
 from shpi.learners.logging_policy import LoggedBehaviour
 from shpi.learners.mbs import MBS
 from shpi.learners.named import ConservativePolicyIteration, PolicyGradientAdvantage
@@ -27,13 +27,13 @@ __all__ = [
     "SPIBB",
     "BatchConstrained",
     "BehaviourCloning",
+    "Best",
     "ConservativePolicyIteration",
     "ConstrainedSHPI",
     "ContextualBandit",
     "DeepSARSA",
     "DiscreteBCQ",
     "DiscreteCQL",
-    "HeldOutChoice",
     "ImprovedPolicy",
     "Iteration",
     "Learner",
@@ -44,4 +44,5 @@ __all__ = [
     "OnlineSHPI",
     "PolicyGradientAdvantage",
     "SessionRL",
+    "Trial",
 ]

@@ -1,23 +1,23 @@
-r"""Offline SHPI, Algorithm 2 of the paper.
+r"""Offline SHPI: short-horizon policy improvement from mu's log alone.
 
-    V <- the value of the logging policy mu                                           Eq. 1
-    pi_0 <- mu, or a random policy
-    for j = 1 .. J:
-        w    <- clipped products of pi_{j-1}(a|x) / mu(a|x)
-        A_k  <- k-step advantages with the bonus gamma^k V(x_{t+k})                   Eq. 4 and 5
-        f    <- argmin_f sum (f(x, a) - A_k)^2
-        pi_j <- argmax_a f(x, a)
+One idea: candidates from careful to bold, and one test by which a bolder one wins.
 
-Two configurations: `OfflineSHPI.paper()` is the above line by line. The defaults start from mu, use the
-residual form and an LSTD that sees past rewards, are greedy only as far as bounded ratios pi <= c mu allow
-(`BoundedRatio`), and return the iterate with the largest gain on held-out users, or a clone of mu without
-evidence that it is better. What acts on its f in the end is settled last (`shpi.learners.sharper`).
-V = `Constant(0.0)` is session-based RL, and with k = 1 a contextual bandit.
+    champion <- mu
+    repeat: V   <- the value of the champion, from the log                                  Eq. 1
+            A_k <- k-step advantages with the bonus gamma^k V(x_{t+k})                      Eq. 4 and 5
+            f   <- argmin_f sum (f(x, a) - A_k)^2, by each half of the users
+            pi  <- mu exp(size f), size 1/2, 1, 2, ..., while the lift that the other half measures grows
+    at last <- mu's favourite action
+    return  <- of all candidates whose lift is proven, all tests together, the one with the largest; else mu
+
+The lift is what a user brings from the first decision on, discounted, over what mu brings. The room
+`shpi.learners._shpi` has how it is measured (`judge`), the candidates (`climb`) and the bound (`lift`).
+`OfflineSHPI.paper()` is Algorithm 2 of the paper line by line, without tests (``tested=False``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -27,30 +27,32 @@ from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages,
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
-from shpi.learners.base import propensities_of
+from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
+from shpi.learners._shpi.judge import Judge
+from shpi.learners._shpi.lift import Lift, beats, simultaneous_lifts
+from shpi.learners._shpi.shapes import default_oracles
+from shpi.learners.base import Learner, propensities_of
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
-from shpi.learners.evidence import Tunings, crossed_clarity, held_out_clarity
-from shpi.learners.gain import Gain, held_out_gain
-from shpi.learners.horizon import HorizonChoice, choose_horizon
-from shpi.learners.improved import ImprovedPolicy, Iteration
-from shpi.learners.on_log import Improvement
+from shpi.learners.constrained import table_behaviour, table_oracle, table_value
+from shpi.learners.improved import ImprovedPolicy, Iteration, Trial
+from shpi.learners.mbs import MBS
+from shpi.learners.on_log import Improvement, LimitedImprovement
 from shpi.learners.proximal import Proximal
-from shpi.learners.shape import PROBE as SHAPE_PROBE
-from shpi.learners.shape import choose_shape, for_discrete, linear_features, may_curve
-from shpi.learners.sharper import FARTHER, UNPROVEN, bounded_or_favourite, instead_of
+from shpi.learners.spibb import SPIBB
 from shpi.oracles import Oracle, PreparedOracle, Ridge
-from shpi.policies import AmongLikely, BoundedRatio, Greedy, LinearScorer, Policy
-from shpi.policies.scorers import Scorer
+from shpi.oracles.crossval import deal_users
+from shpi.policies import Greedy, LinearScorer, Policy
 from shpi.progress import progress_bar
 from shpi.protocols import Float64Array
 from shpi.shift import LinearRatio, RatioEstimator
 from shpi.values import BellmanResidual, FittedValue, ValueModel, WithPast, with_backshift
 
 Start = Literal["behaviour", "random"]
-FEWEST_USERS = 10  # with fewer nobody is held out
-PROBE = 10  # k of the policy whose gain decides "auto"
+HORIZONS = (1, 5)  # what k = "auto" tries
+FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
-GAIN_CLIP = (0.0, 10.0)  # products are only truncated from above when a gain is estimated
+NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
+MOST_CELLS, MOST_ROWS = 50_000_000, 500_000  # pairs of decision and action, and decisions, that are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,27 +60,27 @@ class OfflineSHPI:
     """Learn a policy that is better than mu in the long term, from mu's log alone.
 
     Args:
-        k: how many steps ahead; "session": to the end of each decision's session; "auto": chosen from the
-            log, see `shpi.learners.horizon`.
+        k: how many steps ahead; "session": to the end of each decision's session; "auto": 1 or 5.
         gamma: the discount.
-        iterations: J, at most; it stops when fewer than ``tolerance`` of the decisions change.
+        iterations: J, the most rounds.
         weight_clip: q1 and q2.
         form: of the advantages, "residual" or the paper's "raw".
         clip: "prefix" (Eq. 5) or "product" (Algorithm 2).
-        value: the termination bonus.
-        oracle: the regression; None takes a ridge over features that extrapolate (`shpi.learners.shape`).
-        start: pi_0; "behaviour" is mu itself, "random" the paper's, or any policy.
-        reach: how far pi may go from mu: pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x). None is greedy,
-            as in the paper.
+        value: the termination bonus; None is the value of the champion, estimated anew in every round.
+        oracle: the regression; None tries lines, and curves where contexts are narrow.
+        tested: whether candidates are tested; without tests the last iterate of Algorithm 2 is returned.
+        confidence: of the lower bound on the lift, all tests together.
+        rivals: other learners by name: further candidates of the same test, which must beat SHPI's best.
         behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
-        proximal: Lambda, in standard deviations of the advantages: what the bonus is charged for leaving
-            the states of the log, see `shpi.learners.proximal`. With it the last iterate is the candidate.
+        start: pi_0 without tests; "behaviour" is mu itself, "random" the paper's, or any policy.
+        reach: without tests, pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x); None is greedy.
+        constraint: without tests, `SPIBB(min_count=...)` or `MBS(density=...)` in place of ``reach``.
+        proximal: without tests, Lambda in standard deviations of the advantages: what the bonus is charged
+            for leaving the states of the log, see `shpi.learners.proximal`.
         ratio: estimates d_pi / d_mu for it; None takes the closed form, `LinearRatio`.
-        held_out: share of the users on whom the iterate is chosen; 0 returns the last one.
-        confidence: of the bound on the gain that an iterate needs to be preferred to mu.
         backshift: recover the rewards from ``value``, which must then be given: r = V(x) - gamma V(x').
-        tolerance: see ``iterations``.
-        seed: of all chance.
+        tolerance: without tests, it stops when fewer than this share of the decisions change.
+        seed: random seed.
         progress: show a bar; by default in a terminal.
     """
 
@@ -88,15 +90,17 @@ class OfflineSHPI:
     weight_clip: tuple[float, float] | None = (0.5, 2.0)
     form: Form = "residual"
     clip: ClipRule = "prefix"
-    value: ValueModel = field(default_factory=WithPast)
+    value: ValueModel | None = None
     oracle: Oracle | None = None
+    tested: bool = True
+    confidence: float = 0.95
+    rivals: Mapping[str, Learner] = field(default_factory=dict)
+    behaviour: Policy | None = None
     start: Start | Policy = "behaviour"
     reach: float | None = 1.2
-    behaviour: Policy | None = None
+    constraint: SPIBB | MBS | None = None
     proximal: float = 0.0
     ratio: RatioEstimator | None = None
-    held_out: float = 0.2
-    confidence: float = 0.95
     backshift: bool = False
     tolerance: float = 0.001
     seed: int = 0
@@ -105,13 +109,15 @@ class OfflineSHPI:
     def __post_init__(self) -> None:
         checks: tuple[tuple[bool, str, Any], ...] = (
             (self.iterations >= 1, "iterations of at least 1", self.iterations),
-            (0 <= self.held_out < 1, "held_out in [0, 1)", self.held_out),
             (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),
             (self.reach is None or (np.isfinite(self.reach) and self.reach >= 0),
              "a reach of at least 0, or None", self.reach),
             (np.isfinite(self.proximal) and self.proximal >= 0, "a proximal of at least 0", self.proximal),
             (not isinstance(self.start, str) or self.start in ("behaviour", "random"),
              "start 'behaviour', 'random' or a policy", self.start),
+            (not self.tested
+             or (self.start == "behaviour" and self.proximal == 0 and self.constraint is None),
+             "tested=False where a start, a constraint or a proximal is given", "tested=True"),
         )  # fmt: skip
         for fine, expected, found in checks:
             if not fine:
@@ -128,7 +134,7 @@ class OfflineSHPI:
             "oracle": Ridge.exact(weights="mtr"),
             "start": "random",
             "reach": None,
-            "held_out": 0.0,
+            "tested": False,
             "tolerance": 0.0,
         }
         return cls(**(printed | changes))
@@ -136,45 +142,123 @@ class OfflineSHPI:
     def fit(self, logs: LoggedData) -> ImprovedPolicy:
         """Run the algorithm on a log with propensities."""
         self._check(logs)
-        seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(self.seed).spawn(3)]
-        value, train, test = self._prepare(logs, seeds)
-        mu, improve = train.improve.mu, train.improve
-        oracle = self.oracle or self._default_oracle(train, mu, seeds[2])
-        prepared: PreparedOracle = oracle.prepare(train.logs, seed=seeds[2])
-        tuned = Tunings(prepared=prepared, seen=self._under_mu(train))
-        config, horizon = self._with_horizon(train, test, tuned, seeds[0])
-        proximal = config._proximal(train, seeds[2])
+        return self._with_tests(_sample(logs, self.seed)) if self.tested else self._without_tests(logs)
 
+    # ------------------------------------------------------------------ with tests
+
+    def _with_tests(self, logs: LoggedData) -> ImprovedPolicy:
+        logs, given = self._rewarded(logs)
+        judge = Judge.of(logs, gamma=self.gamma, seed=self.seed)
+        mu = self._imitated(logs, judge)
+        if logs.n_users < FEWEST_USERS:
+            few = f"{logs.n_users} users are too few to test anything: the logging policy is returned."
+            return ImprovedPolicy(mu, (), 0, given or judge.value(), notes=(few,))
+        oracles = default_oracles(logs, judge.table, self.seed)
+        if self.oracle is not None:
+            oracles = {"the given oracle": self.oracle}
+        halves = np.random.default_rng(self.seed).permutation(logs.n_users) % 2
+        with progress_bar("candidates", 20, self.progress) as advance:
+            climb = Climb(
+                logs=logs,
+                judge=judge,
+                mu=mu,
+                propensities=propensities_of(logs, "OfflineSHPI"),
+                oracles={name: one.prepare(logs, seed=self.seed) for name, one in oracles.items()},
+                horizons=HORIZONS if self.k == "auto" else (self.k,),
+                advantages=self._advantages_for(logs, given),
+                chained=self.value is None,
+                rounds=self.iterations,
+                half=halves[judge.user],
+                advance=advance,
+            )
+            tested, direction, imitated = climb.run()
+            if not imitated:
+                tested = [climb.bold(direction)]
+            own = len(tested)
+            tested += [climb.rival(name, learner.fit) for name, learner in self.rivals.items()]
+        lifts = simultaneous_lifts([c.influence for c in tested if c.influence], self.confidence, self.seed)
+        proven = [i for i in range(own) if lifts[i].proven]
+        best = max(proven, key=lambda i: tested[i].worth, default=None)
+        if not imitated and direction.t > NOT_BY_CHANCE:
+            best = 0
+        best = _after_rivals(tested, lifts, own, best, self.confidence)
+        trials = tuple(
+            Trial(words=c.words, lift=lift, returned=i == best)
+            for i, (c, lift) in enumerate(zip(tested, lifts, strict=True))
+        )
+        notes = _notes(tested, best, imitated, direction.t)
+        if best is None:
+            alone = simultaneous_lifts([judge.lift(_ratio_of(climb))], self.confidence, self.seed)[0]
+            alone = replace(alone, lower=min(alone.lower, -alone.standard_error))  # nothing is claimed for mu
+            return ImprovedPolicy(mu, (), 0, given or judge.value(), lift=alone, trials=trials, notes=notes)
+        return ImprovedPolicy(
+            tested[best].policy(mu), (), best + 1, given or judge.value(), lifts[best], trials, notes
+        )
+
+    def _imitated(self, logs: LoggedData, judge: Judge) -> Policy:
+        """mu, or its clone: a table where contexts are few."""
+        if self.behaviour is not None:
+            return self.behaviour
+        if judge.table is not None:
+            return table_behaviour(logs, judge.table)
+        return BehaviourCloning(seed=self.seed).fit(logs)
+
+    def _rewarded(self, logs: LoggedData) -> tuple[LoggedData, FittedValue | None]:
+        """The log with its rewards, and the bonus that the user brought, if any."""
+        if self.value is None:
+            return logs, None
+        value = self.value.fit(logs, gamma=self.gamma, seed=self.seed)
+        if self.backshift:
+            logs = with_backshift(logs, StateValues.of(value, logs), gamma=self.gamma)
+        return logs, value
+
+    def _advantages_for(self, logs: LoggedData, given: FittedValue | None) -> AdvantagesOf:
+        """A_k for V, or for the given bonus, at pi(a_t|x_t) [n]."""
+        own = None if given is None else StateValues.of(given, logs)
+
+        def advantages(v: StateValues | None, probs: Float64Array, k: Horizon) -> Advantages:
+            bonus = own if v is None else v
+            assert bonus is not None
+            return replace(self, k=k)._advantages(logs, bonus, probs)
+
+        return advantages
+
+    # ------------------------------------------------------------------ without tests: Algorithm 2
+
+    def _without_tests(self, logs: LoggedData) -> ImprovedPolicy:
+        seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(self.seed).spawn(3)]
+        limits = None if self.constraint is None else self.constraint.constraint(logs)
+        default = WithPast() if limits is None else table_value(limits)
+        value = (self.value or default).fit(logs, gamma=self.gamma, seed=seeds[1])
+        bonus = StateValues.of(value, logs)
+        if self.backshift:
+            logs = with_backshift(logs, bonus, gamma=self.gamma)
+        improve = (
+            Improvement(logs=logs, mu=self._mu(logs), reach=self.reach)
+            if limits is None
+            else LimitedImprovement(logs=logs, constraint=limits)
+        )
+        table = None if limits is None else table_oracle(limits) or Ridge()
+        oracle = self.oracle or table or next(iter(default_oracles(logs, None, seeds[2]).values()))
+        prepared: PreparedOracle = oracle.prepare(logs, seed=seeds[2])
+        config = replace(self, k=HORIZONS[-1]) if self.k == "auto" else self
+        proximal = config._proximal(logs, bonus, seeds[2])
         history: list[Iteration] = []
-        probs = self._start(train.logs, seeds[2])  # pi(a_t|x_t) [n] of the current policy
+        probs = self._start(logs, seeds[2])  # pi(a_t|x_t) [n] of the current policy
         with progress_bar("policy iteration", self.iterations, self.progress) as advance:
             for j in range(1, self.iterations + 1):
-                paid = train.bonus if proximal is None else proximal.penalised(probs)
-                advantages = config._advantages(train.logs, paid, probs)
+                paid = bonus if proximal is None else proximal.penalised(probs)
+                advantages = config._advantages(logs, paid, probs)
                 if j == 1:
-                    under_mu = proximal is None and self.start == "behaviour"
-                    ready = tuned(horizon.k) if horizon and under_mu else _tuned(prepared, advantages)
-                scorer = ready.fit(advantages.values, valid=advantages.valid)
-                before, probs = probs, improve.taken_probs(scorer, ready)
+                    prepared = prepared.tune(advantages.values, valid=advantages.valid)
+                scorer = prepared.fit(advantages.values, valid=advantages.valid)
+                before, probs = probs, improve.taken_probs(scorer, prepared)
                 changed = float((np.abs(probs - before) > CHANGED).mean())
-                gain = None if test is None else config._gain(test, scorer)
-                history.append(Iteration.of(j, advantages, changed, improve.policy(scorer), gain))
+                history.append(Iteration.of(j, advantages, changed, improve.policy(scorer)))
                 advance(1)
                 if changed <= self.tolerance:
                     break
-        found = ImprovedPolicy.choose(
-            history if proximal is None else history[-1:],
-            behaviour=mu if test is None or mu is None else self._instead_of(mu, test.logs, scorer),
-            value=value,
-            horizon=horizon,
-            explored=float(1 - propensities_of(logs, "OfflineSHPI").mean()),
-            clarity=0.0 if horizon is None else horizon.clarity,
-        )
-        if found.chosen > 0 and test is not None:
-            found = replace(found, policy=self._head(found, train, ready))
-        return replace(found, history=tuple(history))
-
-    # ------------------------------------------------------------------ the steps
+        return ImprovedPolicy(history[-1].policy, tuple(history), len(history), value)
 
     def _check(self, logs: LoggedData) -> None:
         propensities_of(logs, "OfflineSHPI")
@@ -185,25 +269,9 @@ class OfflineSHPI:
                 remedy="derive them (logs.with_rewards), or bring a value and set backshift=True",
             )
 
-    def _prepare(self, logs: LoggedData, seeds: Sequence[int]) -> tuple[FittedValue, Side, Side | None]:
-        """V, the users to learn from, and those held out, if any."""
-        both = [logs]
-        if self.held_out > 0 and logs.n_users >= FEWEST_USERS:
-            both = list(logs.split_users(self.held_out, seed=seeds[0]))
-        value = self.value.fit(both[0], gamma=self.gamma, seed=seeds[1])
-        bonuses = [StateValues.of(value, part) for part in both]
-        if self.backshift:
-            both = [with_backshift(part, v, gamma=self.gamma) for part, v in zip(both, bonuses, strict=True)]
-        mu = self._mu(both[0])
-        train, *test = (
-            Side(logs=part, bonus=v, improve=Improvement(logs=part, mu=mu, reach=self.reach))
-            for part, v in zip(both, bonuses, strict=True)
-        )
-        return value, train, test[0] if test else None
-
     def _mu(self, logs: LoggedData) -> Policy | None:
-        """The logging policy or a clone of it; None if neither bounds on ratios nor a fallback need it."""
-        if self.behaviour is None and self.reach is None and self.held_out == 0:
+        """The logging policy or a clone of it; None if no bound on ratios needs it."""
+        if self.behaviour is None and self.reach is None:
             return None
         return self.behaviour or BehaviourCloning(seed=self.seed).fit(logs)
 
@@ -216,55 +284,20 @@ class OfflineSHPI:
         assert not isinstance(self.start, str)
         return taken_probs(logs, self.start)
 
-    def _with_horizon(
-        self, train: Side, test: Side | None, tuned: Tunings, seed: int
-    ) -> tuple[OfflineSHPI, HorizonChoice | None]:
-        """This configuration with k = "auto" decided, for a policy learned under mu at `PROBE` steps."""
-        if self.k != "auto":
-            return self, None
-        probe = tuned.seen(PROBE)
-        scorer = tuned.prepared.fit(probe.values, valid=probe.valid)
-        probs = train.improve.taken_probs(scorer, tuned.prepared)
-        choice = choose_horizon(train.logs, tuned.seen, probs)
-        if test is not None and train.improve.mu is not None:
-            choice = choice.seen_through(
-                held_out_clarity(tuned, test.improve, self._under_mu(test)),
-                crossed_clarity(tuned, train.improve, seed=seed),
-            )
-        return replace(self, k=choice.k), choice
-
-    def _default_oracle(self, train: Side, mu: Policy | None, seed: int) -> Oracle:
-        """Lines, or curves beside them where those predict the best states of the log."""
-        logs = train.logs
-        discrete = for_discrete(logs, seed)
-        if discrete is not None:
-            return discrete
-        if mu is None or not may_curve(logs):
-            return linear_features(logs)
-        return choose_shape(logs, train.bonus, self._under_mu(train)(SHAPE_PROBE), mu, seed=seed)
-
-    def _under_mu(self, side: Side) -> Callable[[int], Advantages]:
-        """A_k while mu goes on, by k."""
-        probs = propensities_of(side.logs, "OfflineSHPI")
-        return lambda k: replace(self, k=k)._advantages(side.logs, side.bonus, probs)
-
-    def _proximal(self, train: Side, seed: int) -> Proximal | None:
+    def _proximal(self, logs: LoggedData, bonus: StateValues, seed: int) -> Proximal | None:
         """The penalty of leaving the states of the log, if one is wanted."""
         if self.proximal == 0:
             return None
-        logs = train.logs
-        under_mu = self._advantages(logs, train.bonus, propensities_of(logs, "OfflineSHPI"))
+        under_mu = self._advantages(logs, bonus, propensities_of(logs, "OfflineSHPI"))
         ratio = self.ratio or LinearRatio(gamma=self.gamma, reference="behaviour")
         return Proximal(
             logs=logs,
-            bonus=train.bonus,
+            bonus=bonus,
             ratios=ratio.prepare(logs, seed=seed),
             strength=self.proximal * float(under_mu.values[under_mu.valid].std()),
         )
 
-    def _advantages(
-        self, logs: LoggedData, bonus: StateValues, probs: Float64Array, *, clipped: bool = True
-    ) -> Advantages:
+    def _advantages(self, logs: LoggedData, bonus: StateValues, probs: Float64Array) -> Advantages:
         assert self.k != "auto"
         return k_step_advantages(
             logs,
@@ -272,46 +305,48 @@ class OfflineSHPI:
             k=self.k,
             gamma=self.gamma,
             ratios=ratios_of(logs, probs),
-            weight_clip=self.weight_clip if clipped else GAIN_CLIP,
+            weight_clip=self.weight_clip,
             form=self.form,
             clip=self.clip,
         )
 
-    def _instead_of(self, mu: Policy, test: LoggedData, scorer: Scorer) -> Policy:
-        """What is returned if nothing can be shown."""
-        return mu if self.behaviour is not None else instead_of(mu, test, scorer)
 
-    def _head(self, found: ImprovedPolicy, train: Side, prepared: PreparedOracle) -> Policy:
-        """What acts on the scores of the chosen iterate, see `shpi.learners.sharper`."""
-        if not isinstance(found.policy, BoundedRatio):
-            return found.policy
-        if not found.proven:
-            return AmongLikely(found.policy.scorer, found.policy.mu, UNPROVEN)
-        far = replace(self, k=FARTHER)
-        return bounded_or_favourite(
-            train.improve,
-            found.policy.scorer,
-            lambda probs: far._advantages(train.logs, train.bonus, probs, clipped=False),
-            prepared,
-        )
-
-    def _gain(self, test: Side, scorer: Scorer) -> Gain:
-        probs = test.improve.taken_probs(scorer)
-        advantages = self._advantages(test.logs, test.bonus, probs, clipped=False)
-        return held_out_gain(test.logs, advantages, probs, self.confidence)
+def _sample(logs: LoggedData, seed: int) -> LoggedData:
+    """The log, or so many of its users that the tables fit in memory."""
+    rows = min(MOST_ROWS, MOST_CELLS // max(logs.n_actions, 1))
+    if len(logs) <= rows:
+        return logs
+    kept = deal_users(logs, 1, rows, seed) >= 0
+    return logs.select(kept[logs.offsets[:-1]])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Side:
-    """Some of the users: their log, V at its contexts, and the step from scores to policies on it."""
-
-    logs: LoggedData
-    bonus: StateValues
-    improve: Improvement
+def _ratio_of(climb: Climb) -> Float64Array:
+    """pi/mu [n] of mu itself, or of its clone."""
+    taken: Float64Array = climb.mu_table[np.arange(len(climb.logs)), climb.logs.actions] / climb.propensities
+    return taken
 
 
-def _tuned(prepared: PreparedOracle, advantages: Advantages) -> PreparedOracle:
-    return prepared.tune(advantages.values, valid=advantages.valid)
+def _after_rivals(
+    tested: list[Candidate], lifts: list[Lift], own: int, best: int | None, confidence: float
+) -> int | None:
+    """The best of SHPI, or a rival that is proven and beats it on common users."""
+    for i in range(own, len(tested)):
+        new, old = tested[i].influence, None if best is None else tested[best].influence
+        if lifts[i].proven and new is not None and (old is None or beats(new, old, confidence)):
+            best = i
+    return best
+
+
+def _notes(tested: list[Candidate], best: int | None, imitated: bool, t: float) -> tuple[str, ...]:
+    """Why this policy, in words."""
+    if not imitated:
+        why = "The clone of the logging policy is too far from it to stand for it: give behaviour=. "
+        if best is None:
+            return (why + "Nothing could be shown, and the clone is returned.",)
+        return (why + f"f tells good actions from bad (t = {t:.1f}): its best action is returned, unproven.",)
+    if best is None:
+        return ("No candidate is proven to be better than the logging policy, which is returned.",)
+    return (f"Returned: {tested[best].words}: proven, and the largest lift less one standard error.",)
 
 
 def _random_policy(logs: LoggedData, seed: int) -> Policy:

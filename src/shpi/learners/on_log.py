@@ -12,9 +12,9 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.data.softmax import row_max
 from shpi.features import FeatureMap
 from shpi.features.chain import same_map
+from shpi.learners.constrained import Constraint, Rows, limited
 from shpi.oracles import PreparedOracle
 from shpi.oracles.base import SCORE_BYTES, blocks, score_blocks
 from shpi.oracles.ridge import PreparedRidge
@@ -61,31 +61,6 @@ class Improvement:
                 caps = self._caps_of(rows)
                 probs[rows] = taken_within(caps, scores, logs.actions[rows], overwrite=True)
         return probs
-
-    def likely_probs(
-        self, scorer: Scorer, share: float, prepared: PreparedOracle | None = None
-    ) -> Float64Array:
-        """pi(a_t|x_t) [n] of `AmongLikely` with that share of the clone's favourite."""
-        logs, probs = self.logs, np.empty(len(self.logs))
-        for rows, scores in self._scores(scorer, prepared):
-            caps = self._caps_of(rows)  # c(x) mu(a|x): relative to the favourite's they are those of mu
-            scores[caps < share * row_max(caps)] = -np.inf
-            if logs.candidates is not None:
-                scores[~logs.candidates[rows]] = -np.inf
-            probs[rows] = scores.argmax(axis=1) == logs.actions[rows]
-        return probs
-
-    def expected_effects(self, scorer: Scorer, prepared: PreparedOracle | None = None) -> Float64Array:
-        """How f expects the taken action to differ from what mu gets on average, [n].
-
-        f(x_t, a_t) - sum_b mu(b|x_t) f(x_t, b)
-        """
-        logs, effects = self.logs, np.empty(len(self.logs))
-        for rows, scores in self._scores(scorer, prepared):
-            caps = self._caps_of(rows)  # in proportion to mu
-            average = np.einsum("na,na->n", caps, scores) / caps.sum(axis=1)
-            effects[rows] = scores[np.arange(len(scores)), logs.actions[rows]] - average
-        return effects * self._unit(scorer)
 
     def _scores(self, scorer: Scorer, prepared: PreparedOracle | None) -> Iterator[tuple[slice, FloatArray]]:
         """Scores by blocks of rows, for comparison within a row only; the caller may overwrite them.
@@ -156,3 +131,26 @@ class Improvement:
         shared = self._phi.get("clone", False)  # the features of the scores are those of the clone
         phi = self._phi["phi"][rows] if shared else self.mu.features.transform(contexts).astype(np.float32)
         return self.mu.probs_of(phi @ self.mu.weights.T.astype(np.float32), mask)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LimitedImprovement:
+    """The same step among the policies that the support of the log allows."""
+
+    logs: LoggedData
+    constraint: Constraint
+    _rows: list[Rows] = field(default_factory=list, repr=False)
+
+    def policy(self, scorer: Scorer) -> Policy:
+        """The improved policy."""
+        return self.constraint.policy(scorer)
+
+    def taken_probs(self, scorer: Scorer, prepared: PreparedOracle) -> Float64Array:
+        """pi(a_t|x_t) [n] of the allowed policy that is greediest in the scores."""
+        if not self._rows:
+            self._rows.append(self.constraint.on(self.logs.contexts, self.logs.candidates))
+        taken = np.empty(len(self.logs))
+        for part, scores in prepared.scores_on_log(scorer):
+            probs = limited(scores, self._rows[0], part)
+            taken[part] = probs[np.arange(len(probs)), self.logs.actions[part]]
+        return taken

@@ -37,6 +37,7 @@ class Entry(NamedTuple):
 
 _LEARNERS = {
     "shpi": Entry("offline", "OfflineSHPI", "short-horizon policy improvement, our defaults"),
+    "best": Entry("best", "Best", "SHPI, a bandit and BCQ as candidates of one test"),
     "shpi-paper": Entry(
         "offline", "OfflineSHPI.paper", "Algorithm 2 of the paper, line by line", extra="neural"
     ),

@@ -3,6 +3,7 @@
     plain       UniformPolicy, ConstantPolicy, TabularPolicy, Mixture
     heads       Greedy, EpsilonGreedy, Softmax, BehaviourRegularised        over a scorer f(x, a)
     bounded     BoundedRatio: greedy within pi <= c mu
+    tilted      Tilted: mu^power exp(size f), from mu to the greedy policy on mu's support
     likely      AmongLikely: greedy among what mu is likely to do
     support     SupportLimited, with PseudoCounts or PolicyDensity as its support
     scorers     LinearScorer, MlpScorer, FunctionScorer
@@ -20,6 +21,7 @@ from shpi.policies.plain import ConstantPolicy, Mixture, TabularPolicy, UniformP
 from shpi.policies.sampling import mask_probs, sample_actions
 from shpi.policies.scorers import FunctionScorer, LinearScorer, MlpScorer, Scorer
 from shpi.policies.support import PolicyDensity, PseudoCounts, SupportLimited
+from shpi.policies.tilted import Tilted
 from shpi.protocols import Policy
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "Softmax",
     "SupportLimited",
     "TabularPolicy",
+    "Tilted",
     "UniformPolicy",
     "act",
     "load_policy",

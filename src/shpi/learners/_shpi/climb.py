@@ -1,0 +1,328 @@
+r"""From mu to the best policy that the log can vouch for: candidates from careful to bold, and one test.
+
+    mu                         the champion to begin with
+    mu exp(size f)             f regressed on A_k under mu; the size doubles while that pays
+    the same, chained          f regressed on the advantages of the champion, paid with the champion's value
+    mu^power                   mu's favourite action, without its exploration
+
+Every f is learned by one half of the users and judged on the other half, so that all users judge, and none
+judges what it taught. What is returned is the same recipe, learned from all users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shpi.advantages import Advantages, Horizon, taken_probs
+from shpi.data.logged import LoggedData
+from shpi.learners._shpi.judge import Influence, Judge
+from shpi.oracles import PreparedOracle
+from shpi.policies import Greedy, Policy
+from shpi.policies.scorers import Scorer
+from shpi.policies.tilted import Tilted, tilt
+from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
+from shpi.values.base import StateValues
+
+CAUTION = 1.0  # a bolder candidate wins by its lift less so many standard errors
+CLEARLY = 4.0  # standard errors by which a later direction must beat an earlier one
+WORTH_IT = 0.01  # share by which a bolder candidate must be worth more
+FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
+FAVOURITE = 32.0  # the power that leaves mu's favourite action
+SUPPORTED = 0.1  # |mean ratio - 1| beyond which pi does what mu never does
+SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
+IMITATED = 0.5  # least effective share of the log under a clone that can stand for mu
+
+AdvantagesOf = Callable[[StateValues | None, Float64Array, Horizon], Advantages]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """A recipe, learned by each side: all users, then each half."""
+
+    words: str
+    scorers: tuple[Scorer, ...] = ()  # by side; empty: no f
+    spreads: tuple[float, ...] = ()  # of f under mu, by side
+    size: float = 0.0
+    power: float = 1.0
+    rivals: tuple[Policy, ...] = ()  # by side: policies of another learner
+    influence: Influence | None = None  # None: mu itself
+
+    @property
+    def worth(self) -> float:
+        """The lift that is left after caution."""
+        if self.influence is None:
+            return 0.0
+        return self.influence.estimate - CAUTION * self.influence.error
+
+    def policy(self, mu: Policy) -> Policy:
+        """The policy learned from all users."""
+        if self.rivals:
+            return self.rivals[0]
+        if not self.scorers:
+            return mu
+        if np.isinf(self.size):
+            return Greedy(self.scorers[0])
+        return Tilted(self.scorers[0], mu, self.size / self.spreads[0], self.power)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Direction:
+    """What to tilt mu towards: an f of every side, and its scores where that side is judged."""
+
+    shape: str
+    k: Horizon
+    scorers: tuple[Scorer, ...]
+    spreads: tuple[float, ...]
+    held_out: Float32Array  # [n, A] f of the other half, centred and scaled under mu
+    slope: Float64Array  # [users] parts of d lift / d size at 0
+
+    @property
+    def words(self) -> str:
+        """In words."""
+        return f"{self.shape}, k = {self.k}"
+
+    @property
+    def t(self) -> float:
+        """The slope in standard errors."""
+        return _t(self.slope)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Climb:
+    """The search on one log.
+
+    Args:
+        logs: the log.
+        judge: of policies on it.
+        mu: the logging policy, or its clone.
+        propensities: mu(a_t|x_t) as logged [n].
+        oracles: prepared regressions, from plain to curved.
+        horizons: values of k, from short to long.
+        advantages: A_k for V (None: the configuration's own bonus), pi(a_t|x_t) [n] and k.
+        chained: whether V is that of the champion.
+        rounds: at most so many.
+        half: of every row [n], 0 or 1.
+        advance: called after every test.
+    """
+
+    logs: LoggedData
+    judge: Judge
+    mu: Policy
+    propensities: Float64Array
+    oracles: Mapping[str, PreparedOracle]
+    horizons: tuple[Horizon, ...]
+    advantages: AdvantagesOf
+    chained: bool
+    rounds: int
+    half: Int64Array
+    advance: Callable[[int], None]
+    _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
+    _mu: list[Float32Array] = field(default_factory=list, repr=False)
+
+    def run(self) -> tuple[list[Candidate], Direction, bool]:
+        """All candidates that were tested; the direction from mu; whether the clone can stand for mu."""
+        ratio = self.mu_table[np.arange(len(self.logs)), self.logs.actions] / self.propensities
+        imitated = (
+            float(ratio.sum() ** 2 / (len(ratio) * np.square(ratio, dtype=np.float64).sum())) >= IMITATED
+        )
+        start = Candidate(words="the logging policy")
+        first = direction = self._direction(start)
+        tested: list[Candidate] = []
+        if not imitated:
+            return tested, first, False
+        champion = start
+        for _ in range(self.rounds):
+            new = self._grow(champion, direction, tested)
+            if new is None:
+                break
+            champion = new
+            if not self.chained and not self._looks_ahead:  # the same f again
+                break
+            direction = self._direction(champion, direction)
+        favourite = Candidate(
+            words="the logging policy's favourite action",
+            scorers=first.scorers,
+            spreads=first.spreads,
+            power=FAVOURITE,
+        )
+        self._test(favourite, None, tested)
+        return tested, first, True
+
+    @property
+    def _looks_ahead(self) -> bool:
+        return any(k != 1 for k in self.horizons)
+
+    @property
+    def mu_table(self) -> Float32Array:
+        """mu(a|x_t) [n, A]."""
+        if not self._mu:
+            table = np.empty((len(self.logs), self.logs.n_actions), dtype=np.float32)
+            for rows in _blocks(len(table)):
+                mask = None if self.logs.candidates is None else self.logs.candidates[rows]
+                table[rows] = self.mu.action_probs(self.logs.contexts[rows], mask)
+            self._mu.append(table)
+        return self._mu[0]
+
+    def bold(self, direction: Direction) -> Candidate:
+        """The greedy policy in f, where mu cannot be imitated."""
+        greedy = np.where(self._allowed, direction.held_out, -np.inf).argmax(axis=1) == self.logs.actions
+        return Candidate(
+            words=f"the best action by f ({direction.words})",
+            scorers=direction.scorers,
+            spreads=direction.spreads,
+            size=np.inf,
+            influence=self.judge.lift(greedy / self.propensities),
+        )
+
+    def rival(self, words: str, fit: Callable[[LoggedData], Policy]) -> Candidate:
+        """Another learner's policy, learned by each side and judged like every candidate."""
+        policies, rho = [], np.empty(len(self.logs))
+        for side in range(3):
+            learned = self._learned_from(side)
+            policies.append(fit(self.logs.select(learned[self.logs.offsets[:-1]])))
+            if side > 0:
+                rho[~learned] = (taken_probs(self.logs, policies[side]) / self.propensities)[~learned]
+        self.advance(1)
+        return Candidate(words=words, rivals=tuple(policies), influence=self.judge.lift(rho))
+
+    # ------------------------------------------------------------------ one step
+
+    def _grow(self, champion: Candidate, direction: Direction, tested: list[Candidate]) -> Candidate | None:
+        """The champion's successor in this direction; None if there is none."""
+        best, size = champion, champion.size or FIRST_SIZE
+        while size <= LARGEST_SIZE:
+            plan = Candidate(
+                words=f"f of {direction.words}, size {size:g}",
+                scorers=direction.scorers,
+                spreads=direction.spreads,
+                size=size,
+            )
+            new = self._test(plan, direction.held_out, tested)
+            if not new.worth > best.worth + WORTH_IT * abs(best.worth):
+                break
+            best, size = new, 2 * size
+        return None if best is champion else best
+
+    def _test(self, plan: Candidate, scores: Float32Array | None, tested: list[Candidate]) -> Candidate:
+        """The plan with its influence; a policy that the log does not support, or that is mu, has none."""
+        rho = self._taken(scores, plan.size, plan.power) / self.propensities
+        self.advance(1)
+        if abs(float(rho.mean()) - 1) > SUPPORTED or np.abs(rho - 1).max() < SAME:
+            return plan
+        influence = self.judge.lift(rho)
+        new = Candidate(**{**plan.__dict__, "influence": influence})
+        tested.append(new)
+        return new
+
+    def _taken(self, scores: Float32Array | None, size: float, power: float) -> Float64Array:
+        """pi(a_t|x_t) [n]."""
+        taken = np.empty(len(self.logs))
+        for rows in _blocks(len(taken)):
+            probs = tilt(self.mu_table[rows], None if scores is None else scores[rows], size, power)
+            taken[rows] = probs[np.arange(len(probs)), self.logs.actions[rows]]
+        return taken
+
+    def _direction(self, champion: Candidate, last: Direction | None = None) -> Direction:
+        """The f to tilt towards: the first of all, unless a later one is clearly better; of the last kind."""
+        best: Direction | None = None
+        gradient = self.judge.gradient() if last is None else None
+        learned = [self._learned_from(side) for side in range(3)]
+        ratios = [self._ratios(champion, side) for side in range(3)]
+        values = [
+            self.judge.values(ratios[side], learned[side]) if self.chained else None for side in range(3)
+        ]
+        for name, oracle in self.oracles.items():
+            for k in self.horizons:
+                if last is not None and (name, k) != (last.shape, last.k):
+                    continue
+                new = self._fitted(name, oracle, k, ratios, values, learned, gradient)
+                if best is None or _t(new.slope - best.slope) > CLEARLY:
+                    best = new
+        assert best is not None
+        return best
+
+    def _fitted(
+        self,
+        name: str,
+        oracle: PreparedOracle,
+        k: Horizon,
+        ratios: list[Float64Array | None],
+        values: list[StateValues | None],
+        learned: list[BoolArray],
+        gradient: Float64Array | None,
+    ) -> Direction:
+        scorers, spreads = [], []
+        held_out = np.zeros((len(self.logs), self.logs.n_actions), dtype=np.float32)
+        for side in range(3):
+            ratio = ratios[side]
+            probs = self.propensities if ratio is None else ratio * self.propensities
+            known = self.advantages(values[side], probs, k)
+            valid = known.valid & learned[side]
+            if not valid.any():
+                valid = known.valid
+            if (name, k) not in self._tuned:
+                self._tuned[name, k] = oracle.tune(known.values, valid=valid)
+            tuned = self._tuned[name, k]
+            scorer = tuned.fit(known.values, valid=valid)
+            scores, spread = self._centred(tuned, scorer)
+            scorers.append(scorer)
+            spreads.append(spread)
+            if side > 0:
+                judged = ~learned[side]
+                held_out[judged] = scores[judged]
+        taken = held_out[np.arange(len(held_out)), self.logs.actions]
+        weights = np.zeros(len(taken)) if gradient is None else gradient * taken
+        slope = np.bincount(self.judge.user, weights=weights, minlength=self.logs.n_users).astype(np.float64)
+        return Direction(
+            shape=name,
+            k=k,
+            scorers=tuple(scorers),
+            spreads=tuple(spreads),
+            held_out=held_out,
+            slope=slope,
+        )
+
+    def _learned_from(self, side: int) -> BoolArray:
+        """The rows that a side learns from [n]: all; then those that the other half judges."""
+        return np.ones(len(self.half), dtype=bool) if side == 0 else self.half != side - 1
+
+    def _ratios(self, champion: Candidate, side: int) -> Float64Array | None:
+        """The champion's pi/mu [n] as that side has learned it; None for mu."""
+        if not champion.scorers:
+            return None
+        scores = np.empty((len(self.logs), self.logs.n_actions), dtype=np.float32)
+        for rows in _blocks(len(scores)):
+            scores[rows] = champion.scorers[side].scores(self.logs.contexts[rows]) / champion.spreads[side]
+        return self._taken(scores, champion.size, champion.power) / self.propensities
+
+    def _centred(self, oracle: PreparedOracle, scorer: Scorer) -> tuple[Float32Array, float]:
+        """F less its mean under mu, in its own standard deviations under mu, and these."""
+        scores = np.empty((len(self.logs), self.logs.n_actions), dtype=np.float32)
+        total = 0.0
+        for rows, block in oracle.scores_on_log(scorer):
+            mu = self.mu_table[rows]
+            relative = block - np.vecdot(mu, block)[:, None]
+            total += float(np.vecdot(mu, relative**2).sum())
+            scores[rows] = relative
+        spread = float(np.sqrt(total / len(scores))) or 1.0
+        scores /= np.float32(spread)
+        return scores, spread
+
+    @property
+    def _allowed(self) -> BoolArray:
+        n, a = len(self.logs), self.logs.n_actions
+        return np.ones((n, a), dtype=bool) if self.logs.candidates is None else self.logs.candidates
+
+
+def _t(parts: Float64Array) -> float:
+    """The sum of users' parts in its standard errors; 0 if nothing varies."""
+    spread = float(np.sqrt(np.sum((parts - parts.mean()) ** 2)))
+    return float(parts.sum()) / spread if spread > 0 else 0.0
+
+
+def _blocks(n: int, size: int = 20_000) -> Iterator[slice]:
+    for first in range(0, n, size):
+        yield slice(first, min(first + size, n))

@@ -1,0 +1,256 @@
+r"""The one test: what a policy brings over mu, from mu's log, with the share of every user in the error.
+
+    D(x) = V^pi(x) - V^mu(x)   solves   D = E_{a ~ pi}[ delta + gamma c D(x') | x ]
+    delta = r + gamma V^mu(x') - V^mu(x)
+
+by least squares over features phi of the state, with the ratios rho = pi(a|x) / mu(a|x) of single steps:
+
+    theta = M^-1 sum rho phi delta,    M = sum rho phi (phi - gamma c phi')' + penalty,    lift = mean D(x_0)
+
+c = 1 - 1/50: pi is followed for about 50 decisions, then mu's value is paid. That is SHPI's own bargain: a
+bias that can be stated, for a system that stays solvable where pi is far from mu. A user's influence on the
+lift is the user's part of its linearised error, the estimate of V^mu included, so two policies are compared
+on common users. Two sets of features give two lifts; what they differ by counts as error too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import DataError
+from shpi.features import Chain, FeatureMap, Powers, RandomFourier, Recipe, Standardise
+from shpi.features.base import fit_features
+from shpi.features.cells import CellsMap, distinct
+from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
+from shpi.values.base import FittedValue, StateValues
+from shpi.values.lstd import LinearValue
+from shpi.values.moments import with_intercept
+from shpi.values.past import PastValue, with_past
+from shpi.values.transitions import rewards_of, usable_transitions
+
+FOLLOWED = 50  # decisions for which pi is followed, on average
+FEW_CELLS = 256  # up to so many distinct contexts every context is a feature of its own
+NARROW = 10  # up to so many dimensions random Fourier features, beyond it lines and squares
+N_FOURIER = 100  # random Fourier features of each draw
+RIDGE = 1e-3  # penalty, as a share of the Gram matrix's diagonal
+TAIL = 3.0  # standard deviations at which the squares are cut
+MAP_ROWS = 50_000  # contexts that the features are fitted to
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Influence:
+    """Lifts over mu, by set of features, and the part that each user has in their error."""
+
+    lifts: Float64Array  # [m]
+    parts: Float64Array  # [m, users]
+    mean_ratio: float  # of rho; 1 where mu can do what pi does
+
+    @property
+    def estimate(self) -> float:
+        """The mean over the sets of features."""
+        return float(self.lifts.mean())
+
+    @property
+    def error(self) -> float:
+        """The standard error: sampling of users, and the spread over sets of features."""
+        users = self.parts.shape[1]
+        sampling = users / max(users - 1, 1) * float(np.sum(self.parts.mean(axis=0) ** 2))
+        spread = float(self.lifts.var(ddof=1)) if len(self.lifts) > 1 else 0.0
+        return float(np.sqrt(sampling + spread))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StateMap:
+    """One set of features, and V^mu in it."""
+
+    features: FeatureMap
+    theta: Float64Array  # [p] of V^mu
+    phi: Float32Array  # [n, p]
+    change: Float32Array  # [n, p] phi - gamma phi'
+    final: Float32Array  # [N, p] after the last decision; 0 after a termination
+    penalty: Float64Array  # [p]
+    delta: Float64Array  # [n] of V^mu; 0 where the log does not say what followed
+    system: Float64Array  # [p, p] that V^mu solved
+    by_user: Float64Array  # [users, p] sum of phi delta
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judge:
+    """Measures policies on one log."""
+
+    logs: LoggedData
+    gamma: float
+    maps: tuple[StateMap, ...]
+    rewards: Float64Array  # [n], in units of the largest
+    unit: float
+    usable: BoolArray  # [n] reward and next context are known
+    user: IntArray  # [n]
+    table: CellsMap | None  # the contexts, where they are few
+
+    @classmethod
+    def of(cls, logs: LoggedData, *, gamma: float, seed: int) -> Judge:
+        """Fit the features and V^mu."""
+        usable = usable_transitions(logs)
+        if not usable.any():
+            raise DataError(
+                expected="at least one decision whose reward and next context are known",
+                found="none",
+                remedy="log the context after the last decision, or mark trajectories as terminated",
+            )
+        rewards = np.where(usable, rewards_of(logs), 0.0)
+        unit = float(np.abs(rewards).max()) or 1.0
+        rewards = rewards / unit  # single precision holds them
+        cells = distinct(logs.contexts, FEW_CELLS)
+        table = None if cells is None else CellsMap(cells=cells)
+        wide = logs if table is not None else with_past(logs)
+        user = logs.user_codes[logs.trajectory_of_row]
+        sample = wide.contexts[:: 1 + len(logs) // MAP_ROWS]
+        features: list[FeatureMap] = (
+            [table] if table is not None else [fit_features(r, sample) for r in state_recipes(wide, seed)]
+        )
+        maps = tuple(_state_map(wide, one, rewards, usable, user, gamma) for one in features)
+        return cls(
+            logs=logs,
+            gamma=gamma,
+            maps=maps,
+            rewards=rewards,
+            unit=unit,
+            usable=usable,
+            user=user,
+            table=table,
+        )
+
+    def lift(self, rho: Float64Array) -> Influence:
+        """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
+        results = [self._lift(one, rho) for one in self.maps]
+        return Influence(
+            lifts=self.unit * np.array([lift for lift, _ in results]),
+            parts=self.unit * np.stack([parts for _, parts in results]),
+            mean_ratio=float(rho.mean()),
+        )
+
+    def _lift(self, states: StateMap, rho: Float64Array) -> tuple[float, Float64Array]:
+        weights = np.where(self.usable, rho, 0.0)
+        coefficients, system = _difference(states, weights)
+        first, users = self.logs.offsets[:-1], self.logs.n_users
+        starts = states.phi[first].astype(np.float64)
+        toward = np.linalg.solve(
+            system.T, starts.sum(axis=0) / users
+        )  # how the lift depends on each equation
+        visits = (states.phi @ toward) * weights
+        residual = states.delta - _killed(states, coefficients)
+        parts = np.bincount(self.user, weights=visits * residual, minlength=users).astype(np.float64)
+        from_value = np.linalg.solve(states.system.T, -(visits @ states.change))  # through V^mu
+        parts += states.by_user @ from_value
+        here = np.bincount(self.logs.user_codes, weights=starts @ coefficients, minlength=users) / users
+        lift = float(here.sum())
+        return lift, parts + here - lift / users
+
+    def gradient(self) -> Float64Array:
+        """D lift / d log pi(a_t|x_t) at pi = mu, [n]: visits times the advantage of the taken action."""
+        total = np.zeros(len(self.logs))
+        for states in self.maps:
+            _, system = _difference(states, self.usable.astype(np.float64))
+            starts = states.phi[self.logs.offsets[:-1]].sum(axis=0, dtype=np.float64)
+            total += (states.phi @ np.linalg.solve(system.T, starts / self.logs.n_users)) * states.delta
+        mean: Float64Array = total * (self.unit / len(self.maps))
+        return mean
+
+    def value(self) -> FittedValue:
+        """V^mu as a function of contexts."""
+        states = self.maps[-1]
+        linear = LinearValue(features=states.features, theta=self.unit * states.theta)
+        if self.table is not None:
+            return linear
+        past = with_past(self.logs).contexts[:, self.logs.schema.width :]
+        return PastValue(value=linear, usual=past.mean(axis=0, dtype=np.float64))
+
+    def values(self, rho: Float64Array | None, rows: BoolArray) -> StateValues:
+        """V of the policy with these ratios (None: of mu), learned from some of the rows."""
+        states, keep = self.maps[-1], self.usable & rows
+        weights = keep.astype(np.float32)
+        system = (states.phi.T @ (weights[:, None] * states.change)).astype(np.float64)
+        target = (states.phi.T @ (weights * self.rewards.astype(np.float32))).astype(np.float64)
+        theta = np.linalg.solve(system + np.diag(states.penalty), target)
+        if rho is not None:
+            delta = np.where(keep, self.rewards - states.change @ theta, 0.0)
+            theta = theta + _difference(states, np.where(keep, rho, 0.0), delta)[0]
+        return StateValues(
+            rows=self.unit * (states.phi @ theta).astype(np.float64),
+            final=self.unit * (states.final @ theta).astype(np.float64),
+        )
+
+
+def state_recipes(wide: LoggedData, seed: int) -> list[Recipe]:
+    """Two draws of random Fourier features for narrow contexts; lines, and squares too, for wide ones."""
+    shapes: list[Recipe]
+    if wide.schema.width <= NARROW:
+        shapes = [RandomFourier(n_features=N_FOURIER, intercept=False, seed=seed + draw) for draw in range(2)]
+    else:
+        shapes = [Powers(degree=degree, intercept=False, limit=TAIL) for degree in (1, 2)]
+    return [Chain((Standardise(), shape)) for shape in shapes]
+
+
+def _state_map(
+    wide: LoggedData,
+    features: FeatureMap,
+    rewards: Float64Array,
+    usable: BoolArray,
+    user: IntArray,
+    gamma: float,
+) -> StateMap:
+    phi = with_intercept(features, wide.contexts, np.float32)
+    final = with_intercept(features, wide.final_contexts, np.float32)
+    final[wide.terminated] = 0.0
+    change = np.empty_like(phi)
+    change[:-1] = phi[1:]
+    change[wide.offsets[1:] - 1] = final
+    change *= -np.float32(gamma)
+    change += phi
+    change[~usable] = 0.0
+    squares = np.einsum("np,np->p", phi, phi, dtype=np.float64)
+    penalty = RIDGE * squares + 1e-9 * len(phi)
+    penalty[0] = 1e-9 * len(phi)
+    known = usable.astype(np.float32)
+    system = (phi.T @ (known[:, None] * change)).astype(np.float64) + np.diag(penalty)
+    target = (phi.T @ (known * rewards.astype(np.float32))).astype(np.float64)
+    theta: Float64Array = np.linalg.solve(system, target).astype(np.float64)
+    delta = np.where(usable, rewards - change @ theta, 0.0)
+    by_user = np.zeros((wide.n_users, phi.shape[1]))
+    for column in range(phi.shape[1]):
+        by_user[:, column] = np.bincount(user, weights=phi[:, column] * delta, minlength=wide.n_users)
+    return StateMap(
+        features=features,
+        theta=theta,
+        phi=phi,
+        change=change,
+        final=final,
+        penalty=penalty,
+        delta=delta,
+        system=system,
+        by_user=by_user,
+    )
+
+
+def _difference(
+    states: StateMap, weights: Float64Array, delta: Float64Array | None = None
+) -> tuple[Float64Array, Float64Array]:
+    """Theta and M, see the head of this file, for ratios [n] that are 0 where a row is left out."""
+    single = weights.astype(np.float32)
+    change = states.change * np.float32(1 - 1 / FOLLOWED)
+    change += states.phi * np.float32(1 / FOLLOWED)
+    change *= single[:, None]
+    system = (states.phi.T @ change).astype(np.float64) + np.diag(states.penalty)
+    target = states.phi.T @ (single * (states.delta if delta is None else delta).astype(np.float32))
+    theta: Float64Array = np.linalg.solve(system, target.astype(np.float64)).astype(np.float64)
+    return theta, system
+
+
+def _killed(states: StateMap, theta: Float64Array) -> Float64Array:
+    """(phi - gamma c phi')'theta, [n]; 0 where the log does not say what followed."""
+    keep = 1 - 1 / FOLLOWED
+    values: Float64Array = keep * (states.change @ theta) + (1 - keep) * (states.phi @ theta)
+    return values

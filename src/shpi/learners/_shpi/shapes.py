@@ -1,0 +1,33 @@
+"""The regressions that are tried for f, from plain to curved."""
+
+from __future__ import annotations
+
+from shpi.data.logged import LoggedData
+from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise, Union
+from shpi.features.cells import CellsMap
+from shpi.oracles import Oracle, Ridge
+
+NARROW, FEW_ACTIONS = 8, 100  # curves are tried up to so many dimensions and actions
+CURVES, BANDWIDTH = 100, 2.0  # random Fourier features, and their bandwidth in medians of the distance
+FEATURE_ROWS = 50_000  # on which means and scales are taken
+
+
+def default_oracles(logs: LoggedData, table: CellsMap | None, seed: int) -> dict[str, Oracle]:
+    """A mean per (x, a) where contexts are few; else lines, and curves too where contexts are narrow."""
+    if table is not None:
+        return {"table": Ridge(features=table, action_features=False)}
+    sample = logs.contexts[:: 1 + len(logs) // FEATURE_ROWS]
+    oracles: dict[str, Oracle] = {"lines": Ridge(features=_lines().fit(sample))}
+    if 0 < logs.schema.width <= NARROW and logs.n_actions <= FEW_ACTIONS:
+        oracles["curves"] = Ridge(features=curved_recipe(seed))
+    return oracles
+
+
+def curved_recipe(seed: int) -> Recipe:
+    """Lines and random Fourier features together."""
+    fourier = RandomFourier(n_features=CURVES, bandwidth_factor=BANDWIDTH, intercept=False, seed=seed)
+    return Chain((Standardise(), Union((Identity(intercept=False), fourier))))
+
+
+def _lines() -> Chain:
+    return Chain((Standardise(), Identity(intercept=False)))

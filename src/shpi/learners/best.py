@@ -1,0 +1,44 @@
+"""For who does not want to choose: SHPI and other learners, as candidates of one test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+
+from shpi.data.logged import LoggedData
+from shpi.learners.bandit import ContextualBandit
+from shpi.learners.base import Learner
+from shpi.learners.improved import ImprovedPolicy
+from shpi.learners.offline import OfflineSHPI
+
+
+def usual_rivals() -> dict[str, Learner]:
+    """A bandit, and BCQ where torch is installed."""
+    rivals: dict[str, Learner] = {"bandit": ContextualBandit()}
+    if find_spec("torch") is not None:
+        from shpi.learners.bcq import DiscreteBCQ
+
+        rivals["bcq"] = DiscreteBCQ(progress=False)
+    return rivals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best of several learners by SHPI's test; never one that is not shown to be better than SHPI.
+
+    Args:
+        learners: the rivals by name; each is fitted three times, to all users and to each half.
+        shpi: the learner that they have to beat.
+        gamma: the discount of the test.
+        seed: random seed of SHPI and of the test.
+    """
+
+    learners: Mapping[str, Learner] = field(default_factory=usual_rivals)
+    shpi: OfflineSHPI = field(default_factory=OfflineSHPI)
+    gamma: float = 0.99
+    seed: int = 0
+
+    def fit(self, logs: LoggedData) -> ImprovedPolicy:
+        """The winner, with every candidate among its trials."""
+        return replace(self.shpi, rivals=self.learners, gamma=self.gamma, seed=self.seed).fit(logs)
