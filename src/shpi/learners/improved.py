@@ -97,15 +97,11 @@ class ImprovedPolicy(PolicyMethods):
     def __str__(self) -> str:
         rows = []
         if self.trials:
-            rows.append(
-                "candidate, from careful to bold                    lift over mu     ± error   at least"
-            )
+            rows.append(f"{'careful to bold':30s} {'lift':>10s} {'± error':>9s} {'at least':>10s}")
         for trial in self.trials:
-            mark = " <- returned" if trial.returned else ""
-            rows.append(
-                f"{trial.words:48s}  {trial.lift.estimate:+12.4g}  {trial.lift.standard_error:10.3g}  "
-                f"{trial.lift.lower:+9.4g}{mark}"
-            )
+            mark = "  <- returned" if trial.returned else ""
+            lift = f"{trial.lift.estimate:+10.4g} {trial.lift.standard_error:9.2g} {trial.lift.lower:+10.4g}"
+            rows.append(f"{trial.words:30s} {lift}{mark}")
         if self.history:
             rows.append("round  advantage  ± deviation  changed  effective")
         for one in self.history:

@@ -4,7 +4,7 @@
     ConservativePolicyIteration    k = T: A^pi (up to a constant in a), weighted to the very end
 
 Both are settings of `OfflineSHPI` and nothing else, so they differ from it in the horizon alone: the same
-value, regression, support and choice of the iterate. With ``paper=True`` they are settings of the paper's.
+value, regression, candidates and test. With ``paper=True`` they are settings of the paper's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from shpi.learners.offline import OfflineSHPI
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradientAdvantage:
-    """A^mu: one step of pi, then mu for ever, whose value is the bonus.
+    """A^mu: one step of pi, then the bonus: the value of mu, and in later rounds that of the champion.
 
     Args:
         gamma: the discount.
         paper: start from `OfflineSHPI.paper()` rather than from the defaults.
         settings: further settings of `OfflineSHPI`, all but the horizon.
-        seed: of all chance.
+        seed: random seed.
     """
 
     gamma: float = 0.99
@@ -57,7 +57,7 @@ class ConservativePolicyIteration:
         gamma: the discount.
         paper: start from `OfflineSHPI.paper()` rather than from the defaults.
         settings: further settings of `OfflineSHPI`, all but the horizon.
-        seed: of all chance.
+        seed: random seed.
     """
 
     gamma: float = 0.99

@@ -30,7 +30,7 @@ from shpi.errors import ConfigError, DataError
 from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
 from shpi.learners._shpi.judge import Judge
 from shpi.learners._shpi.lift import Lift, beats, simultaneous_lifts
-from shpi.learners._shpi.shapes import default_oracles
+from shpi.learners._shpi.shapes import default_oracles, few_contexts
 from shpi.learners.base import Learner, propensities_of
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
 from shpi.learners.constrained import table_behaviour, table_oracle, table_value
@@ -239,7 +239,9 @@ class OfflineSHPI:
             else LimitedImprovement(logs=logs, constraint=limits)
         )
         table = None if limits is None else table_oracle(limits) or Ridge()
-        oracle = self.oracle or table or next(iter(default_oracles(logs, None, seeds[2]).values()))
+        oracle = (
+            self.oracle or table or next(iter(default_oracles(logs, few_contexts(logs), seeds[2]).values()))
+        )
         prepared: PreparedOracle = oracle.prepare(logs, seed=seeds[2])
         config = replace(self, k=HORIZONS[-1]) if self.k == "auto" else self
         proximal = config._proximal(logs, bonus, seeds[2])

@@ -21,14 +21,14 @@ from shpi.values import Constant
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRL:
-    """SHPI with V = 0 at the end of each session: the paper's truncated horizon.
+    """SHPI with V = 0 at the end of each session, without tests: the paper's truncated horizon.
 
     Args:
         k: "session", or an int for logs whose sessions are not marked.
         gamma: the discount.
         paper: start from `OfflineSHPI.paper()` rather than from the defaults.
-        settings: further settings of `OfflineSHPI`, all but the horizon and the value.
-        seed: of all chance.
+        settings: further settings of `OfflineSHPI`, all but the horizon, the value and the tests.
+        seed: random seed.
     """
 
     k: Horizon = "session"

@@ -54,7 +54,8 @@ def tilt(mu: FloatArray, scores: FloatArray | None, size: float, power: float) -
     with np.errstate(divide="ignore"):
         logits = power * np.log(mu)
     if scores is not None and size > 0:
-        supported = np.where(mu > 0, scores, -np.inf)  # a score off the support must not push the others down
-        logits += size * np.where(mu > 0, supported - row_max(supported), 0.0)
+        if not np.isfinite(scores).all():
+            scores = np.where(np.isfinite(scores), scores, 0.0)  # not allowed: mu is 0 there
+        logits += np.asarray(size, dtype=logits.dtype) * (scores - row_max(scores))
     probs: FloatArray = softmax(logits)
     return probs

@@ -143,7 +143,7 @@ class Climb:
                 break
             direction = self._direction(champion, direction)
         favourite = Candidate(
-            words="the logging policy's favourite action",
+            words="mu's favourite action",
             scorers=first.scorers,
             spreads=first.spreads,
             power=FAVOURITE,
@@ -170,7 +170,7 @@ class Climb:
         """The greedy policy in f, where mu cannot be imitated."""
         greedy = np.where(self._allowed, direction.held_out, -np.inf).argmax(axis=1) == self.logs.actions
         return Candidate(
-            words=f"the best action by f ({direction.words})",
+            words=f"greedy in f of {direction.words}",
             scorers=direction.scorers,
             spreads=direction.spreads,
             size=np.inf,
@@ -220,7 +220,7 @@ class Climb:
     def _taken(self, scores: Float32Array | None, size: float, power: float) -> Float64Array:
         """pi(a_t|x_t) [n]."""
         taken = np.empty(len(self.logs))
-        for rows in _blocks(len(taken)):
+        for rows in _blocks(len(taken), max(500_000 // self.logs.n_actions, 1)):  # what the cache holds
             probs = tilt(self.mu_table[rows], None if scores is None else scores[rows], size, power)
             taken[rows] = probs[np.arange(len(probs)), self.logs.actions[rows]]
         return taken
@@ -303,10 +303,10 @@ class Climb:
         scores = np.empty((len(self.logs), self.logs.n_actions), dtype=np.float32)
         total = 0.0
         for rows, block in oracle.scores_on_log(scorer):
-            mu = self.mu_table[rows]
-            relative = block - np.vecdot(mu, block)[:, None]
-            total += float(np.vecdot(mu, relative**2).sum())
-            scores[rows] = relative
+            mu, relative = self.mu_table[rows], scores[rows]
+            relative[:] = block - block.mean(axis=1, keepdims=True)  # differences, before digits are dropped
+            relative -= np.vecdot(mu, relative)[:, None]
+            total += float(np.einsum("na,na,na->", mu, relative, relative))
         spread = float(np.sqrt(total / len(scores))) or 1.0
         scores /= np.float32(spread)
         return scores, spread

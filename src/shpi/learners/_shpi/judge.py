@@ -18,12 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.features import Chain, FeatureMap, Powers, RandomFourier, Recipe, Standardise
 from shpi.features.base import fit_features
-from shpi.features.cells import CellsMap, distinct
+from shpi.features.cells import CellsMap
+from shpi.learners._shpi.shapes import few_contexts
 from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
 from shpi.values.base import FittedValue, StateValues
 from shpi.values.lstd import LinearValue
@@ -32,7 +34,6 @@ from shpi.values.past import PastValue, with_past
 from shpi.values.transitions import rewards_of, usable_transitions
 
 FOLLOWED = 50  # decisions for which pi is followed, on average
-FEW_CELLS = 256  # up to so many distinct contexts every context is a feature of its own
 NARROW = 10  # up to so many dimensions random Fourier features, beyond it lines and squares
 N_FOURIER = 100  # random Fourier features of each draw
 RIDGE = 1e-3  # penalty, as a share of the Gram matrix's diagonal
@@ -70,6 +71,7 @@ class StateMap:
     theta: Float64Array  # [p] of V^mu
     phi: Float32Array  # [n, p]
     change: Float32Array  # [n, p] phi - gamma phi'
+    cut: Float32Array  # [n, p] phi - gamma c phi'
     final: Float32Array  # [N, p] after the last decision; 0 after a termination
     penalty: Float64Array  # [p]
     delta: Float64Array  # [n] of V^mu; 0 where the log does not say what followed
@@ -103,8 +105,7 @@ class Judge:
         rewards = np.where(usable, rewards_of(logs), 0.0)
         unit = float(np.abs(rewards).max()) or 1.0
         rewards = rewards / unit  # single precision holds them
-        cells = distinct(logs.contexts, FEW_CELLS)
-        table = None if cells is None else CellsMap(cells=cells)
+        table = few_contexts(logs)
         wide = logs if table is not None else with_past(logs)
         user = logs.user_codes[logs.trajectory_of_row]
         sample = wide.contexts[:: 1 + len(logs) // MAP_ROWS]
@@ -140,10 +141,12 @@ class Judge:
         toward = np.linalg.solve(
             system.T, starts.sum(axis=0) / users
         )  # how the lift depends on each equation
-        visits = (states.phi @ toward) * weights
-        residual = states.delta - _killed(states, coefficients)
+        visits = _times(states.phi, toward) * weights
+        residual = states.delta - _times(states.cut, coefficients)
         parts = np.bincount(self.user, weights=visits * residual, minlength=users).astype(np.float64)
-        from_value = np.linalg.solve(states.system.T, -(visits @ states.change))  # through V^mu
+        from_value = np.linalg.solve(
+            states.system.T, -(visits.astype(np.float32) @ states.change)
+        )  # through V^mu
         parts += states.by_user @ from_value
         here = np.bincount(self.logs.user_codes, weights=starts @ coefficients, minlength=users) / users
         lift = float(here.sum())
@@ -155,7 +158,8 @@ class Judge:
         for states in self.maps:
             _, system = _difference(states, self.usable.astype(np.float64))
             starts = states.phi[self.logs.offsets[:-1]].sum(axis=0, dtype=np.float64)
-            total += (states.phi @ np.linalg.solve(system.T, starts / self.logs.n_users)) * states.delta
+            toward = np.linalg.solve(system.T, starts / self.logs.n_users).astype(np.float64)
+            total += _times(states.phi, toward) * states.delta
         mean: Float64Array = total * (self.unit / len(self.maps))
         return mean
 
@@ -174,13 +178,13 @@ class Judge:
         weights = keep.astype(np.float32)
         system = (states.phi.T @ (weights[:, None] * states.change)).astype(np.float64)
         target = (states.phi.T @ (weights * self.rewards.astype(np.float32))).astype(np.float64)
-        theta = np.linalg.solve(system + np.diag(states.penalty), target)
+        theta = np.linalg.solve(system + np.diag(states.penalty), target).astype(np.float64)
         if rho is not None:
-            delta = np.where(keep, self.rewards - states.change @ theta, 0.0)
+            delta = np.where(keep, self.rewards - _times(states.change, theta), 0.0)
             theta = theta + _difference(states, np.where(keep, rho, 0.0), delta)[0]
         return StateValues(
-            rows=self.unit * (states.phi @ theta).astype(np.float64),
-            final=self.unit * (states.final @ theta).astype(np.float64),
+            rows=self.unit * _times(states.phi, theta),
+            final=self.unit * _times(states.final, theta),
         )
 
 
@@ -218,15 +222,17 @@ def _state_map(
     system = (phi.T @ (known[:, None] * change)).astype(np.float64) + np.diag(penalty)
     target = (phi.T @ (known * rewards.astype(np.float32))).astype(np.float64)
     theta: Float64Array = np.linalg.solve(system, target).astype(np.float64)
-    delta = np.where(usable, rewards - change @ theta, 0.0)
-    by_user = np.zeros((wide.n_users, phi.shape[1]))
-    for column in range(phi.shape[1]):
-        by_user[:, column] = np.bincount(user, weights=phi[:, column] * delta, minlength=wide.n_users)
+    delta = np.where(usable, rewards - _times(change, theta), 0.0)
+    rows = sparse.csr_matrix(
+        (delta.astype(np.float32), (user, np.arange(len(phi)))), (wide.n_users, len(phi))
+    )
+    by_user = np.asarray(rows @ phi, dtype=np.float64)
     return StateMap(
         features=features,
         theta=theta,
         phi=phi,
         change=change,
+        cut=change * np.float32(1 - 1 / FOLLOWED) + phi * np.float32(1 / FOLLOWED),
         final=final,
         penalty=penalty,
         delta=delta,
@@ -240,17 +246,12 @@ def _difference(
 ) -> tuple[Float64Array, Float64Array]:
     """Theta and M, see the head of this file, for ratios [n] that are 0 where a row is left out."""
     single = weights.astype(np.float32)
-    change = states.change * np.float32(1 - 1 / FOLLOWED)
-    change += states.phi * np.float32(1 / FOLLOWED)
-    change *= single[:, None]
-    system = (states.phi.T @ change).astype(np.float64) + np.diag(states.penalty)
+    system = (states.phi.T @ (single[:, None] * states.cut)).astype(np.float64) + np.diag(states.penalty)
     target = states.phi.T @ (single * (states.delta if delta is None else delta).astype(np.float32))
     theta: Float64Array = np.linalg.solve(system, target.astype(np.float64)).astype(np.float64)
     return theta, system
 
 
-def _killed(states: StateMap, theta: Float64Array) -> Float64Array:
-    """(phi - gamma c phi')'theta, [n]; 0 where the log does not say what followed."""
-    keep = 1 - 1 / FOLLOWED
-    values: Float64Array = keep * (states.change @ theta) + (1 - keep) * (states.phi @ theta)
-    return values
+def _times(features: Float32Array, theta: Float64Array) -> Float64Array:
+    """The product of features [n, p] and theta in single precision, without a copy of the features."""
+    return (features @ theta.astype(np.float32)).astype(np.float64)

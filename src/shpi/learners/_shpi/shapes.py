@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from shpi.data.logged import LoggedData
 from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise, Union
-from shpi.features.cells import CellsMap
+from shpi.features.cells import CellsMap, distinct
 from shpi.oracles import Oracle, Ridge
 
+FEW_CELLS = 256  # up to so many distinct contexts every context is a feature of its own
 NARROW, FEW_ACTIONS = 8, 100  # curves are tried up to so many dimensions and actions
 CURVES, BANDWIDTH = 100, 2.0  # random Fourier features, and their bandwidth in medians of the distance
 FEATURE_ROWS = 50_000  # on which means and scales are taken
+
+
+def few_contexts(logs: LoggedData) -> CellsMap | None:
+    """A feature for every context, where contexts take few values."""
+    cells = distinct(logs.contexts, FEW_CELLS)
+    return None if cells is None else CellsMap(cells=cells)
 
 
 def default_oracles(logs: LoggedData, table: CellsMap | None, seed: int) -> dict[str, Oracle]:
