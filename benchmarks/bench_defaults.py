@@ -36,8 +36,8 @@ class Trial(NamedTuple):
     noise: float  # its standard error
     reward: float  # the gain in discounted reward, in percent of the size of mu's
     reward_z: float
-    k: int
-    chosen: int
+    tests: int
+    returned: str
     seconds: float
 
 
@@ -50,7 +50,6 @@ def trial(case: tuple[float, int]) -> Trial:
     seconds = time.process_time() - began
     printed = OfflineSHPI.paper(seed=seed, progress=False).fit(logs)
     mu, ours = outcome(logging_policy(epsilon), seed), outcome(policy, seed)
-    assert policy.horizon is not None
     return Trial(
         epsilon,
         seed,
@@ -58,8 +57,8 @@ def trial(case: tuple[float, int]) -> Trial:
         float(ours.attained.mean()),
         float(outcome(printed, seed).attained.mean()),
         *_compared(mu, ours),
-        policy.horizon.k,
-        policy.chosen,
+        len(policy.trials),
+        next((t.words for t in policy.trials if t.returned), "the logging policy"),
         seconds,
     )
 
@@ -81,7 +80,7 @@ def run() -> list[Row]:
         for one in pool.map(trial, cases):
             trials.append(one)
             print(f"  epsilon {one.epsilon:g} seed {one.seed}: {one.ours:.4f}, mu {one.mu:.4f}, "
-                  f"paper() {one.paper:.4f}, k = {one.k}, {one.seconds:.0f} CPU-s", flush=True)  # fmt: skip
+                  f"paper() {one.paper:.4f}, tests {one.tests}, {one.seconds:.0f} s", flush=True)  # fmt: skip
     write_page(trials)
     rows = []
     for epsilon in EPSILONS:
@@ -131,11 +130,12 @@ def write_page(trials: list[Trial]) -> None:
         )
     lines = [
         "",
-        "| epsilon | seed | mu | defaults | difference ± s.e. | gain in reward | `paper()` | k | round |",
+        "| epsilon | seed | mu | defaults | difference ± s.e. | gain in reward | `paper()` | tests "
+        "| returned |",
         "|---|---|---|---|---|---|---|---|---|",
         *(
             f"| {t.epsilon:g} | {t.seed} | {t.mu:.4f} | {t.ours:.4f} | {t.difference:+.4f} ± {t.noise:.4f} | "
-            f"{t.reward:+.1f} % ({t.reward_z:+.1f} s.e.) | {t.paper:.3f} | {t.k} | {t.chosen} |"
+            f"{t.reward:+.1f} % ({t.reward_z:+.1f} s.e.) | {t.paper:.3f} | {t.tests} | {t.returned} |"
             for t in trials
         ),
     ]

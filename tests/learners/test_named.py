@@ -23,7 +23,8 @@ from shpi.testing.tabular import random_mdp
 from shpi.values import LSTD, Constant
 
 TABLE = Ridge.exact()
-SETTINGS = {"oracle": TABLE, "tested": False, "iterations": 3}
+SETTINGS = {"oracle": TABLE, "iterations": 3}
+UNTESTED = SETTINGS | {"tested": False}  # which session RL is by itself
 BONUS = {"value": LSTD(features=Identity(), ridge=1.0)}
 
 
@@ -41,31 +42,32 @@ def same(one, two):
 
 def test_session_rl_is_shpi_without_a_bonus(logs):
     named = SessionRL(gamma=0.9, settings=SETTINGS, seed=4).fit(logs)
-    same(named, OfflineSHPI(k="session", value=Constant(0.0), gamma=0.9, seed=4, **SETTINGS).fit(logs))
+    same(named, OfflineSHPI(k="session", value=Constant(0.0), gamma=0.9, seed=4, **UNTESTED).fit(logs))
 
 
 def test_a_mu_is_shpi_with_k_1(logs):
-    named = PolicyGradientAdvantage(gamma=0.9, settings=SETTINGS | BONUS, seed=4).fit(logs)
-    same(named, OfflineSHPI(k=1, gamma=0.9, seed=4, **SETTINGS, **BONUS).fit(logs))
+    named = PolicyGradientAdvantage(gamma=0.9, settings=UNTESTED | BONUS, seed=4).fit(logs)
+    same(named, OfflineSHPI(k=1, gamma=0.9, seed=4, **UNTESTED, **BONUS).fit(logs))
 
 
 def test_a_pi_is_shpi_with_the_longest_k(logs):
-    named = ConservativePolicyIteration(gamma=0.9, settings=SETTINGS | BONUS, seed=4).fit(logs)
+    named = ConservativePolicyIteration(gamma=0.9, settings=UNTESTED | BONUS, seed=4).fit(logs)
     for k in (12, 1000):  # a window never goes beyond its trajectory
-        same(named, OfflineSHPI(k=k, gamma=0.9, seed=4, **SETTINGS, **BONUS).fit(logs))
+        same(named, OfflineSHPI(k=k, gamma=0.9, seed=4, **UNTESTED, **BONUS).fit(logs))
 
 
 def test_the_three_differ(logs):
-    bonuses = {SessionRL: {}, PolicyGradientAdvantage: BONUS, ConservativePolicyIteration: BONUS}
+    bonus = UNTESTED | BONUS
+    settings = {SessionRL: SETTINGS, PolicyGradientAdvantage: bonus, ConservativePolicyIteration: bonus}
     first = [
-        make(gamma=0.9, settings=SETTINGS | bonus).fit(logs).history[1].advantage_deviation
-        for make, bonus in bonuses.items()
+        make(gamma=0.9, settings=chosen).fit(logs).history[1].advantage_deviation
+        for make, chosen in settings.items()
     ]
     assert len({round(value, 6) for value in first}) == 3
 
 
 def test_session_rl_with_k_1_ranks_actions_as_a_bandit(logs):
-    settings = {"oracle": TABLE, "tested": False, "iterations": 1}
+    settings = {"oracle": TABLE, "iterations": 1}
     one = SessionRL(k=1, settings=settings).fit(logs).policy.scorer.scores(np.eye(6))
     two = ContextualBandit(oracle=TABLE, support=None).fit(logs).scorer.scores(np.eye(6))
     # Rows whose next context is unknown are left out by one and not by the other.
@@ -82,7 +84,7 @@ def test_they_pass_the_suite(make):
 def test_the_paper_s_form(make):
     plan = make(paper=True, settings={"iterations": 2})
     shpi = plan.shpi(7) if make is ConservativePolicyIteration else plan.shpi()
-    assert (shpi.form, shpi.clip, shpi.tested, shpi.iterations) == ("raw", "product", 0.0, 2)
+    assert (shpi.form, shpi.clip, shpi.tested, shpi.iterations) == ("raw", "product", False, 2)
 
 
 def test_a_name_cannot_be_contradicted():
@@ -90,6 +92,8 @@ def test_a_name_cannot_be_contradicted():
         PolicyGradientAdvantage(settings={"k": 3})
     with pytest.raises(ConfigError, match="leaves open, found value"):
         SessionRL(settings={"value": Constant(1.0)})
+    with pytest.raises(ConfigError, match="leaves open, found tested"):
+        SessionRL(settings={"tested": True})
     with pytest.raises(ConfigError, match="settings of OfflineSHPI"):
         ConservativePolicyIteration(settings={"horizon": 3})
     with pytest.raises(ConfigError, match="iterations of at least 1"):

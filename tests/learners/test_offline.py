@@ -12,7 +12,7 @@ from shpi.data.logged import LoggedData
 from shpi.envs.storefront import Storefront
 from shpi.errors import ConfigError, DataError
 from shpi.features import Identity
-from shpi.learners import BehaviourCloning, OfflineSHPI
+from shpi.learners import SPIBB, BehaviourCloning, OfflineSHPI
 from shpi.oracles import Ridge
 from shpi.policies import UniformPolicy, load_policy
 from shpi.protocols import Policy
@@ -36,8 +36,8 @@ def shop_log(shop: Storefront) -> LoggedData:
 @pytest.fixture(scope="module")
 def learned(shop_log: LoggedData) -> dict[str, Policy]:
     return {
-        "bandit": OfflineSHPI(k=1, value=Constant(0.0)).fit(shop_log),
-        "session": OfflineSHPI(k="session", value=Constant(0.0)).fit(shop_log),
+        "bandit": OfflineSHPI(k=1, value=Constant(0.0), tested=False).fit(shop_log),
+        "session": OfflineSHPI(k="session", value=Constant(0.0), tested=False).fit(shop_log),
         "shpi": OfflineSHPI(k=3).fit(shop_log),
     }
 
@@ -48,7 +48,7 @@ def exact(shop: Storefront, policy: Policy) -> float:
 
 def test_the_paper_s_story_is_learned_from_the_log(shop: Storefront, learned: dict[str, Policy]) -> None:
     value = {name: exact(shop, policy) for name, policy in learned.items()}
-    assert value["bandit"] == pytest.approx(shop.exact_value(shop.bandit()), rel=0.01)
+    assert value["bandit"] == pytest.approx(shop.exact_value(shop.bandit()), rel=0.05)
     assert shop.exact_value(shop.uniform()) < value["bandit"] < value["session"] < value["shpi"]
     assert value["shpi"] > shop.exact_value(shop.session_rl())
     assert value["shpi"] > 0.93 * shop.exact_value(shop.shpi(3))
@@ -92,7 +92,8 @@ def test_same_seed_same_policy_and_the_log_is_left_alone(shop: Storefront, shop_
     one, two = OfflineSHPI(k=3, seed=3).fit(part), OfflineSHPI(k=3, seed=3).fit(part)
     np.testing.assert_array_equal(one.action_probs(shop.contexts), two.action_probs(shop.contexts))
     assert part.fingerprint() == before
-    assert [i.changed for i in one.history] == [i.changed for i in two.history]
+    assert len(one.trials) > 1
+    assert [(t.words, t.lift) for t in one.trials] == [(t.words, t.lift) for t in two.trials]
 
 
 def test_the_result_is_a_policy_that_saves(
@@ -150,11 +151,15 @@ def test_huge_and_constant_rewards(shop_log: LoggedData) -> None:
     assert part.rewards is not None
     huge = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(part.rewards * 1e12))
     plain = OfflineSHPI(k=2, iterations=2).fit(part)
-    np.testing.assert_array_equal(
-        huge.action_probs(part.contexts[:200]), plain.action_probs(part.contexts[:200])
+    assert plain.chosen > 0
+    assert huge.chosen == plain.chosen
+    np.testing.assert_allclose(
+        huge.action_probs(part.contexts[:200]), plain.action_probs(part.contexts[:200]), rtol=1e-4, atol=1e-9
     )
     equal = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(np.ones(len(part))))
-    assert np.isfinite(equal.action_probs(part.contexts[:5])).all()
+    assert equal.chosen == 0
+    assert not equal.proven
+    np.testing.assert_allclose(equal.action_probs(part.contexts[:50]), 0.2, atol=0.05)  # mu
 
 
 def test_identical_contexts_and_a_k_beyond_every_trajectory() -> None:
@@ -164,8 +169,9 @@ def test_identical_contexts_and_a_k_beyond_every_trajectory() -> None:
         contexts=np.ones((2000, 2)), actions=actions, rewards=actions + 0.1 * rng.standard_normal(2000),
         propensities=np.full(2000, 0.5), offsets=np.arange(0, 2001, 4), n_actions=2,
     )  # fmt: skip
-    policy = OfflineSHPI(k=500, value=Constant(0.0)).fit(logs)
-    assert policy.action_probs(np.ones((1, 2)))[0, 1] == pytest.approx(1.0)
+    for tested in (False, True):
+        policy = OfflineSHPI(k=500, value=Constant(0.0), tested=tested).fit(logs)
+        assert policy.action_probs(np.ones((1, 2)))[0, 1] == pytest.approx(1.0, abs=1e-6)
 
 
 def test_what_is_missing_is_named(shop_log: LoggedData) -> None:
@@ -177,14 +183,19 @@ def test_what_is_missing_is_named(shop_log: LoggedData) -> None:
     with pytest.raises(DataError, match="nan"):
         OfflineSHPI(value=Given(lambda x: np.full(len(x), np.nan))).fit(part)
     backshifted = OfflineSHPI(value=Given(lambda x: x[:, 0].astype(float)), backshift=True, iterations=1)
-    assert backshifted.fit(replace(part, rewards=None)).history
+    assert backshifted.fit(replace(part, rewards=None)).trials
+    assert replace(backshifted, tested=False).fit(replace(part, rewards=None)).history
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"iterations": 0}, "iterations of at least 1"),
-        ({"held_out": 1.0}, r"held_out in \[0, 1\)"),
+        ({"proximal": 1.0}, "tested=False where"),
+        ({"start": "random"}, "tested=False where"),
+        ({"start": UniformPolicy(3)}, "tested=False where"),
+        ({"constraint": SPIBB()}, "tested=False where"),
+        ({"proximal": -1.0, "tested": False}, "proximal of at least 0"),
         ({"reach": -1.0}, "reach of at least 0"),
         ({"start": "mu"}, "start 'behaviour', 'random' or a policy"),
         ({"confidence": 1.0}, "confidence"),
@@ -200,5 +211,6 @@ def test_the_paper_s_configuration_runs(shop_log: LoggedData) -> None:
 
     config = OfflineSHPI.paper(iterations=2, value=BellmanResidual(steps=50))
     assert (config.k, config.form, config.start, config.reach) == (5, "raw", "random", None)
+    assert not config.tested
     policy = config.fit(shop_log.select(np.arange(300)))
     assert policy.chosen == len(policy.history)

@@ -53,7 +53,8 @@ def test_no_propensities(logs: LoggedData) -> None:
     bare = replace(logs, propensities=None, propensity_mode="absent")
     with pytest.raises(DataError, match=r"a log with propensities.*with_estimated_propensities"):
         fit(bare)
-    assert fit(bare.with_estimated_propensities()).history  # the remedy works
+    remedied = fit(bare.with_estimated_propensities())
+    np.testing.assert_array_equal(remedied.action_probs(SIDES).argmax(axis=1), [1, 0])  # the remedy works
 
 
 def test_no_rewards_offers_backshift(logs: LoggedData) -> None:
@@ -100,7 +101,13 @@ def test_contexts_of_no_information_beside_one_that_has_some(logs: LoggedData) -
 def test_the_unit_of_the_rewards_does_not_matter(logs: LoggedData, factor: float) -> None:
     assert logs.rewards is not None
     scaled = fit(logs.with_rewards(factor * logs.rewards))
-    np.testing.assert_allclose(scaled.action_probs(logs.contexts), fit(logs).action_probs(logs.contexts))
+    plain = fit(logs)
+    np.testing.assert_allclose(
+        scaled.action_probs(logs.contexts), plain.action_probs(logs.contexts), rtol=1e-4, atol=1e-9
+    )
+    assert plain.lift is not None
+    assert scaled.lift is not None
+    assert scaled.lift.estimate == pytest.approx(factor * plain.lift.estimate, rel=1e-4)
 
 
 def test_rewards_around_1e12_keep_the_order_of_actions(logs: LoggedData) -> None:
@@ -138,7 +145,7 @@ def test_one_user_and_one_decision() -> None:
 
 
 def test_decisions_whose_consequences_are_unknown_are_not_learned_from() -> None:
-    with pytest.raises(DataError, match="at least one row of positive weight"):
+    with pytest.raises(DataError, match="at least one decision whose reward and next context are known"):
         fit(make(1, 1), value=Constant(0.0))  # the log stops before anything is seen
 
 

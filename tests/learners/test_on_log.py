@@ -1,4 +1,4 @@
-"""What policy iteration computes on the log: pi(a_t|x_t), the choice of k, and the held-out gain."""
+"""What policy iteration computes on the log: pi(a_t|x_t), and the held-out gain."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shpi.learners.horizon import choose_horizon, possible_horizons, smallest_uncontradicted
 
-from shpi.advantages import Advantages, StateValues, k_step_advantages, taken_probs
+from shpi.advantages import StateValues, k_step_advantages, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.features import Identity
 from shpi.learners.cloning import BehaviourCloning
@@ -87,71 +86,6 @@ def test_scorers_that_are_not_linear_go_another_way(world: Any) -> None:
     improve = Improvement(logs=logs, mu=mdp.policy(mu), reach=1.2)
     expected = taken_probs(logs, improve.policy(Waves()))
     np.testing.assert_allclose(improve.taken_probs(Waves()), expected, atol=1e-6)
-
-
-# ---------------------------------------------------------------------- the choice of k
-
-
-def chain(n_users: int, seed: int) -> LoggedData:
-    """Action 1 pays 1, but ten decisions later; the context is only the time since the start."""
-    rng, steps, delay = np.random.default_rng(seed), 60, 10
-    actions = rng.integers(0, 2, (n_users, steps))
-    rewards = 0.3 * rng.normal(size=(n_users, steps))
-    rewards[:, delay:] += actions[:, :-delay]
-    n = n_users * steps
-    return LoggedData.from_arrays(
-        contexts=np.tile(np.arange(steps, dtype=np.float32), n_users)[:, None],
-        actions=actions.ravel(), rewards=rewards.ravel(), propensities=np.full(n, 0.5),
-        offsets=np.arange(0, n + 1, steps), final_contexts=np.full((n_users, 1), 60.0),
-        final_observed=np.ones(n_users, dtype=bool), n_actions=2,
-    )  # fmt: skip
-
-
-def chosen_k(logs: LoggedData, values: StateValues, probs: np.ndarray, gamma: float) -> Any:
-    def advantages(k: int) -> Advantages:
-        return k_step_advantages(logs, values, k=k, gamma=gamma)
-
-    return choose_horizon(logs, advantages, probs)
-
-
-def test_an_exact_bonus_needs_few_steps() -> None:
-    chosen = []
-    for seed in range(5):
-        mdp = random_mdp(8, 3, seed, gamma=0.95)
-        mu = np.full((8, 3), 1 / 3)
-        logs = mdp.log(mu, 200, 60, seed=seed, ragged=False)
-        states, value = mdp.states_of(logs.contexts), mdp.value(mu)
-        exact = StateValues(rows=value[states], final=value[mdp.states_of(logs.final_contexts)])
-        greedy = np.eye(3)[mdp.q(mu).argmax(axis=1)]
-        found = chosen_k(logs, exact, greedy[states, logs.actions], 0.95)
-        chosen.append(found.k)
-        truth = float(mdp.occupancy(mu, horizon=60) @ ((greedy - mu) * mdp.q(mu)).sum(axis=1))
-        for gain, error in zip(found.gains, found.errors, strict=True):
-            assert abs(gain - truth) < 4 * error
-    assert np.median(chosen) <= 3  # a single one may be contradicted by chance
-
-
-def test_an_effect_after_ten_steps_is_waited_for() -> None:
-    logs = chain(600, 0)
-    found = chosen_k(logs, StateValues.zeros(logs), (logs.actions == 1).astype(float), 1.0)
-    assert found.k >= 20
-    before = [gain for k, gain in zip(found.horizons, found.gains, strict=True) if k <= 10]
-    assert np.abs(before).max() < 0.1  # nothing to see yet
-    assert found.gains[-1] > 0.3
-    assert f"k = {found.k}, the smallest that no larger one contradicts" in str(found)
-
-
-def test_the_rule_by_hand() -> None:
-    flat = [np.full(50, 0.01 * sign) for sign in (1, -1, 1)]  # paired errors of about 0.1
-    assert smallest_uncontradicted([1.0, 1.01, 1.0], flat) == 0
-    assert smallest_uncontradicted([0.0, 1.0, 1.0], flat) == 1
-    assert smallest_uncontradicted([0.0, 1.0, 3.0], flat) == 2
-
-
-def test_no_horizon_beyond_the_longest_trajectory() -> None:
-    assert max(possible_horizons(chain(3, 0))) < 60
-    short = chain(3, 0).select(np.arange(1))
-    assert possible_horizons(short)
 
 
 # ---------------------------------------------------------------------- the gain

@@ -10,14 +10,13 @@ import pytest
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import Identity
-from shpi.learners import MBS, SPIBB, ConstrainedSHPI, ContextualBandit, HeldOutChoice
+from shpi.learners import MBS, SPIBB, ConstrainedSHPI
 from shpi.learners.constrained import Constraint, limited, limited_means, pseudo_counts
 from shpi.oracles import Ridge
 from shpi.policies import UniformPolicy
 from shpi.testing import check_learner
 from shpi.testing.tabular import OneHotPolicy, TabularMDP, random_mdp
 from shpi.testing.tastes import Tastes
-from shpi.values import Constant
 
 S, A, GAMMA = 12, 4, 0.9
 CONTEXTS = np.eye(S)
@@ -179,7 +178,7 @@ def test_the_composition_improves_on_mu_and_on_shpi_without_a_constraint():
             ("spibb", SPIBB(min_count=5)),
             ("mbs", MBS(density=0.3)),
         ):
-            learner = ConstrainedSHPI(constraint=plan, k=5, gamma=GAMMA, tested=False)
+            learner = ConstrainedSHPI(constraint=plan, k=5, gamma=GAMMA)
             gains[name].append(share(mdp, mu, learner.fit(logs).action_probs(CONTEXTS)))
     assert np.mean(gains["none"]) < 0  # long products of ratios and few rows
     assert min(gains["spibb"]) > -0.1
@@ -191,7 +190,7 @@ def test_the_composition_approaches_the_optimum_of_a_well_covered_world():
     mdp = random_mdp(S, A, seed=1, gamma=GAMMA, noise=0.1)
     mu = np.full((S, A), 1 / A)
     logs = mdp.log(mu, 2000, horizon=12, seed=0)
-    policy = ConstrainedSHPI(k=6, gamma=GAMMA, weight_clip=(0.0, 100.0)).fit(logs)
+    policy = ConstrainedSHPI(k=6, gamma=GAMMA, settings={"weight_clip": (0.0, 100.0)}).fit(logs)
     assert share(mdp, mu, policy.action_probs(CONTEXTS)) > 0.85
     assert policy.chosen > 0
     assert "<- returned" in str(policy)
@@ -204,33 +203,6 @@ def test_without_exploration_mu_is_returned():
         np.testing.assert_allclose(learner.fit(logs).action_probs(CONTEXTS)[:, 0], 1.0, atol=1e-5)
 
 
-# ---------------------------------------------------------------------- a choice on held-out users
-
-
-def test_a_choice_on_held_out_users_takes_the_better_learner():
-    logs = Tastes().log(400, seed=1)
-    worst = ContextualBandit(oracle=FAST, support=None)
-    choice = HeldOutChoice(
-        learners={"worst": Opposite(worst), "best": worst}, k=1, gamma=0.9, value=Constant(0.0)
-    )
-    policy = choice.fit(logs)
-    assert policy.chosen == 2
-    assert policy.history[0].gain is not None
-    assert policy.history[0].gain.lower < 0
-    only = HeldOutChoice(learners={"worst": Opposite(worst)}, k=1, gamma=0.9, value=Constant(0.0)).fit(logs)
-    assert only.chosen == 0  # a clone of mu
-
-
-class Opposite:
-    """Learns from rewards with the wrong sign."""
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def fit(self, logs):
-        return self.inner.fit(replace(logs, rewards=-logs.rewards))
-
-
 # ---------------------------------------------------------------------- conformance and bad input
 
 
@@ -239,11 +211,10 @@ class Opposite:
     [
         (SPIBB(gamma=GAMMA, min_count=3, oracle=FAST), 0.3),
         (MBS(gamma=GAMMA, oracle=FAST), 0.7),
-        (ConstrainedSHPI(gamma=GAMMA, k=2, oracle=FAST), 0.3),
-        (ConstrainedSHPI.mbs(gamma=GAMMA, k=2, oracle=FAST), 0.7),
-        (HeldOutChoice(learners={"a": ContextualBandit(oracle=FAST)}, k=1, value=Constant(0.0)), 0.7),
+        (ConstrainedSHPI(gamma=GAMMA, k=2, settings={"oracle": FAST}), 0.3),
+        (ConstrainedSHPI.mbs(gamma=GAMMA, k=2, settings={"oracle": FAST}), 0.7),
     ],
-    ids=["spibb", "mbs", "spibb-shpi", "mbs-shpi", "choice"],
+    ids=["spibb", "mbs", "spibb-shpi", "mbs-shpi"],
 )
 def test_they_pass_the_suite(learner, attains):
     check_learner(learner, users=200, attains=attains)
@@ -256,9 +227,9 @@ def test_they_pass_the_suite(learner, attains):
         (lambda: SPIBB(iterations=0), "at least one iteration"),
         (lambda: SPIBB(gamma=1.0), "gamma in"),
         (lambda: MBS(density=np.nan), "density of at least 0"),
-        (lambda: ConstrainedSHPI(iterations=0), "iterations of at least 1"),
-        (lambda: ConstrainedSHPI(held_out=1.0), "held_out in"),
-        (lambda: HeldOutChoice(learners={}), "at least one learner"),
+        (lambda: ConstrainedSHPI(settings={"iterations": 0}), "iterations of at least 1"),
+        (lambda: ConstrainedSHPI(settings={"tested": True}), "leaves open, found tested"),
+        (lambda: ConstrainedSHPI(settings={"held_out": 0.2}), "settings of OfflineSHPI"),
     ],
 )
 def test_bad_settings(make, message):
@@ -274,7 +245,7 @@ def test_a_baseline_over_other_actions():
 
 def test_logs_that_cannot_be_learned_from():
     _, _, logs = case(1, 10)
-    for learner in (SPIBB(), MBS(), ConstrainedSHPI(), HeldOutChoice(learners={"a": SPIBB()})):
+    for learner in (SPIBB(), MBS(), ConstrainedSHPI()):
         with pytest.raises(DataError, match="a log with rewards"):
             learner.fit(replace(logs, rewards=None))
     absent = replace(logs, propensities=None, propensity_mode="absent", behaviour=None)
@@ -295,9 +266,3 @@ def test_logs_that_cannot_be_learned_from():
     )
     with pytest.raises(DataError, match="whose reward and next context are known"):
         SPIBB().fit(one)
-
-
-def test_one_user_cannot_be_split():
-    _, _, logs = case(1, 1)
-    with pytest.raises(ConfigError, match="at least two users"):
-        HeldOutChoice(learners={"a": SPIBB()}).fit(logs)

@@ -118,6 +118,7 @@ class OfflineSHPI:
             (not self.tested
              or (self.start == "behaviour" and self.proximal == 0 and self.constraint is None),
              "tested=False where a start, a constraint or a proximal is given", "tested=True"),
+            (self.tested or not self.rivals, "tested=True where rivals are given", "tested=False"),
         )  # fmt: skip
         for fine, expected, found in checks:
             if not fine:
@@ -341,7 +342,7 @@ def _after_rivals(
 
 def _notes(tested: list[Candidate], best: int | None, imitated: bool, t: float) -> tuple[str, ...]:
     """Why this policy, in words."""
-    if not imitated:
+    if not imitated and best in (None, 0):
         why = "The clone of the logging policy is too far from it to stand for it: give behaviour=. "
         if best is None:
             return (why + "Nothing could be shown, and the clone is returned.",)

@@ -2,7 +2,7 @@ r"""How much better than mu, with a bound that holds for all candidates at once.
 
     lower_i = lift_i - q se_i
 
-q is the quantile of max_i |noise_i| over all candidates that were tested, from the correlations of the users'
+q is the quantile of max_i noise_i over all candidates that were tested, from the correlations of the users'
 influences, so that the best of many is not called proven for being the best of many. Few users who matter,
 or a few with most of the variance, make it a quantile of Student's t.
 """
@@ -46,6 +46,8 @@ class Lift:
 
 def simultaneous_lifts(tested: Sequence[Influence], confidence: float, seed: int) -> list[Lift]:
     """The lift of every candidate, with lower bounds that hold together."""
+    if not tested:
+        return []
     parts = np.stack([one.parts.mean(axis=0) for one in tested])  # [tests, users]
     level = _level(parts, confidence, seed)
     users = parts.shape[1]

@@ -1,0 +1,164 @@
+"""What is printed is what is returned; and nothing is called proven where there is nothing to prove."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shpi.data.logged import LoggedData
+from shpi.learners import ImprovedPolicy, OfflineSHPI
+from shpi.learners._shpi.judge import Judge
+from shpi.policies import Tilted
+from shpi.protocols import Policy
+from shpi.testing.tabular import OneHotPolicy, TabularMDP, random_mdp
+from tests.learners.test_judge import true_lift
+
+GAMMA = 0.9
+SHPI = OfflineSHPI(gamma=GAMMA)
+
+
+def spread_of(policy: Tilted, logs: LoggedData) -> float:
+    """The standard deviation of f under mu, in which sizes are told."""
+    mu = policy.mu.action_probs(logs.contexts, logs.candidates)
+    scores = policy.scorer.scores(logs.contexts)
+    relative = scores - np.sum(mu * scores, axis=1, keepdims=True)
+    return float(np.sqrt(np.sum(mu * relative**2) / len(logs)))
+
+
+def check_certificate(found: ImprovedPolicy, logs: LoggedData) -> None:
+    """One line is marked, and it is that of the policy that acts."""
+    marked = [line for line in str(found).splitlines() if "<- returned" in line]
+    trial = found.trials[found.chosen - 1]
+    assert [t for t in found.trials if t.returned] == [trial]
+    assert len(marked) == 1
+    assert marked[0].startswith(trial.words)
+    assert found.lift == trial.lift
+    assert f"{found.lift.estimate:+.4g}" in marked[0]  # type: ignore[union-attr]
+    assert found.proven
+    assert found.lift.lower > 0  # type: ignore[union-attr]
+    policy = found.policy
+    assert isinstance(policy, Tilted)
+    size = re.search(r"size ([\d.]+)", trial.words)
+    told = 0.0 if size is None else float(size.group(1))
+    assert policy.size * spread_of(policy, logs) == pytest.approx(told, rel=0.01)
+    assert (policy.power > 1) == ("favourite" in trial.words)
+    np.testing.assert_array_equal(
+        found.action_probs(logs.contexts[:50]), policy.action_probs(logs.contexts[:50])
+    )
+
+
+def case(seed: int, mu: np.ndarray | None = None, users: int = 400) -> tuple[TabularMDP, LoggedData]:
+    mdp = random_mdp(5, 3, seed=seed, gamma=GAMMA, noise=0.3)
+    table = mdp.random_policy(seed + 50, concentration=4.0) if mu is None else mu
+    return mdp, mdp.log(table, users, 12, seed=seed, ragged=False)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_line_that_is_marked_is_the_policy_that_acts(seed: int) -> None:
+    _, logs = case(seed)
+    found = SHPI.fit(logs)
+    assert found.chosen > 0
+    assert len(found.trials) > 2
+    assert found.history == ()
+    check_certificate(found, logs)
+
+
+def test_mu_s_favourite_is_marked_where_it_is_returned() -> None:
+    """Mu is optimal but for its exploration, and the log is small: only the favourite can be proven."""
+    mdp = random_mdp(30, 4, seed=3, gamma=GAMMA, noise=2.0)
+    mu = 0.5 * mdp.optimal()[1] + 0.125
+    logs = mdp.log(mu, 250, 10, seed=0, ragged=False)
+    found = replace(SHPI, behaviour=OneHotPolicy(mu)).fit(logs)
+    assert "favourite" in found.trials[found.chosen - 1].words
+    check_certificate(found, logs)
+    np.testing.assert_allclose(found.action_probs(np.eye(30)), mdp.optimal()[1], atol=1e-6)
+
+
+def test_the_lift_is_that_of_the_returned_policy() -> None:
+    """In a rich log halves and whole agree, so the judge says of the returned policy what its trial says."""
+    mdp, logs = case(2, users=4000)
+    found = SHPI.fit(logs)
+    assert found.lift is not None
+    taken = found.action_probs(mdp.contexts(np.arange(5)))[mdp.states_of(logs.contexts), logs.actions]
+    assert logs.propensities is not None
+    again = Judge.of(logs, gamma=GAMMA, seed=0).lift(taken / logs.propensities)
+    assert again.estimate == pytest.approx(found.lift.estimate, abs=1.5 * found.lift.standard_error)
+    others = [t for t in found.trials if abs(t.lift.estimate - again.estimate) > 5 * t.lift.standard_error]
+    assert others  # so that a certificate of another trial would have failed
+
+
+def test_the_true_lift_is_above_the_bound() -> None:
+    """In 40 worlds the lower bound of 95 % fails in at most 5; more by chance once in 200 times."""
+    below = checked = 0
+    for seed in range(40):
+        mdp, logs = case(seed, users=120)
+        found = SHPI.fit(logs)
+        assert found.lift is not None
+        if found.chosen == 0:
+            continue
+        states, mu = np.arange(5), mdp.random_policy(seed + 50, concentration=4.0)
+        pi = found.action_probs(mdp.contexts(states))
+        below += true_lift(mdp, pi, mu) < found.lift.lower
+        checked += 1
+    assert checked >= 30
+    assert below <= 5
+
+
+def test_where_nothing_is_proven_mu_is_returned_and_no_line_is_marked() -> None:
+    mdp = random_mdp(5, 3, seed=1, gamma=GAMMA, noise=1.0)
+    best = mdp.optimal()[1]
+    mu: Policy = OneHotPolicy(0.97 * best + 0.01)
+    logs = mdp.log(0.97 * best + 0.01, 60, 10, seed=0)
+    found = replace(SHPI, behaviour=mu).fit(logs)
+    assert found.chosen == 0
+    assert not found.proven
+    assert "<- returned" not in str(found)
+    assert not any(trial.returned for trial in found.trials)
+    assert "logging policy" in found.notes[-1]
+    assert found.notes[-1] in str(found)
+    np.testing.assert_array_equal(found.action_probs(np.eye(5)), mu.action_probs(np.eye(5)))
+    assert found.lift is not None
+    assert found.lift.lower <= 0
+
+
+def test_too_few_users_to_test_anything() -> None:
+    _, logs = case(0)
+    found = SHPI.fit(logs.select(np.arange(3)))
+    assert (found.chosen, found.trials, found.lift, found.proven) == (0, (), None, False)
+    assert "3 users are too few" in str(found)
+
+
+def null_log(seed: int) -> LoggedData:
+    """Rewards that depend on the context and on the user, but not on actions; mu is uneven."""
+    rng, users, steps = np.random.default_rng(seed), 80, 6
+    n = users * steps
+    contexts = rng.normal(size=(n, 2))
+    logits = np.stack([contexts[:, 0], np.zeros(n), 0.5 * contexts[:, 1]], axis=1)
+    mu = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    actions = (mu.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    mood = np.repeat(rng.standard_normal(users), steps)
+    return LoggedData.from_arrays(
+        contexts=contexts, actions=actions, propensities=mu[np.arange(n), actions],
+        rewards=contexts[:, 0] + mood + rng.standard_normal(n), offsets=np.arange(0, n + 1, steps),
+        n_actions=3, final_contexts=rng.normal(size=(users, 2)), final_observed=np.ones(users, dtype=bool),
+    )  # fmt: skip
+
+
+def test_nothing_is_proven_where_actions_do_not_matter() -> None:
+    """At 95 % two of 40 are expected, and more than six by chance once in 300 times."""
+    found = [SHPI.fit(null_log(seed)) for seed in range(40)]
+    assert sum(policy.proven for policy in found) <= 6
+    assert all(policy.chosen == 0 for policy in found if not policy.proven)
+
+
+def test_the_same_log_with_an_effect_is_proven() -> None:
+    """So that the test above is not passed by a learner that proves nothing."""
+    proven = 0
+    for seed in range(10):
+        logs = null_log(seed)
+        assert logs.rewards is not None
+        proven += SHPI.fit(logs.with_rewards(logs.rewards + 1.5 * (logs.actions == 2))).proven
+    assert proven >= 8

@@ -1,0 +1,204 @@
+"""The judge of policies against linear algebra: the lift, its error, and what must not change it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shpi.data.logged import LoggedData
+from shpi.errors import DataError
+from shpi.learners._shpi.judge import FOLLOWED, Judge
+from shpi.testing.tabular import TabularMDP, random_mdp
+
+GAMMA = 0.9
+
+
+def true_lift(mdp: TabularMDP, pi: np.ndarray, mu: np.ndarray) -> float:
+    """p_0' D, where pi is followed with probability 1 - 1/50 per step and mu after."""
+    live = ~mdp.terminal
+    steps = np.einsum("sa,sat->st", pi, mdp.transition) * live[:, None]
+    value = mdp.value(mu)
+    once = np.sum(pi * mdp.reward, axis=1) * live + GAMMA * steps @ value - value
+    carried = np.linalg.solve(np.eye(len(once)) - GAMMA * (1 - 1 / FOLLOWED) * steps, once)
+    return float(mdp.initial @ carried)
+
+
+def ratios(mdp: TabularMDP, logs: LoggedData, pi: np.ndarray) -> np.ndarray:
+    assert logs.propensities is not None
+    rho: np.ndarray = pi[mdp.states_of(logs.contexts), logs.actions] / logs.propensities
+    return rho
+
+
+def test_the_closed_form_is_v_pi_minus_v_mu_but_for_the_killing() -> None:
+    mdp = random_mdp(6, 3, seed=0, gamma=GAMMA)
+    mu, pi = mdp.random_policy(1, concentration=3.0), mdp.random_policy(2)
+    plain = float(mdp.initial @ (mdp.value(pi) - mdp.value(mu)))
+    assert true_lift(mdp, mu, mu) == pytest.approx(0.0, abs=1e-12)
+    assert true_lift(mdp, pi, mu) == pytest.approx(plain, rel=0.25)
+    assert abs(true_lift(mdp, pi, mu)) < abs(plain)
+
+
+@pytest.mark.parametrize(
+    ("seed", "options", "ragged"),
+    [
+        (0, {}, False),
+        (1, {}, True),
+        (2, {"n_terminal": 1}, False),
+        (3, {"n_terminal": 2}, True),
+        (4, {"masked": True, "noise": 1.0}, False),
+        (5, {"encoding": "index"}, True),
+    ],
+)
+def test_the_lift_is_the_exact_one(seed: int, options: dict[str, object], ragged: bool) -> None:
+    mdp = random_mdp(6, 3, seed=seed, gamma=GAMMA, **options)  # type: ignore[arg-type]
+    mu, pi = mdp.random_policy(seed + 10, concentration=3.0), mdp.random_policy(seed + 20, concentration=3.0)
+    logs = mdp.log(mu, 4000, 20, seed=seed, ragged=ragged)
+    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, pi))
+    truth = true_lift(mdp, pi, mu)
+    assert abs(found.estimate - truth) < 3.5 * found.error
+    assert found.error < 0.5 * abs(truth)  # so that the line above can fail
+    assert found.mean_ratio == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_error_of_the_lift_vanishes_with_users() -> None:
+    mdp = random_mdp(5, 3, seed=7, gamma=GAMMA)
+    mu, pi = mdp.random_policy(1, concentration=3.0), mdp.optimal()[1]
+    logs = mdp.log(mu, 30_000, 15, seed=0, ragged=False)
+    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, pi))
+    assert found.estimate == pytest.approx(true_lift(mdp, pi, mu), rel=0.03)
+
+
+def test_mu_itself_has_no_lift_and_no_influence() -> None:
+    mdp = random_mdp(6, 3, seed=0, gamma=GAMMA, noise=0.5)
+    mu, pi = mdp.random_policy(1, concentration=3.0), mdp.random_policy(2, concentration=3.0)
+    logs = mdp.log(mu, 500, 20, seed=0)
+    judge = Judge.of(logs, gamma=GAMMA, seed=0)
+    one, other = judge.lift(np.ones(len(logs))), judge.lift(ratios(mdp, logs, pi))
+    assert abs(one.estimate) < 0.02 * other.error  # what is left is the ridge penalty
+    assert one.error < 0.02 * other.error
+
+
+def test_the_lift_of_mu_is_zero_with_features_that_are_not_cells() -> None:
+    logs, rng = noisy(400), np.random.default_rng(9)
+    judge = Judge.of(logs, gamma=GAMMA, seed=0)
+    assert judge.table is None
+    assert len(judge.maps) == 2
+    one = judge.lift(np.ones(len(logs)))
+    other = judge.lift(np.exp(0.3 * rng.standard_normal(len(logs))))
+    assert abs(one.estimate) < 0.1 * other.error
+    assert one.error < 0.1 * other.error
+
+
+def noisy(users: int, seed: int = 0) -> LoggedData:
+    """Action 1 is worth 0.5 more than action 0; contexts are drawn anew in every step."""
+    rng, steps = np.random.default_rng(seed), 8
+    n = users * steps
+    actions = rng.integers(0, 2, n)
+    return LoggedData.from_arrays(
+        contexts=rng.normal(size=(n, 2)), actions=actions, rewards=0.5 * actions + rng.standard_normal(n),
+        propensities=np.full(n, 0.5), offsets=np.arange(0, n + 1, steps), n_actions=2,
+        final_contexts=rng.normal(size=(users, 2)), final_observed=np.ones(users, dtype=bool),
+    )  # fmt: skip
+
+
+def test_a_bandit_s_lift_with_features_that_are_not_cells() -> None:
+    """Always action 1 earns 0.25 more in every step that it is followed."""
+    logs = noisy(3000)
+    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(2.0 * logs.actions)
+    truth = 0.25 / (1 - GAMMA * (1 - 1 / FOLLOWED))
+    assert found.estimate == pytest.approx(truth, abs=3.5 * found.error)
+    assert found.estimate == pytest.approx(truth, rel=0.1)
+
+
+def test_the_standard_error_is_the_spread_over_logs() -> None:
+    mdp = random_mdp(6, 3, seed=3, gamma=GAMMA, noise=0.5)
+    mu, pi = mdp.random_policy(1, concentration=3.0), mdp.random_policy(2, concentration=3.0)
+    lifts, errors = [], []
+    for seed in range(60):
+        logs = mdp.log(mu, 200, 15, seed=seed, ragged=False)
+        found = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, pi))
+        lifts.append(found.estimate)
+        errors.append(found.error)
+    assert np.mean(errors) == pytest.approx(np.std(lifts, ddof=1), rel=0.3)
+    truth, mean_error = true_lift(mdp, pi, mu), np.std(lifts, ddof=1) / np.sqrt(60)
+    assert np.mean(lifts) == pytest.approx(truth, abs=3 * mean_error + 0.02 * abs(truth))
+
+
+@pytest.mark.parametrize("factor", [1e-9, 7.0, 1e12])
+def test_the_scale_of_rewards_scales_lifts(factor: float) -> None:
+    mdp = random_mdp(6, 3, seed=0, gamma=GAMMA, noise=0.5)
+    logs = mdp.log(mdp.random_policy(1, concentration=3.0), 300, 20, seed=0)
+    assert logs.rewards is not None
+    rho = ratios(mdp, logs, mdp.random_policy(2))
+    one = Judge.of(logs, gamma=GAMMA, seed=0).lift(rho)
+    other = Judge.of(logs.with_rewards(factor * logs.rewards), gamma=GAMMA, seed=0).lift(rho)
+    assert abs(one.estimate) > 0.1
+    assert other.estimate == pytest.approx(factor * one.estimate, rel=1e-4)
+    assert other.error == pytest.approx(factor * one.error, rel=1e-4)
+
+
+def test_a_constant_reward_more_for_every_decision_changes_nothing() -> None:
+    mdp = random_mdp(6, 3, seed=0, gamma=GAMMA, noise=0.5)
+    logs = mdp.log(mdp.random_policy(1, concentration=3.0), 300, 20, seed=0)
+    assert logs.rewards is not None
+    rho = ratios(mdp, logs, mdp.random_policy(2, concentration=3.0))
+    one = Judge.of(logs, gamma=GAMMA, seed=0).lift(rho)
+    other = Judge.of(logs.with_rewards(5.0 + logs.rewards), gamma=GAMMA, seed=0).lift(rho)
+    assert other.estimate == pytest.approx(one.estimate, rel=1e-3)
+
+
+def test_the_order_of_users_does_not_matter() -> None:
+    mdp = random_mdp(6, 3, seed=1, gamma=GAMMA, noise=0.5)
+    logs = mdp.log(mdp.random_policy(1, concentration=3.0), 300, 20, seed=0)
+    pi = mdp.random_policy(2)
+    order = np.random.default_rng(0).permutation(logs.n_trajectories)
+    shuffled = logs.select(order)
+    one = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, pi))
+    other = Judge.of(shuffled, gamma=GAMMA, seed=0).lift(ratios(mdp, shuffled, pi))
+    assert other.estimate == pytest.approx(one.estimate, rel=1e-4)
+    assert other.error == pytest.approx(one.error, rel=1e-4)
+    np.testing.assert_allclose(np.sort(other.parts[0]), np.sort(one.parts[0]), atol=1e-4 * one.error)
+
+
+def test_influences_sum_to_nothing() -> None:
+    mdp = random_mdp(6, 3, seed=1, gamma=GAMMA, noise=0.5)
+    logs = mdp.log(mdp.random_policy(1, concentration=3.0), 300, 20, seed=0)
+    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, mdp.random_policy(2)))
+    assert abs(found.parts.sum()) < 0.05 * found.error
+
+
+def test_the_gradient_is_the_derivative_of_the_lift() -> None:
+    mdp = random_mdp(6, 3, seed=1, gamma=GAMMA)
+    logs = mdp.log(mdp.random_policy(1, concentration=3.0), 1000, 20, seed=0)
+    judge = Judge.of(logs, gamma=GAMMA, seed=0)
+    towards = ratios(mdp, logs, mdp.random_policy(2, concentration=3.0)) - 1
+    step = 1e-2
+    slope = (judge.lift(1 + step * towards).estimate - judge.lift(1 - step * towards).estimate) / (2 * step)
+    assert abs(slope) > 0.05
+    assert float(judge.gradient() @ towards) == pytest.approx(slope, rel=0.02)
+
+
+def test_the_value_is_that_of_mu() -> None:
+    mdp = random_mdp(6, 3, seed=1, gamma=GAMMA)
+    mu, pi = mdp.random_policy(1, concentration=3.0), mdp.random_policy(2, concentration=3.0)
+    logs = mdp.log(mu, 5000, 20, seed=0)
+    judge = Judge.of(logs, gamma=GAMMA, seed=0)
+    value = judge.value()(mdp.contexts(np.arange(6)))
+    np.testing.assert_allclose(value, mdp.value(mu), atol=0.1)
+    everything, states = np.ones(len(logs), dtype=bool), mdp.states_of(logs.contexts)
+    np.testing.assert_allclose(judge.values(None, everything).rows, mdp.value(mu)[states], atol=0.1)
+    under_pi = judge.values(ratios(mdp, logs, pi), everything).rows
+    assert (
+        np.abs(under_pi - mdp.value(pi)[states]).mean() < 0.3 * np.abs(mdp.value(pi) - mdp.value(mu)).mean()
+    )
+
+
+def test_a_log_that_stops_before_anything_is_seen() -> None:
+    mdp = random_mdp(6, 3, seed=1, gamma=GAMMA)
+    logs = mdp.log(mdp.random_policy(1), 5, 1, seed=0)
+    hidden = LoggedData.from_arrays(
+        contexts=logs.contexts, actions=logs.actions, rewards=logs.rewards, offsets=logs.offsets,
+        propensities=logs.propensities, n_actions=3,
+    )  # fmt: skip
+    with pytest.raises(DataError, match="at least one decision whose reward and next context are known"):
+        Judge.of(hidden, gamma=GAMMA, seed=0)
