@@ -126,7 +126,7 @@ def test_a_process_that_dies_is_a_row(log, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{log}", "--learners", "best"], "the name of a learner"),
+        (["{log}", "--learners", "finest"], "the name of a learner"),
         (["{log}", "--learners", ","], "at least one learner"),
         (["{log}", "--learners", "deep-sarsa"], "a simulator for 'deep-sarsa'"),
         (["{log}", "--learners", "clone", "-o", "k=3"], "an option of a learner in the table, found 'k=3'"),

@@ -46,7 +46,8 @@ def test_the_folder_holds_the_policy_and_how_it_was_made(log, tmp_path, capsys):
 def test_shpi_tells_its_story(log, tmp_path, capsys):
     assert main(["fit", str(log), "--out", str(tmp_path / "p"), "-o", "k=2", "-o", "oracle=ridge"]) == 0
     shown = capsys.readouterr().out
-    assert "held-out gain" in shown
+    assert "careful to bold" in shown
+    assert "at least" in shown
     assert load_policy(tmp_path / "p").n_actions == 4
 
 
@@ -88,7 +89,7 @@ def test_learners_are_listed(capsys):
         (["--out", "{new}"], "found no log"),
         (["{log}", "--out", "{old}"], "a folder that does not exist yet"),
         (["{log}", "--out", "{old}", "--overwrite"], "only policies are replaced"),
-        (["{log}", "--out", "{new}", "--learner", "best"], "the name of a learner"),
+        (["{log}", "--out", "{new}", "--learner", "finest"], "the name of a learner"),
         (["{log}", "--out", "{new}", "--learner", "deep-sarsa"], "learns by acting in a simulator"),
         (["{log}", "--out", "{new}", "-o", "kk=3"], "options of 'shpi' among k, gamma"),
         (["{log}", "--out", "{new}", "-o", "k"], "-o KEY=VALUE, found 'k'"),

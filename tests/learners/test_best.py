@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shpi.data.logged import LoggedData
-from shpi.errors import DataError
+from shpi.errors import ConfigError, DataError
 from shpi.learners import Best, ContextualBandit, OfflineSHPI
 from shpi.oracles import Ridge
 from shpi.protocols import Policy
@@ -104,6 +104,27 @@ def test_a_rival_that_equals_shpi_s_optimum_hardly_ever_wins() -> None:
     assert wins <= 3
 
 
+def test_many_rivals_do_not_win_for_being_many() -> None:
+    """Five of six actions are equally good: at 95 % one of 20 logs, not one of 20 rivals, finds a winner."""
+    s, a, wins, cases = 8, 6, 0, 0
+    mdp = TabularMDP(
+        transition=np.full((s, a, s), 1 / s), reward=np.tile(np.minimum(np.arange(a), 1.0), (s, 1)),
+        gamma=GAMMA, initial=np.full(s, 1 / s), terminal=np.zeros(s, dtype=bool), noise=1.0,
+    )  # fmt: skip
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rivals = {f"rival {i}": Fixed(np.eye(a)[rng.integers(1, a, s)]) for i in range(20)}
+        logs, shpi = (
+            mdp.log(np.full((s, a), 1 / a), 1500, 10, seed=seed, ragged=False),
+            OfflineSHPI(gamma=GAMMA),
+        )
+        optimal = shpi.fit(logs).action_probs(np.eye(s))[:, 0].mean() < 0.001
+        cases += optimal
+        wins += optimal and any(trial.returned for trial in best(rivals, logs, shpi).trials[-20:])
+    assert cases >= 10
+    assert wins <= 3
+
+
 def test_no_user_judges_what_it_taught(logs: LoggedData) -> None:
     rival = Fixed(PATIENT)
     best({"rival": rival}, logs)
@@ -140,3 +161,8 @@ def test_logs_that_cannot_be_learned_from(logs: LoggedData) -> None:
         best({"rival": Fixed(PATIENT)}, replace(logs, rewards=None))
     with pytest.raises(DataError, match="a log with propensities"):
         best({"rival": Fixed(PATIENT)}, replace(logs, propensities=None, propensity_mode="absent"))
+
+
+def test_without_tests_there_is_nothing_to_win_by(logs: LoggedData) -> None:
+    with pytest.raises(ConfigError, match="tested=True where rivals are given"):
+        best({"rival": Fixed(PATIENT)}, logs, OfflineSHPI(tested=False))

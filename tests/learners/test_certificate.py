@@ -36,9 +36,9 @@ def check_certificate(found: ImprovedPolicy, logs: LoggedData) -> None:
     assert len(marked) == 1
     assert marked[0].startswith(trial.words)
     assert found.lift == trial.lift
-    assert f"{found.lift.estimate:+.4g}" in marked[0]  # type: ignore[union-attr]
+    assert f"{found.lift.estimate:+.4g}" in marked[0]
     assert found.proven
-    assert found.lift.lower > 0  # type: ignore[union-attr]
+    assert found.lift.lower > 0
     policy = found.policy
     assert isinstance(policy, Tilted)
     size = re.search(r"size ([\d.]+)", trial.words)
@@ -162,3 +162,39 @@ def test_the_same_log_with_an_effect_is_proven() -> None:
         assert logs.rewards is not None
         proven += SHPI.fit(logs.with_rewards(logs.rewards + 1.5 * (logs.actions == 2))).proven
     assert proven >= 8
+
+
+def hidden_log(effect: float, seed: int) -> LoggedData:
+    """Mu follows something that is not in the contexts, so that no clone can stand for it."""
+    rng, users, steps = np.random.default_rng(seed), 300, 6
+    n = users * steps
+    contexts, favourite = rng.normal(size=(n, 2)), rng.integers(0, 5, n)
+    actions = np.where(rng.random(n) < 0.9, favourite, rng.integers(0, 5, n))
+    good = np.where(contexts[:, 0] > 0, 1, 3)
+    return LoggedData.from_arrays(
+        contexts=contexts, actions=actions, propensities=np.where(actions == favourite, 0.92, 0.02),
+        rewards=effect * (actions == good) + rng.standard_normal(n), offsets=np.arange(0, n + 1, steps),
+        n_actions=5, final_contexts=rng.normal(size=(users, 2)), final_observed=np.ones(users, dtype=bool),
+    )  # fmt: skip
+
+
+def test_where_mu_cannot_be_imitated_the_user_is_asked_for_it() -> None:
+    sides = np.array([[2.0, 0.0], [-2.0, 0.0]])
+    found = SHPI.fit(hidden_log(2.0, 0))
+    assert "behaviour=" in str(found)
+    assert [t.returned for t in found.trials] == [True]
+    assert found.lift == found.trials[0].lift
+    np.testing.assert_array_equal(found.action_probs(sides), np.eye(5)[[1, 3]])
+    assert ("unproven" in str(found)) == (not found.proven)
+    nothing = SHPI.fit(hidden_log(0.0, 1))
+    assert "behaviour=" in str(nothing)
+    assert nothing.chosen == 0
+    assert not nothing.proven
+    np.testing.assert_allclose(nothing.action_probs(sides), 0.2, atol=0.1)  # the clone
+
+
+def test_candidates_are_told_apart_by_their_words() -> None:
+    for seed in range(4):
+        _, logs = case(seed)
+        words = [trial.words for trial in SHPI.fit(logs).trials]
+        assert len(set(words)) == len(words)

@@ -98,9 +98,13 @@ def test_the_floor_lies_on_the_candidates_alone() -> None:
 
 def test_where_mu_never_explores_a_clone_is_returned() -> None:
     x = contexts_of(1000)
-    policy = OfflineSHPI(k=3, progress=False).fit(log_of(epsilon_greedy(x, 0.0), x))
+    mu = epsilon_greedy(x, 0.0)
+    policy = OfflineSHPI(k=3, progress=False).fit(log_of(mu, x))
     assert policy.chosen == 0
-    assert "never explores" in str(policy)
+    assert not policy.proven
+    assert "<- returned" not in str(policy)
+    assert "the logging policy" in policy.notes[-1]
+    assert (policy.action_probs(x).argmax(axis=1) == mu.argmax(axis=1)).mean() > 0.97
 
 
 def test_an_improved_policy_can_be_a_part_of_a_saved_one(tmp_path: Path) -> None:

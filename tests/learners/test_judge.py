@@ -104,7 +104,7 @@ def noisy(users: int, seed: int = 0) -> LoggedData:
 def test_a_bandit_s_lift_with_features_that_are_not_cells() -> None:
     """Always action 1 earns 0.25 more in every step that it is followed."""
     logs = noisy(3000)
-    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(2.0 * logs.actions)
+    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(np.where(logs.actions == 1, 2.0, 0.0))
     truth = 0.25 / (1 - GAMMA * (1 - 1 / FOLLOWED))
     assert found.estimate == pytest.approx(truth, abs=3.5 * found.error)
     assert found.estimate == pytest.approx(truth, rel=0.1)

@@ -146,7 +146,7 @@ def test_cloning_recovers_a_smooth_policy() -> None:
     assert np.abs(clone.action_probs(contexts) - mu).mean() < 0.02
 
 
-def test_huge_and_constant_rewards(shop_log: LoggedData) -> None:
+def test_huge_and_constant_rewards(shop: Storefront, shop_log: LoggedData) -> None:
     part = shop_log.select(np.arange(600))
     assert part.rewards is not None
     huge = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(part.rewards * 1e12))
@@ -156,10 +156,15 @@ def test_huge_and_constant_rewards(shop_log: LoggedData) -> None:
     np.testing.assert_allclose(
         huge.action_probs(part.contexts[:200]), plain.action_probs(part.contexts[:200]), rtol=1e-4, atol=1e-9
     )
-    equal = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(np.ones(len(part))))
-    assert equal.chosen == 0
-    assert not equal.proven
-    np.testing.assert_allclose(equal.action_probs(part.contexts[:50]), 0.2, atol=0.05)  # mu
+    nothing = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(np.zeros(len(part))))
+    assert nothing.chosen == 0
+    assert not nothing.proven
+    np.testing.assert_allclose(nothing.action_probs(part.contexts[:50]), 0.2, atol=0.05)  # mu
+    assert part.terminated.all()  # so that equal rewards for all decisions are a reward for staying
+    staying = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(np.ones(len(part))))
+    assert staying.proven
+    visits = shop.rollout(staying, 500, seed=2), shop.rollout(UniformPolicy(shop.n_actions), 500, seed=2)
+    assert len(visits[0]) > 1.3 * len(visits[1])
 
 
 def test_identical_contexts_and_a_k_beyond_every_trajectory() -> None:

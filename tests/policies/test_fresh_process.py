@@ -14,7 +14,7 @@ import numpy as np
 import shpi
 from shpi.features.kinds import HOMES
 from shpi.features.parts import class_of
-from shpi.learners import registry
+from shpi.learners import ContextualBandit, registry
 from shpi.learners.steady import Steady
 from shpi.policies import BehaviourRegularised, Mixture, Softmax, UniformPolicy
 from shpi.policies.files import save_policy
@@ -27,6 +27,7 @@ SOURCES = Path(shpi.__file__).parent
 
 # The smallest run that still returns what a full run returns.
 SMALL: dict[str, dict[str, object]] = {
+    "best": {"learners": {"bandit": ContextualBandit()}},
     "shpi-paper": {"iterations": 1, "value": "lstd"},
     "bcq": {"steps": 20},
     "cql": {"steps": 20},

@@ -19,8 +19,8 @@ CHOSEN = (
     "Hyper-parameters of our methods were chosen on seeds of 100 and above, those of the paper are the "
     "paper's. Reported seeds were looked at twice: that SHPI's defaults return the clone where a log has no "
     "exploration was decided after the synthetic task with epsilon = 0; and that earlier defaults lost to "
-    "BCQ in HIV, and to logging on one RecoGym log, was seen on seeds 0 to 4 and made us look for other "
-    "policies to return, which were then chosen on seeds of 100 and above. Every method has one "
+    "BCQ in HIV, and to logging on one RecoGym log, was seen on seeds 0 to 4 and made us look for the heads "
+    "of shpi.learners.sharper, which were then chosen on seeds of 100 and above. Every method has one "
     "configuration for all worlds, but for the gradient steps of BCQ and CQL, of which HIV has more."
 )
 RULE = (

@@ -89,6 +89,8 @@ def made(cell: Cell) -> Any:
         for key, value in extra.items()
         if key in known and key not in options and value is not None
     }
+    if cell.Lambda is not None and "tested" in known:
+        options["tested"] = False  # the penalty belongs to Algorithm 2, which makes no tests
     learner: Any = registry.make(cell.learner, **options)
     return learner if steps is None else replace(learner, value=replace(learner.value, steps=steps))
 

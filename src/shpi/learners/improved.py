@@ -97,11 +97,11 @@ class ImprovedPolicy(PolicyMethods):
     def __str__(self) -> str:
         rows = []
         if self.trials:
-            rows.append(f"{'careful to bold':30s} {'lift':>10s} {'± error':>9s} {'at least':>10s}")
+            rows.append(f"{'careful to bold':32s} {'lift':>10s} {'± error':>9s} {'at least':>10s}")
         for trial in self.trials:
             mark = "  <- returned" if trial.returned else ""
             lift = f"{trial.lift.estimate:+10.4g} {trial.lift.standard_error:9.2g} {trial.lift.lower:+10.4g}"
-            rows.append(f"{trial.words:30s} {lift}{mark}")
+            rows.append(f"{trial.words:32s} {lift}{mark}")
         if self.history:
             rows.append("round  advantage  ± deviation  changed  effective")
         for one in self.history:

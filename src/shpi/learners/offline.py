@@ -78,7 +78,7 @@ class OfflineSHPI:
         proximal: without tests, Lambda in standard deviations of the advantages: what the bonus is charged
             for leaving the states of the log, see `shpi.learners.proximal`.
         ratio: estimates d_pi / d_mu for it; None takes the closed form, `LinearRatio`.
-        backshift: recover the rewards from ``value``, which must then be given: r = V(x) - gamma V(x').
+        backshift: recover the rewards from ``value`` (None: `WithPast`): r = V(x) - gamma V(x').
         tolerance: without tests, it stops when fewer than this share of the decisions change.
         seed: random seed.
         progress: show a bar; by default in a terminal.
@@ -167,7 +167,7 @@ class OfflineSHPI:
                 oracles={name: one.prepare(logs, seed=self.seed) for name, one in oracles.items()},
                 horizons=HORIZONS if self.k == "auto" else (self.k,),
                 advantages=self._advantages_for(logs, given),
-                chained=self.value is None,
+                chained=given is None,
                 rounds=self.iterations,
                 half=halves[judge.user],
                 advance=advance,
@@ -206,9 +206,10 @@ class OfflineSHPI:
 
     def _rewarded(self, logs: LoggedData) -> tuple[LoggedData, FittedValue | None]:
         """The log with its rewards, and the bonus that the user brought, if any."""
-        if self.value is None:
+        model = self.value or (WithPast() if self.backshift else None)
+        if model is None:
             return logs, None
-        value = self.value.fit(logs, gamma=self.gamma, seed=self.seed)
+        value = model.fit(logs, gamma=self.gamma, seed=self.seed)
         if self.backshift:
             logs = with_backshift(logs, StateValues.of(value, logs), gamma=self.gamma)
         return logs, value
@@ -335,7 +336,8 @@ def _after_rivals(
     """The best of SHPI, or a rival that is proven and beats it on common users."""
     for i in range(own, len(tested)):
         new, old = tested[i].influence, None if best is None else tested[best].influence
-        if lifts[i].proven and new is not None and (old is None or beats(new, old, confidence)):
+        level = 1 - (1 - confidence) / (len(tested) - own)  # for all rivals together
+        if lifts[i].proven and new is not None and (old is None or beats(new, old, level)):
             best = i
     return best
 

@@ -134,8 +134,8 @@ class Climb:
         if not imitated:
             return tested, first, False
         champion = start
-        for _ in range(self.rounds):
-            new = self._grow(champion, direction, tested)
+        for number in range(1, self.rounds + 1):
+            new = self._grow(number, champion, direction, tested)
             if new is None:
                 break
             champion = new
@@ -190,12 +190,14 @@ class Climb:
 
     # ------------------------------------------------------------------ one step
 
-    def _grow(self, champion: Candidate, direction: Direction, tested: list[Candidate]) -> Candidate | None:
+    def _grow(
+        self, number: int, champion: Candidate, direction: Direction, tested: list[Candidate]
+    ) -> Candidate | None:
         """The champion's successor in this direction; None if there is none."""
         best, size = champion, champion.size or FIRST_SIZE
         while size <= LARGEST_SIZE:
             plan = Candidate(
-                words=f"f of {direction.words}, size {size:g}",
+                words=f"round {number}: {direction.words}, size {size:g}",
                 scorers=direction.scorers,
                 spreads=direction.spreads,
                 size=size,
