@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -125,9 +126,7 @@ class Climb:
     def run(self) -> tuple[list[Candidate], Direction, bool]:
         """All candidates that were tested; the direction from mu; whether the clone can stand for mu."""
         ratio = self.mu_table[np.arange(len(self.logs)), self.logs.actions] / self.propensities
-        imitated = (
-            float(ratio.sum() ** 2 / (len(ratio) * np.square(ratio, dtype=np.float64).sum())) >= IMITATED
-        )
+        imitated = effective_share(ratio) >= IMITATED
         start = Candidate(words="the logging policy")
         first = direction = self._direction(start)
         tested: list[Candidate] = []
@@ -154,6 +153,17 @@ class Climb:
     @property
     def _looks_ahead(self) -> bool:
         return any(k != 1 for k in self.horizons)
+
+    @cached_property
+    def _visible(self) -> float:
+        """The effective share of the log under mu's favourite action.
+
+        Features cannot see a policy leave the states of the log. So no policy may be harder to see in the log
+        than mu's own favourite: near mu where mu hardly explores, greedy where mu is uniform. A table has no
+        states beyond it, and needs no such bound.
+        """
+        favourite = self.mu_table.argmax(axis=1) == self.logs.actions
+        return effective_share(favourite / self.propensities)
 
     @property
     def mu_table(self) -> Float32Array:
@@ -213,6 +223,8 @@ class Climb:
         rho = self._taken(scores, plan.size, plan.power) / self.propensities
         self.advance(1)
         if abs(float(rho.mean()) - 1) > SUPPORTED or np.abs(rho - 1).max() < SAME:
+            return plan
+        if self.judge.table is None and plan.size > 0 and effective_share(rho) < self._visible:
             return plan
         influence = self.judge.lift(rho)
         new = Candidate(**{**plan.__dict__, "influence": influence})
@@ -317,6 +329,12 @@ class Climb:
     def _allowed(self) -> BoolArray:
         n, a = len(self.logs), self.logs.n_actions
         return np.ones((n, a), dtype=bool) if self.logs.candidates is None else self.logs.candidates
+
+
+def effective_share(ratios: Float64Array) -> float:
+    """The effective sample size of ratios [n], as a share of n."""
+    square = float(np.square(ratios, dtype=np.float64).sum())
+    return float(ratios.sum(dtype=np.float64)) ** 2 / (len(ratios) * square) if square > 0 else 0.0
 
 
 def _t(parts: Float64Array) -> float:
