@@ -186,7 +186,7 @@ def test_what_is_missing_is_named(shop_log: LoggedData) -> None:
         ({"iterations": 0}, "iterations of at least 1"),
         ({"held_out": 1.0}, r"held_out in \[0, 1\)"),
         ({"reach": -1.0}, "reach of at least 0"),
-        ({"start": "mu"}, "start 'behaviour', 'random' or a policy"),
+        ({"start": "mu"}, "start 'behaviour', 'random', 'uniform' or a policy"),
         ({"confidence": 1.0}, "confidence"),
     ],
 )

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -35,18 +35,19 @@ from shpi.learners.horizon import HorizonChoice, choose_horizon
 from shpi.learners.improved import ImprovedPolicy, Iteration
 from shpi.learners.on_log import Improvement
 from shpi.learners.proximal import Proximal
+from shpi.learners.readings import released_settings, repaired_settings
 from shpi.learners.shape import PROBE as SHAPE_PROBE
 from shpi.learners.shape import choose_shape, for_discrete, linear_features, may_curve
 from shpi.learners.sharper import FARTHER, UNPROVEN, bounded_or_favourite, instead_of
 from shpi.oracles import Oracle, PreparedOracle, Ridge
-from shpi.policies import AmongLikely, BoundedRatio, Greedy, LinearScorer, Policy
+from shpi.policies import AmongLikely, BoundedRatio, Greedy, LinearScorer, Policy, UniformPolicy
 from shpi.policies.scorers import Scorer
 from shpi.progress import progress_bar
 from shpi.protocols import Float64Array
 from shpi.shift import LinearRatio, RatioEstimator
 from shpi.values import BellmanResidual, FittedValue, ValueModel, WithPast, with_backshift
 
-Start = Literal["behaviour", "random"]
+Start = Literal["behaviour", "random", "uniform"]
 FEWEST_USERS = 10  # with fewer nobody is held out
 PROBE = 10  # k of the policy whose gain decides "auto"
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
@@ -64,12 +65,17 @@ class OfflineSHPI:
         iterations: J, at most; it stops when fewer than ``tolerance`` of the decisions change.
         weight_clip: q1 and q2.
         form: of the advantages, "residual" or the paper's "raw".
-        clip: "prefix" (Eq. 5) or "product" (Algorithm 2).
+        clip: "prefix" (Eq. 5), "product" (Algorithm 2) or "ratio" (the authors' release).
+        bonus_ratio: weight the bonus as printed in Eq. 4, see `shpi.advantages.kstep`.
         value: the termination bonus.
         oracle: the regression; None takes a ridge over features that extrapolate (`shpi.learners.shape`).
-        start: pi_0; "behaviour" is mu itself, "random" the paper's, or any policy.
+        start: pi_0; "behaviour" is mu itself, "random" the paper's, "uniform" the release's, or any policy.
         reach: how far pi may go from mu: pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x). None is greedy,
             as in the paper.
+        explore: without a reach, the epsilon of a greedy policy with Vowpal Wabbit's ties, in the weights
+            and in what is returned; 0 is argmax.
+        view: what is made of the log before anything is learned from it, such as
+            `shpi.data.release.ReleasedRows`.
         behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
         proximal: Lambda, in standard deviations of the advantages: what the bonus is charged for leaving
             the states of the log, see `shpi.learners.proximal`. With it the last iterate is the candidate.
@@ -88,10 +94,13 @@ class OfflineSHPI:
     weight_clip: tuple[float, float] | None = (0.5, 2.0)
     form: Form = "residual"
     clip: ClipRule = "prefix"
+    bonus_ratio: bool = False
     value: ValueModel = field(default_factory=WithPast)
     oracle: Oracle | None = None
     start: Start | Policy = "behaviour"
     reach: float | None = 1.2
+    explore: float = 0.0
+    view: Callable[[LoggedData], LoggedData] | None = None
     behaviour: Policy | None = None
     proximal: float = 0.0
     ratio: RatioEstimator | None = None
@@ -110,8 +119,9 @@ class OfflineSHPI:
             (self.reach is None or (np.isfinite(self.reach) and self.reach >= 0),
              "a reach of at least 0, or None", self.reach),
             (np.isfinite(self.proximal) and self.proximal >= 0, "a proximal of at least 0", self.proximal),
-            (not isinstance(self.start, str) or self.start in ("behaviour", "random"),
-             "start 'behaviour', 'random' or a policy", self.start),
+            (0 <= self.explore <= 1, "explore in [0, 1]", self.explore),
+            (not isinstance(self.start, str) or self.start in get_args(Start),
+             "start 'behaviour', 'random', 'uniform' or a policy", self.start),
         )  # fmt: skip
         for fine, expected, found in checks:
             if not fine:
@@ -133,8 +143,19 @@ class OfflineSHPI:
         }
         return cls(**(printed | changes))
 
+    @classmethod
+    def repaired(cls, **changes: Any) -> OfflineSHPI:
+        """`paper` with two repairs: V by temporal differences, and weights kept off V."""
+        return cls(**(repaired_settings() | changes))
+
+    @classmethod
+    def released(cls, **changes: Any) -> OfflineSHPI:
+        """What the authors' released code does, see `shpi.learners.readings`."""
+        return cls(**(released_settings() | changes))
+
     def fit(self, logs: LoggedData) -> ImprovedPolicy:
         """Run the algorithm on a log with propensities."""
+        logs = logs if self.view is None else self.view(logs)
         self._check(logs)
         seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(self.seed).spawn(3)]
         value, train, test = self._prepare(logs, seeds)
@@ -196,7 +217,11 @@ class OfflineSHPI:
             both = [with_backshift(part, v, gamma=self.gamma) for part, v in zip(both, bonuses, strict=True)]
         mu = self._mu(both[0])
         train, *test = (
-            Side(logs=part, bonus=v, improve=Improvement(logs=part, mu=mu, reach=self.reach))
+            Side(
+                logs=part,
+                bonus=v,
+                improve=Improvement(logs=part, mu=mu, reach=self.reach, explore=self.explore),
+            )
             for part, v in zip(both, bonuses, strict=True)
         )
         return value, train, test[0] if test else None
@@ -213,6 +238,8 @@ class OfflineSHPI:
             return propensities_of(logs, "OfflineSHPI")
         if self.start == "random":
             return taken_probs(logs, _random_policy(logs, seed))
+        if self.start == "uniform":
+            return taken_probs(logs, UniformPolicy(logs.n_actions))
         assert not isinstance(self.start, str)
         return taken_probs(logs, self.start)
 
@@ -275,6 +302,7 @@ class OfflineSHPI:
             weight_clip=self.weight_clip if clipped else GAIN_CLIP,
             form=self.form,
             clip=self.clip,
+            bonus_ratio=self.bonus_ratio,
         )
 
     def _instead_of(self, mu: Policy, test: LoggedData, scorer: Scorer) -> Policy:
