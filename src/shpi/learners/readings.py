@@ -24,6 +24,8 @@ from shpi.data.release import ReleasedRows
 from shpi.oracles import CoinBetting, Ridge
 from shpi.values import BriefTD, FittedTD
 
+STEPS = 15_000  # of V; on logs with epsilon 0.3 5,000 attained 0.9855 and these 0.9866 (seeds 200 to 202)
+
 
 def released_settings() -> dict[str, Any]:
     """Arguments of `OfflineSHPI` for the authors' release at the settings of its README.
@@ -50,12 +52,15 @@ def released_settings() -> dict[str, Any]:
 
 
 def repaired_settings() -> dict[str, Any]:
-    """Arguments of `OfflineSHPI` for the print with temporal differences and the residual form."""
+    """Arguments of `OfflineSHPI` for the print with temporal differences and the residual form.
+
+    The print does not say how many gradient steps V gets; `STEPS` were chosen on tuning seeds.
+    """
     return {
         "k": 5,
         "form": "residual",
         "clip": "product",
-        "value": FittedTD(),
+        "value": FittedTD(steps=STEPS),
         "oracle": Ridge.exact(weights="mtr"),
         "start": "random",
         "reach": None,
