@@ -61,7 +61,7 @@ UNDONE: Mapping[str, Learn] = {
     "`released()`": _released(),
     "r = Y in place of differences": _released(view=ReleasedRows(rewards="level")),
     "context before the action": _released(view=ReleasedRows(after=False)),
-    "one product clipped": _released(clip="product"),
+    "true propensities, one product clipped": _released(clip="product"),
     "bonus without the ratio at t + k": _released(bonus_ratio=False),
     "V by the Bellman residual, 5,000 steps": _released(value=BellmanResidual()),
     "V = 0": _released(value=Constant(0.0)),
@@ -127,7 +127,7 @@ def releases(
             logs = with_q_shares(plain, agent(seed), epsilon, seed=seed)
             for name in readings:
                 where, data, learn = test, logs, UNDONE.get(name, UNDONE["`released()`"])
-                if name == "true propensities":
+                if name.startswith("true propensities"):  # negative ratios have no product to clip
                     data = plain
                 elif name == "2,000 trajectories":
                     data = _many(train, mu, agent(seed), epsilon, seed)
@@ -181,8 +181,8 @@ def page(first: Sequence[Score], second: Sequence[Score]) -> str:
         "",
         "## From `released()` to `paper()`",
         "",
-        f"The worlds of the release, {FEW} trajectories, seeds {_seeds(second)}: Y_T - Y_1 in the test world,",
-        "median, mean ± deviation over seeds (lowest). Every row is `released()` with one thing changed.",
+        f"The worlds of the release, {FEW} trajectories, seeds {_seeds(second)}: Y_T - Y_1 in the test",
+        "world, median, mean ± deviation over seeds (lowest). Every row is `released()` with one change.",
         "",
         *_table(
             second,
