@@ -202,7 +202,7 @@ def test_what_is_missing_is_named(shop_log: LoggedData) -> None:
         ({"constraint": SPIBB()}, "tested=False where"),
         ({"proximal": -1.0, "tested": False}, "proximal of at least 0"),
         ({"reach": -1.0}, "reach of at least 0"),
-        ({"start": "mu"}, "start 'behaviour', 'random' or a policy"),
+        ({"start": "mu"}, "start 'behaviour', 'random', 'uniform' or a policy"),
         ({"confidence": 1.0}, "confidence"),
     ],
 )

@@ -16,6 +16,7 @@ Three things to know about the print:
   It is left out by default (``bonus_ratio=True`` puts it back; at the end of a trajectory there is none).
 * Algorithm 2 clips one product per decision, Eq. 5 has one weight per step: ``clip="product"`` is the first
   reading (every step after the first, and the bonus, get the clipped whole product), "prefix" the second.
+  The authors' release clips each ratio and no product, so that weights reach [q1^k, q2^k]: "ratio".
 * k = 1 gives A^mu; k >= T gives Q^pi - V^mu, which ranks actions as A^pi does but is not equal to it.
 
 Identities: V = 0 is session-based RL, and with k = 1 a contextual bandit (A = r).
@@ -37,7 +38,7 @@ from shpi.values.base import StateValues, checked_gamma, checked_values
 from shpi.values.transitions import rewards_of, usable_transitions
 
 Form = Literal["residual", "raw"]
-ClipRule = Literal["prefix", "product"]
+ClipRule = Literal["prefix", "product", "ratio"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +102,18 @@ def k_step_advantages(
         ratios: rho [n], see `importance_ratios`; None when pi itself wrote the log (online: weights 1).
         weight_clip: (q1, q2) with q1 <= 1 <= q2, or None.
         form: the residual form, or the paper's raw form.
-        clip: which reading of the paper's clipping.
+        clip: which reading of the paper's clipping; under "ratio" a ratio may be negative, as those of the
+            release are, whose propensities are not probabilities.
         bonus_ratio: weight the bonus as printed in Eq. 4.
     """
     checked_gamma(gamma, below_one=False)
     _checked_choice("form", form, get_args(Form))
     _checked_choice("clip", clip, get_args(ClipRule))
     clip_range = _checked_clip(weight_clip)
-    rho = None if ratios is None else _checked_ratios(ratios, len(logs))
+    rho = None if ratios is None else _checked_ratios(ratios, len(logs), negative=clip == "ratio")
+    if clip == "ratio":  # from here on there is nothing left to clip
+        rho = rho if rho is None or clip_range is None else np.clip(rho, *clip_range)
+        clip_range = None
     rewards, usable = rewards_of(logs), usable_transitions(logs)
     ahead = values.following(logs)  # [n] V(x_{t+1})
     stops = window_stops(logs, k, usable)
@@ -166,9 +171,9 @@ def _checked_clip(clip: tuple[float, float] | None) -> tuple[float, float] | Non
     return low, high
 
 
-def _checked_ratios(ratios: Float64Array, n: int) -> Float64Array:
+def _checked_ratios(ratios: Float64Array, n: int, *, negative: bool) -> Float64Array:
     rho = checked_values(ratios, n, "the importance ratio of row")
-    if (rho < 0).any():
+    if not negative and (rho < 0).any():
         row = int(np.flatnonzero(rho < 0)[0])
         raise DataError(expected="importance ratios of at least 0", found=str(rho[row]), where=f"row {row}")
     return rho

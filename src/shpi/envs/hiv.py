@@ -63,6 +63,7 @@ class HIV:
         integrator: "compiled" (`hiv_compiled`, needs the extra ``fast``), "numpy" (`hiv_taylor`), or "auto":
             compiled if numba is installed. Both do the same mathematics and differ by far less than their
             error, but not by nothing: name one of them where every bit must be the same.
+        reward_unit: what a reward is divided by; 1e7 in the authors' release.
     """
 
     horizon: int = 200
@@ -71,11 +72,13 @@ class HIV:
     dt_days: float = 5.0
     tolerance: float = TOLERANCE
     integrator: str = "auto"
+    reward_unit: float = 1.0
     _run: list[_Running] = field(init=False, repr=False, default_factory=list)  # empty before a reset
 
     def __post_init__(self) -> None:
         whole_number("horizon", self.horizon, least=1)
         real_number("dt_days", self.dt_days, above=0.0)
+        real_number("reward_unit", self.reward_unit, above=0.0)
         if real_number("start_spread", self.start_spread, least=0.0) >= 1.0:
             raise ConfigError(expected="start_spread < 1", found=repr(self.start_spread))
         if not 1e-13 <= real_number("tolerance", self.tolerance, above=0.0) <= 1e-3:
@@ -92,6 +95,11 @@ class HIV:
     def repbm(cls, **changes: Any) -> HIV:
         """The setting of RepBM's experiments: patient 20, starts within 5 percent of the baseline."""
         return cls(**{"patient": 20, "start_spread": 0.05, **changes})
+
+    @classmethod
+    def released(cls, **changes: Any) -> HIV:
+        """The setting of the authors' release: one start for all, rewards divided by 1e7."""
+        return cls(**{"reward_unit": 1e7, **changes})
 
     # ------------------------------------------------------------------ what it is
 
@@ -155,7 +163,7 @@ class HIV:
             run.states, run.patient, chosen, self.dt_days, tolerance=self.tolerance, users=run.users
         )
         run.step += 1
-        return Step(_contexts(run.states), reward(run.states.T, chosen), run.ended, {})
+        return Step(_contexts(run.states), reward(run.states.T, chosen) / self.reward_unit, run.ended, {})
 
     def candidates(self) -> None:
         """None: every action is always allowed."""

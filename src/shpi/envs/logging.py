@@ -3,15 +3,25 @@
     mu(a|x) = epsilon / |C(x)| + (1 - epsilon) pi_agent(a|x)         C(x): the allowed actions
 
 epsilon = 0 is the trained agent itself, 0.3 a realistic logging policy, 1 uniform exploration.
+
+`with_q_shares` puts what the authors' release reports in place of these propensities:
+
+    P_t = 1 / A where the action was drawn at random, Q(x, a*) / sum_b Q(x, b) where it was the greedy one
+
+That is not a probability: it is negative or above 1 where Q has both signs, and near 1 / A where its values
+are alike. Learners that need probabilities should not be given such a log.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features.parts import saveable
-from shpi.policies import PolicyMethods, UniformPolicy
+from shpi.policies import Greedy, PolicyMethods, UniformPolicy
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy, Simulator
 
 
@@ -78,3 +88,23 @@ class LoggingPolicy(PolicyMethods):
         if self.epsilon == 1:
             return noise
         return self.epsilon * noise + (1.0 - self.epsilon) * self.agent.action_probs(contexts, candidates)
+
+
+def with_q_shares(logs: LoggedData, agent: Greedy, epsilon: float, *, seed: int) -> LoggedData:
+    """A log of `LoggingPolicy(epsilon=epsilon, agent=agent)` with the propensities that the release reports.
+
+    Whether a greedy action was a random draw is drawn here, given that it was taken: so it has the same law.
+
+    Args:
+        logs: with the contexts in which the actions were chosen.
+        agent: the greedy policy of a Q-network.
+        epsilon: of mu.
+        seed: of these draws.
+    """
+    scores = agent.scorer.scores(logs.contexts)  # [n, A]
+    n, count = scores.shape
+    best = scores.argmax(axis=1)
+    chance = epsilon / count / (1.0 - epsilon + epsilon / count)  # that the greedy action was a random one
+    drawn = (logs.actions != best) | (np.random.default_rng(seed).random(n) < chance)
+    shares = scores[np.arange(n), best] / scores.sum(axis=1)
+    return replace(logs, propensities=np.where(drawn, 1.0 / count, shares), propensity_mode="logged")

@@ -34,7 +34,7 @@ increments (``NormalTimeGenerator``) is not part of this simulator.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -47,6 +47,9 @@ from shpi.envs.rollout import rollout
 from shpi.envs.streams import Streams
 from shpi.errors import ConfigError
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray, Policy, Step
+
+if TYPE_CHECKING:
+    from shpi.envs.recogym_release import ReleasedRecoGym
 
 CLICK, TICK, PHASE = 1, 2, 3  # labels of the random numbers; those of the users start at 10
 
@@ -113,6 +116,13 @@ class RecoGym:
             self.latent = self.world.latent
         self._chain = self._make_chain()
         self._batch: _Batch | None = None
+
+    @staticmethod
+    def released(**changes: Any) -> ReleasedRecoGym:
+        """The contexts, the reward and the leaving of the authors' release, `shpi.envs.recogym_release`."""
+        from shpi.envs.recogym_release import ReleasedRecoGym
+
+        return ReleasedRecoGym(**changes)
 
     # ------------------------------------------------------------------ what it is
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from shpi.envs.rollout import rollout
 from shpi.envs.streams import Streams
 from shpi.errors import ConfigError, EpisodeError
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, IntArray, Policy, Step
+
+if TYPE_CHECKING:
+    from shpi.envs.synthetic_release import ReleasedSynthetic
 
 START = -10.0  # the one coordinate of mu_0 that is not 0
 PEAK = -2.903534027771177  # the root of 4 x^3 - 32 x + 5 = 0 where a coordinate is at its best
@@ -132,6 +135,13 @@ class Synthetic:
     def biased(cls, **changes: Any) -> Synthetic:
         """The small task with the biased reward of the backshift experiment, N(1e5, 1e4) for 10 steps."""
         return cls(**{"reward_offset": (1e5, 1e4), **changes})
+
+    @staticmethod
+    def released(seed: int = 0, **options: Any) -> tuple[ReleasedSynthetic, ReleasedSynthetic]:
+        """The train and the test world of the authors' release; see `shpi.envs.synthetic_release.worlds`."""
+        from shpi.envs.synthetic_release import worlds
+
+        return worlds(seed, **options)
 
     # ------------------------------------------------------------------ what it is
 

@@ -44,6 +44,7 @@ HOMES = {
     "policies/policy-density": "shpi.policies.support",
     "policies/pseudo-counts": "shpi.policies.support",
     "policies/relative-density": "shpi.policies.cloned",
+    "policies/shared-scorer": "shpi.policies.shared",
     "policies/softmax": "shpi.policies.heads",
     "policies/support-limited": "shpi.policies.support",
     "policies/tabular": "shpi.policies.plain",

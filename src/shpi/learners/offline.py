@@ -17,9 +17,9 @@ The lift is what a user brings from the first decision on, discounted, over what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -38,16 +38,17 @@ from shpi.learners.improved import ImprovedPolicy, Iteration, Trial
 from shpi.learners.mbs import MBS
 from shpi.learners.on_log import Improvement, LimitedImprovement
 from shpi.learners.proximal import Proximal
+from shpi.learners.readings import released_settings, repaired_settings
 from shpi.learners.spibb import SPIBB
 from shpi.oracles import Oracle, PreparedOracle, Ridge
 from shpi.oracles.crossval import deal_users
-from shpi.policies import Greedy, LinearScorer, Policy
+from shpi.policies import Greedy, LinearScorer, Policy, UniformPolicy
 from shpi.progress import progress_bar
 from shpi.protocols import Float64Array
 from shpi.shift import LinearRatio, RatioEstimator
 from shpi.values import BellmanResidual, FittedValue, ValueModel, WithPast, with_backshift
 
-Start = Literal["behaviour", "random"]
+Start = Literal["behaviour", "random", "uniform"]
 HORIZONS = (1, 5)  # what k = "auto" tries
 FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
@@ -65,15 +66,20 @@ class OfflineSHPI:
         iterations: J, the most rounds.
         weight_clip: q1 and q2.
         form: of the advantages, "residual" or the paper's "raw".
-        clip: "prefix" (Eq. 5) or "product" (Algorithm 2).
+        clip: "prefix" (Eq. 5), "product" (Algorithm 2) or "ratio" (the authors' release).
+        bonus_ratio: weight the bonus as printed in Eq. 4, see `shpi.advantages.kstep`.
         value: the termination bonus; None is the value of the champion, estimated anew in every round.
         oracle: the regression; None tries lines, and curves where contexts are narrow.
         tested: whether candidates are tested; without tests the last iterate of Algorithm 2 is returned.
         confidence: of the lower bound on the lift, all tests together.
         rivals: other learners by name: further candidates of the same test, which must beat SHPI's best.
         behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
-        start: pi_0 without tests; "behaviour" is mu itself, "random" the paper's, or any policy.
+        start: pi_0 without tests; "behaviour" is mu itself, "random" the paper's, "uniform" the release's, or
+            any policy.
         reach: without tests, pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x); None is greedy.
+        explore: without tests and reach, the epsilon of a greedy policy with VW's ties; 0 is argmax.
+        view: what is made of the log before anything is learned from it, such as
+            `shpi.data.release.ReleasedRows`.
         constraint: without tests, `SPIBB(min_count=...)` or `MBS(density=...)` in place of ``reach``.
         proximal: without tests, Lambda in standard deviations of the advantages: what the bonus is charged
             for leaving the states of the log, see `shpi.learners.proximal`.
@@ -90,6 +96,7 @@ class OfflineSHPI:
     weight_clip: tuple[float, float] | None = (0.5, 2.0)
     form: Form = "residual"
     clip: ClipRule = "prefix"
+    bonus_ratio: bool = False
     value: ValueModel | None = None
     oracle: Oracle | None = None
     tested: bool = True
@@ -98,6 +105,8 @@ class OfflineSHPI:
     behaviour: Policy | None = None
     start: Start | Policy = "behaviour"
     reach: float | None = 1.2
+    explore: float = 0.0
+    view: Callable[[LoggedData], LoggedData] | None = None
     constraint: SPIBB | MBS | None = None
     proximal: float = 0.0
     ratio: RatioEstimator | None = None
@@ -113,8 +122,9 @@ class OfflineSHPI:
             (self.reach is None or (np.isfinite(self.reach) and self.reach >= 0),
              "a reach of at least 0, or None", self.reach),
             (np.isfinite(self.proximal) and self.proximal >= 0, "a proximal of at least 0", self.proximal),
-            (not isinstance(self.start, str) or self.start in ("behaviour", "random"),
-             "start 'behaviour', 'random' or a policy", self.start),
+            (0 <= self.explore <= 1, "explore in [0, 1]", self.explore),
+            (not isinstance(self.start, str) or self.start in get_args(Start),
+             "start 'behaviour', 'random', 'uniform' or a policy", self.start),
             (not self.tested
              or (self.start == "behaviour" and self.proximal == 0 and self.constraint is None),
              "tested=False where a start, a constraint or a proximal is given", "tested=True"),
@@ -140,8 +150,19 @@ class OfflineSHPI:
         }
         return cls(**(printed | changes))
 
+    @classmethod
+    def repaired(cls, **changes: Any) -> OfflineSHPI:
+        """`paper` with two repairs: V by temporal differences, and weights kept off V."""
+        return cls(**(repaired_settings() | changes))
+
+    @classmethod
+    def released(cls, **changes: Any) -> OfflineSHPI:
+        """What the authors' released code does, see `shpi.learners.readings`."""
+        return cls(**(released_settings() | changes))
+
     def fit(self, logs: LoggedData) -> ImprovedPolicy:
         """Run the algorithm on a log with propensities."""
+        logs = logs if self.view is None else self.view(logs)
         self._check(logs)
         return self._with_tests(_sample(logs, self.seed)) if self.tested else self._without_tests(logs)
 
@@ -236,7 +257,7 @@ class OfflineSHPI:
         if self.backshift:
             logs = with_backshift(logs, bonus, gamma=self.gamma)
         improve = (
-            Improvement(logs=logs, mu=self._mu(logs), reach=self.reach)
+            Improvement(logs=logs, mu=self._mu(logs), reach=self.reach, explore=self.explore)
             if limits is None
             else LimitedImprovement(logs=logs, constraint=limits)
         )
@@ -285,6 +306,8 @@ class OfflineSHPI:
             return propensities_of(logs, "OfflineSHPI")
         if self.start == "random":
             return taken_probs(logs, _random_policy(logs, seed))
+        if self.start == "uniform":
+            return taken_probs(logs, UniformPolicy(logs.n_actions))
         assert not isinstance(self.start, str)
         return taken_probs(logs, self.start)
 
@@ -312,6 +335,7 @@ class OfflineSHPI:
             weight_clip=self.weight_clip,
             form=self.form,
             clip=self.clip,
+            bonus_ratio=self.bonus_ratio,
         )
 
 

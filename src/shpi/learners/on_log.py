@@ -18,8 +18,9 @@ from shpi.learners.constrained import Constraint, Rows, limited
 from shpi.oracles import PreparedOracle
 from shpi.oracles.base import SCORE_BYTES, blocks, score_blocks
 from shpi.oracles.ridge import PreparedRidge
-from shpi.policies import Greedy, Policy
+from shpi.policies import EpsilonGreedy, Greedy, Policy
 from shpi.policies.bounded import BoundedRatio, ratio_caps, taken_within
+from shpi.policies.heads import VW_TIES, explored
 from shpi.policies.logistic import LogisticPolicy
 from shpi.policies.scorers import LinearScorer, Scorer
 from shpi.protocols import Float32Array, Float64Array, FloatArray
@@ -35,18 +36,20 @@ class Improvement:
         logs: where the ratios are needed.
         mu: the clone; the greedy policy needs none.
         reach: of `BoundedRatio`; None for the greedy policy.
+        explore: the epsilon of the greedy policy, with Vowpal Wabbit's ties; 0 is argmax.
     """
 
     logs: LoggedData
     mu: Policy | None
     reach: float | None
+    explore: float = 0.0
     _caps: dict[int, Float32Array] = field(default_factory=dict, repr=False)  # by first row
     _phi: dict[str, Any] = field(default_factory=dict, repr=False)  # the features, and their map
 
     def policy(self, scorer: Scorer) -> Policy:
         """The improved policy."""
         if self.reach is None or self.mu is None:
-            return Greedy(scorer)
+            return EpsilonGreedy(scorer, self.explore, VW_TIES) if self.explore else Greedy(scorer)
         return BoundedRatio(scorer, self.mu, self.reach)
 
     def taken_probs(self, scorer: Scorer, prepared: PreparedOracle | None = None) -> Float64Array:
@@ -55,7 +58,10 @@ class Improvement:
         for rows, scores in self._scores(scorer, prepared):
             if logs.candidates is not None:
                 scores = np.where(logs.candidates[rows], scores, -np.inf)
-            if self.reach is None or self.mu is None:
+            if (self.reach is None or self.mu is None) and self.explore:
+                table = explored(scores.astype(np.float64), self.explore, VW_TIES)
+                probs[rows] = table[np.arange(len(table)), logs.actions[rows]]
+            elif self.reach is None or self.mu is None:
                 probs[rows] = scores.argmax(axis=1) == logs.actions[rows]
             else:
                 caps = self._caps_of(rows)
@@ -86,7 +92,9 @@ class Improvement:
             yield rows, np.matmul(phi[rows], columns, out=table[:m])  # one table, which stays in the cache
 
     def _single(self, scorer: Scorer) -> TypeGuard[LinearScorer]:
-        """Whether its features are kept, in single precision."""
+        """Whether its features are kept, in single precision; ties need the scores as they are."""
+        if self.explore:
+            return False
         return isinstance(scorer, LinearScorer) and 4 * len(self.logs) * scorer.features.width <= CACHE_BYTES
 
     def _unit(self, scorer: Scorer) -> float:

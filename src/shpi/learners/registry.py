@@ -41,6 +41,12 @@ _LEARNERS = {
     "shpi-paper": Entry(
         "offline", "OfflineSHPI.paper", "Algorithm 2 of the paper, line by line", extra="neural"
     ),
+    "shpi-repaired": Entry(
+        "offline", "OfflineSHPI.repaired", "Algorithm 2 with V by TD and weights kept off V", extra="neural"
+    ),
+    "shpi-released": Entry(
+        "offline", "OfflineSHPI.released", "what the authors' released code does", extra="neural"
+    ),
     "bandit": Entry("bandit", "ContextualBandit", "contextual bandit: ridge, direct method"),
     "bandit-mtr": Entry(
         "bandit", "ContextualBandit", "… with inverse propensities", presets={"target": "mtr"}
@@ -79,10 +85,12 @@ _PARTS: dict[str, dict[str, tuple[str, str]]] = {
         "gbdt": ("shpi.oracles", "Gbdt"),
         "mlp": ("shpi.oracles", "Mlp"),
         "vw": ("shpi.oracles", "VowpalWabbit"),
+        "coin": ("shpi.oracles", "CoinBetting"),
     },
     "value": {
         "lstd": ("shpi.values", "LSTD"),
         "bellman-residual": ("shpi.values", "BellmanResidual"),
+        "td": ("shpi.values", "FittedTD"),
         "zero": ("shpi.values", "Constant"),
     },
 }

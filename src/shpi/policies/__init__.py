@@ -7,6 +7,7 @@
     likely      AmongLikely: greedy among what mu is likely to do
     support     SupportLimited, with PseudoCounts or PolicyDensity as its support
     scorers     LinearScorer, MlpScorer, FunctionScorer
+    shared      SharedScorer: the same ranking of actions in every context
     files       save_policy, load_policy, read_policy_file
 
 All are immutable, and all obey a mask of allowed actions.
@@ -20,6 +21,7 @@ from shpi.policies.likely import AmongLikely
 from shpi.policies.plain import ConstantPolicy, Mixture, TabularPolicy, UniformPolicy
 from shpi.policies.sampling import mask_probs, sample_actions
 from shpi.policies.scorers import FunctionScorer, LinearScorer, MlpScorer, Scorer
+from shpi.policies.shared import SharedScorer
 from shpi.policies.support import PolicyDensity, PseudoCounts, SupportLimited
 from shpi.policies.tilted import Tilted
 from shpi.protocols import Policy
@@ -41,6 +43,7 @@ __all__ = [
     "PolicyMethods",
     "PseudoCounts",
     "Scorer",
+    "SharedScorer",
     "Softmax",
     "SupportLimited",
     "TabularPolicy",

@@ -1,7 +1,8 @@
 """Heads that turn scores f(x, a) into probabilities: greedy, epsilon-greedy, softmax, behaviour-regularised.
 
 A mask is obeyed by scoring what is not allowed with minus infinity. Ties of the greatest score go to the
-lowest action number, everywhere, so that a policy is a function and not an accident of the machine.
+lowest action number, so that a policy is a function and not an accident of the machine; `EpsilonGreedy` can
+let nearly equal actions share the mass instead, as Vowpal Wabbit does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from shpi.policies.base import ScorerPolicyMethods
 from shpi.policies.sampling import check_candidates
 from shpi.policies.scorers import Scorer, checked_scores
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
+
+VW_TIES = 1e-4  # scores that are nearer than this, relative to their size, are equal to Vowpal Wabbit
 
 
 def masked_scores(scorer: Scorer, contexts: FloatArray, candidates: BoolArray | None) -> Float64Array:
@@ -57,6 +60,19 @@ def softmax(logits: NDArray[Real]) -> NDArray[Real]:
     return weights
 
 
+def explored(scores: Float64Array, epsilon: float, ties: float | None = None) -> Float64Array:
+    """The probabilities [n, A] of `EpsilonGreedy` for scores [n, A]; what is not allowed scores -inf."""
+    allowed = np.isfinite(scores)
+    probs: Float64Array = epsilon * allowed / allowed.sum(axis=1, keepdims=True)
+    if ties is None:
+        probs[np.arange(len(probs)), greedy_actions(scores)] += 1.0 - epsilon
+        return probs
+    top, known = scores.max(axis=1, keepdims=True), np.where(allowed, scores, 0.0)
+    best = allowed & (top - known <= ties * (np.abs(top) + np.abs(known)))
+    probs += (1.0 - epsilon) * best / best.sum(axis=1, keepdims=True)
+    return probs
+
+
 @saveable("policies/greedy")
 @dataclass(frozen=True, eq=False)
 class Greedy(ScorerPolicyMethods):
@@ -72,22 +88,26 @@ class Greedy(ScorerPolicyMethods):
 @saveable("policies/epsilon-greedy")
 @dataclass(frozen=True, eq=False)
 class EpsilonGreedy(ScorerPolicyMethods):
-    """pi(a|x) = epsilon / |C(x)| + (1 - epsilon) 1[a = argmax f(x, .)] over the allowed set C(x)."""
+    """pi(a|x) = epsilon / |C(x)| + (1 - epsilon) 1[a = argmax f(x, .)] over the allowed set C(x).
+
+    With a number for ``ties``, all actions with max f - f <= ties (|max f| + |f|) share 1 - epsilon equally.
+    Vowpal Wabbit does so with `VW_TIES`.
+    """
 
     scorer: Scorer
     epsilon: float
+    ties: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon <= 1:
             raise ConfigError(expected="epsilon in [0, 1]", found=str(self.epsilon))
+        if self.ties is not None and not 0 <= self.ties < 1:
+            raise ConfigError(expected="ties in [0, 1), or None", found=str(self.ties))
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """Uniform noise around the greedy action, [n, A]."""
         scores = masked_scores(self.scorer, contexts, candidates)
-        allowed = np.isfinite(scores)
-        probs: Float64Array = self.epsilon * allowed / allowed.sum(axis=1, keepdims=True)
-        probs[np.arange(len(probs)), greedy_actions(scores)] += 1.0 - self.epsilon
-        return probs
+        return explored(scores, self.epsilon, self.ties)
 
 
 @saveable("policies/softmax")

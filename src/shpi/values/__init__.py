@@ -4,6 +4,7 @@
     WithPast          any of them, seeing the user's rewards so far beside the context
     FittedTD          a network by temporal differences (needs torch)
     BellmanResidual   the paper's estimate, biased (needs torch)
+    BriefTD           the authors' release: five gradient steps (needs torch)
     Constant, Given   no bonus; a value that the user brings
     Pessimistic       lowered where the log hardly covers a context
     with_backshift    rewards recovered from a value
@@ -14,6 +15,7 @@ A model is configuration; ``model.fit(logs, gamma=…, seed=…)`` gives V, a fu
 
 from shpi.values.backshift import backshift_rewards, with_backshift
 from shpi.values.base import FittedValue, StateValues, ValueModel
+from shpi.values.brief import BriefTD
 from shpi.values.choose import Choice
 from shpi.values.files import load_value, save_value, value_from_arrays, value_to_arrays
 from shpi.values.levels import Select
@@ -30,6 +32,7 @@ from shpi.values.transitions import next_known, usable_transitions
 __all__ = [
     "LSTD",
     "BellmanResidual",
+    "BriefTD",
     "Choice",
     "Complete",
     "Constant",

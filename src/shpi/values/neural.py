@@ -108,7 +108,7 @@ def _train(
                     target.values.copy_(net.values)
                 write_td_gradient(net, target, *sample())
             adam.step()
-    return _as_value(net, inputs, unit)
+    return network_value(net, inputs, unit)
 
 
 def write_residual_gradient(torch: Any, net: Perceptron, both: Any, rewards: Any, discounts: Any) -> None:
@@ -160,7 +160,7 @@ def _network(torch: Any, sizes: tuple[int, ...], level: float, seed: int) -> tup
     return values, Perceptron(torch, sizes, values, values.grad)
 
 
-def _as_value(net: Perceptron, inputs: FeatureMap, unit: float) -> LinearValue:
+def network_value(net: Perceptron, inputs: FeatureMap, unit: float) -> LinearValue:
     """The trained network as a linear value of its last hidden layer, in the rewards' own unit."""
     weights, biases = ([part.astype(np.float64) for part in parts] for parts in net.export())
     if not all(np.isfinite(part).all() for part in (*weights, *biases)):
