@@ -28,7 +28,7 @@ SOURCES = Path(shpi.__file__).parent
 
 # The smallest run that still returns what a full run returns.
 SMALL: dict[str, dict[str, object]] = {
-    "shpi-released": {"view": ReleasedRows(length=3, step=2), "k": 2, "iterations": 2},
+    "shpi-released": {"view": ReleasedRows(length=3, step=2), "value": "zero", "k": 2, "iterations": 2},
     "shpi-repaired": {"iterations": 2, "value": FittedTD(steps=20)},
     "best": {"learners": {"bandit": ContextualBandit()}},
     "shpi-paper": {"iterations": 1, "value": "lstd"},
