@@ -43,6 +43,7 @@ exit codes:
 """
 
 EXITS = {"ship": 0, "hold": 3, "need more data": 4}
+FEW_STEPS = 4
 ESTIMATORS = ("wdr", "shpi", "snpdis", "snips", "pdis", "ips", "dr", "magic", "fqe", "dm", "mis", "slope")
 
 
@@ -87,13 +88,15 @@ def run(options: argparse.Namespace) -> int:
     for name in ("out", "json"):
         check_target(getattr(options, name), f"--{name}")
     gate, places = gate_of(options), [options.policy, *options.against]
-    estimators, k = estimators_of(options.estimators, options.k), parse_k(options.k)
+    k = parse_k(options.k)
+    estimators_of(options.estimators, k)  # a misspelt name is an error before minutes of work, not after
     names = distinct(places)
     saved = [read_policy_file(place) for place in places]
     logs = read_logs(options, "evaluate", **encoding_of(saved[0], options))
     if logs is None:
         return 2
     policies = {name: opened(place, one, logs) for name, place, one in zip(names, places, saved, strict=True)}
+    estimators = estimators_of(options.estimators, k if k is not None else usual_k(logs))
     comparison = judged(policies, logs, gate, options, estimators, k)
     write(comparison, options)  # first: the reader of the text may close the pipe
     show(comparison, gate)
@@ -154,7 +157,12 @@ def parse_k(text: str | None) -> Any:
     return int(text)
 
 
-def estimators_of(text: str | None, k: str | None) -> list[Estimator] | None:
+def usual_k(logs: LoggedData) -> Any:
+    """Of the k-step estimator where nobody says: a session, or a few steps where there are no sessions."""
+    return "session" if logs.n_sessions > logs.n_trajectories else FEW_STEPS
+
+
+def estimators_of(text: str | None, k: Any) -> list[Estimator] | None:
     """The estimators by their names; None for all that suit the log."""
     if text is None:
         return None
@@ -169,7 +177,7 @@ def estimators_of(text: str | None, k: str | None) -> list[Estimator] | None:
     for word in (part.strip().lower() for part in text.split(",") if part.strip()):
         name, _, steps = word.partition(":")
         if name == "shpi":
-            chosen = parse_k(steps or k)
+            chosen = parse_k(steps) if steps else k
             found.append(ope.KStepSHPI() if chosen is None else ope.KStepSHPI(k=chosen))
         elif name in plain and not steps:
             found.append(plain[name]())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import shpi
+from shpi.cli._shell.pipes import forgiving_output
+from shpi.cli._shell.spelling import spelled_for_the_command_line
 from shpi.errors import ShpiError
 
 VERBS = ("audit", "fit", "evaluate", "compare", "simulate", "agents", "reproduce", "demo")
@@ -41,16 +42,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; bad input is one clear sentence on standard error and exit code 2."""
-    options = build_parser().parse_args(arguments)
-    try:
-        code: int = options.run(options)
-    except ShpiError as error:
-        print(f"shpi {options.verb}: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone: not an error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+    with forgiving_output():
+        options = build_parser().parse_args(arguments)
+        try:
+            with spelled_for_the_command_line():
+                code: int = options.run(options)
+        except ShpiError as error:
+            print(f"shpi {options.verb}: {error}", file=sys.stderr)
+            return EXIT_USAGE
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 130
     return code

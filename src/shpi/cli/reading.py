@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shpi.errors import ConfigError, ShpiError
+from shpi.cli._shell.spelling import spelled_for_the_command_line
+from shpi.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when a verb runs, so that `shpi --help` is quick
-    from collections.abc import Iterator
-
     from shpi.data.logged import LoggedData
-
-# How the errors of the reader name their options, and how they are called here.
-_SPELLINGS = {
-    "With invalid='drop'": "With --invalid drop",
-    "invalid='drop'": "--invalid drop",
-    "duplicates='drop' or 'keep'": "--duplicates drop or keep",
-    "duplicates='drop'": "--duplicates drop",
-}
 
 
 def add_reading_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -61,7 +51,7 @@ def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> Logged
         encoding: ``schema`` and ``action_space`` of the log that a table is to be read like.
     """
     try:
-        with _spelled_for_the_command_line():
+        with spelled_for_the_command_line():
             logs = _read(options, encoding)
     except ConfigError as error:
         advice, _, guess = error.remedy.partition("\n\n")
@@ -109,19 +99,3 @@ def _estimate(logs: LoggedData, seed: int) -> LoggedData:
         )
     with Console(stderr=True).status("estimating propensities"):
         return logs.with_estimated_propensities(seed=seed)
-
-
-@contextmanager
-def _spelled_for_the_command_line() -> Iterator[None]:
-    """An error of the reader that advises a Python option advises the command's option instead."""
-    try:
-        yield
-    except ShpiError as error:
-        remedy = error.remedy
-        for python, shell in _SPELLINGS.items():
-            remedy = remedy.replace(python, shell)
-        if remedy == error.remedy:
-            raise
-        raise type(error)(
-            expected=error.expected, found=error.found, where=error.where, remedy=remedy
-        ) from None

@@ -189,7 +189,9 @@ class LoggedData:
         return logs
 
     @classmethod
-    def read(cls, source: Any, columns: Columns | str | Path | None = None, **options: Any) -> LoggedData:
+    def read(
+        cls, source: Any, columns: Columns | Mapping[str, Any] | str | Path | None = None, **options: Any
+    ) -> LoggedData:
         """Read a table: see `shpi.data.read.read_log` for the sources and the options."""
         from shpi.data.read import read_log
 

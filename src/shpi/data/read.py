@@ -7,6 +7,7 @@ are dropped and reported, unless ``duplicates`` says otherwise. Rows in = rows u
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -36,7 +37,7 @@ Duplicates = Literal["drop", "keep", "error"]
 
 def read_log(
     source: Any,
-    columns: Columns | str | Path | None = None,
+    columns: Columns | Mapping[str, Any] | str | Path | None = None,
     *,
     session_gap: str | None = None,
     invalid: Invalid = "error",
@@ -51,7 +52,7 @@ def read_log(
     Args:
         source: A Parquet file, glob or (hive) folder, CSV(.gz) files, or a polars, pandas or pyarrow table.
             A file written by `LoggedData.to_parquet` needs no ``columns``.
-        columns: The column map, or the path of a TOML file with it.
+        columns: The column map, the same as a dict, or the path of a TOML file with it.
         session_gap: Overrides the map: a pause longer than this, e.g. ``"30m"``, starts a new session.
         invalid: ``"error"``: stop at unusable values. ``"drop"``: leave their rows out and report them.
         duplicates: What happens to a decision that repeats an earlier one.
@@ -67,7 +68,7 @@ def read_log(
         if isinstance(source, str | Path) and is_canonical(source):
             return read_canonical(Path(source))
         raise _no_map(source)
-    chosen = columns if isinstance(columns, Columns) else Columns.from_toml(columns)
+    chosen = _column_map(columns)
     if session_gap is not None:
         chosen = replace(chosen, session_gap=session_gap, session=None)
     table = open_table(source)
@@ -76,6 +77,19 @@ def read_log(
     )
     logs = read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
     return note_filled(logs, table.frame)
+
+
+def _column_map(columns: Columns | Mapping[str, Any] | str | Path) -> Columns:
+    if isinstance(columns, Columns):
+        return columns
+    if isinstance(columns, Mapping):
+        return Columns.from_mapping(columns, where="the column map")
+    if isinstance(columns, str | Path):
+        return Columns.from_toml(columns)
+    raise ConfigError(
+        expected="a column map: shpi.Columns(...), a dict, or the path of a TOML file",
+        found=type(columns).__name__,
+    )
 
 
 def read_table(

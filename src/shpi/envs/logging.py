@@ -26,7 +26,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy, Simulato
 
 
 @saveable("envs/logging-policy")
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class LoggingPolicy(PolicyMethods):
     """A trained agent that decides uniformly at random with probability epsilon.
 

@@ -25,7 +25,8 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features.parts import saveable
-from shpi.learners.base import greedy_among_seen, propensities_of, rewards_of
+from shpi.learners._words import spell_out
+from shpi.learners.base import from_log, greedy_among_seen, propensities_of, rewards_of
 from shpi.learners.cloning import BehaviourCloning
 from shpi.oracles import Gbdt, Oracle, PreparedOracle, Ridge, VowpalWabbit
 from shpi.oracles.base import WeightKind, combined_weights, score_blocks
@@ -56,6 +57,7 @@ class ContextualBandit:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        spell_out(self)
         if self.target not in get_args(Target):
             raise ConfigError(
                 expected=f"target to be one of {', '.join(get_args(Target))}", found=repr(self.target)
@@ -75,6 +77,7 @@ class ContextualBandit:
         trees: dict[str, Any] = {"oracle": Gbdt()}
         return cls(**(trees | changes))
 
+    @from_log
     def fit(self, logs: LoggedData) -> Greedy | SupportLimited:
         """The greedy policy of the fitted reward."""
         usable = logs.reward_observed

@@ -10,17 +10,22 @@ Two faces, since experience comes in two ways:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from shpi.errors import DataError
-from shpi.policies import ConstantPolicy, Greedy, PolicyDensity, SupportLimited, UniformPolicy
+from shpi.policies import ConstantPolicy, Greedy, PolicyDensity, SupportLimited, UniformPolicy, with_items
 from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float64Array, Policy, Simulator
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
+
+
+P = TypeVar("P")
 
 
 @runtime_checkable
@@ -39,6 +44,31 @@ class OnlineLearner(Protocol):
     def fit(self, simulator: Simulator) -> Policy:
         """The policy that acting in this world teaches."""
         ...
+
+
+def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[[Any, LoggedData], P]:
+    """Of a learner's ``fit``: what is no log is a clear error, and the policy knows the log's items."""
+
+    @wraps(fit)
+    def checked(self: Any, logs: LoggedData) -> P:
+        check_log(logs, type(self).__name__)
+        return with_items(fit(self, logs), schema=logs.schema, actions=logs.action_space)
+
+    return checked
+
+
+def check_log(logs: object, learner: str) -> None:
+    """A table, a path or an array is no log yet."""
+    from shpi.data.logged import LoggedData
+
+    if not isinstance(logs, LoggedData):
+        raise DataError(
+            expected="a log (shpi.LoggedData)",
+            found=f"{type(logs).__module__.split('.')[0]}.{type(logs).__name__}".removeprefix("builtins."),
+            where=f"{learner}.fit",
+            remedy="read it first: shpi.LoggedData.read(table_or_path, columns), where columns says which "
+            "column is the user, the time, the action, the reward",
+        )
 
 
 def rewards_of(logs: LoggedData, learner: str, observed: BoolArray | None = None) -> Float64Array:

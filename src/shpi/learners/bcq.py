@@ -28,6 +28,7 @@ from shpi.errors import ConfigError
 from shpi.features.parts import saveable
 from shpi.learners._dqn import check_settings, log_loss_slope, next_values, td_slope, train
 from shpi.learners._replay import Batch, Replay
+from shpi.learners.base import from_log
 from shpi.networks import one_thread
 from shpi.perceptron import Perceptron, perceptrons
 from shpi.policies import MlpScorer, PolicyMethods, Scorer
@@ -79,6 +80,7 @@ class DiscreteBCQ:
                 expected="a penalty of at least 0", found=str(self.penalty), where="DiscreteBCQ"
             )
 
+    @from_log
     def fit(self, logs: LoggedData) -> BatchConstrained:
         """Train both networks on a log with rewards; propensities are not used."""
         with one_thread() as torch, torch.no_grad():
@@ -115,7 +117,7 @@ class DiscreteBCQ:
 
 
 @saveable("learners/batch-constrained")
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BatchConstrained(PolicyMethods):
     """argmax of Q over the allowed actions whose imitation probability is at least tau times the largest."""
 

@@ -26,7 +26,7 @@ from shpi.features import FeatureMap, Standardise
 from shpi.features.base import Recipe
 from shpi.layers import Layers, export, forward, make_layers
 from shpi.learners._descent import Decisions, check_settings, descend
-from shpi.learners.base import greedy_among_seen
+from shpi.learners.base import from_log, greedy_among_seen
 from shpi.networks import one_thread
 from shpi.policies import Greedy, MlpScorer, SupportLimited, UniformPolicy
 from shpi.protocols import Policy, Simulator
@@ -71,6 +71,7 @@ class CBMF:
                 where="CBMF",
             )
 
+    @from_log
     def fit(self, logs: LoggedData) -> Greedy | SupportLimited:
         """Factorise the rewards of a log; propensities are not used."""
         with one_thread() as torch:

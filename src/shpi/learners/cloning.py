@@ -31,6 +31,7 @@ from shpi.data.softmax import fit_softmax, taken_loss
 from shpi.errors import ConfigError
 from shpi.features import Chain, FeatureMap, Identity, RandomFourier, Recipe, Standardise
 from shpi.features.base import fit_features
+from shpi.learners.base import from_log
 from shpi.policies.logistic import LogisticPolicy
 from shpi.protocols import Int64Array, Policy
 
@@ -66,6 +67,7 @@ class BehaviourCloning:
         if not self.prior > 0:
             raise ConfigError(expected="a positive prior", found=str(self.prior), where="BehaviourCloning")
 
+    @from_log
     def fit(self, logs: LoggedData) -> LogisticPolicy:
         """Choose the features, then maximise the likelihood on a sample."""
         recipes = (

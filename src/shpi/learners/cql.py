@@ -22,6 +22,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.learners._dqn import check_settings, log_loss_slope, next_values, td_slope, train
 from shpi.learners._replay import Batch, Replay
+from shpi.learners.base import from_log
 from shpi.networks import one_thread
 from shpi.perceptron import Perceptron, perceptrons
 from shpi.policies import Greedy
@@ -65,6 +66,7 @@ class DiscreteCQL:
         if not 0 <= self.alpha < np.inf:
             raise ConfigError(expected="alpha of at least 0", found=str(self.alpha), where="DiscreteCQL")
 
+    @from_log
     def fit(self, logs: LoggedData) -> Greedy:
         """Train on a log with rewards; propensities are not used."""
         with one_thread() as torch, torch.no_grad():

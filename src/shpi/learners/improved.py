@@ -53,7 +53,7 @@ class Trial:
     returned: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImprovedPolicy(PolicyMethods):
     """A policy, with its lift over mu and its history. Saving it saves the policy."""
 
@@ -92,7 +92,7 @@ class ImprovedPolicy(PolicyMethods):
 
     def save(self, path: str | Path, **options: Any) -> Path:
         """Write the chosen policy to a folder; see `shpi.policies.save_policy`."""
-        return save_policy(self.policy, path, **options)
+        return save_policy(self, path, **options)
 
     def __str__(self) -> str:
         rows = []

@@ -18,7 +18,8 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Recipe
-from shpi.learners.base import rewards_of
+from shpi.learners._words import spell_out
+from shpi.learners.base import from_log, rewards_of
 from shpi.learners.constrained import Constraint, constrain, table_oracle, table_value
 from shpi.learners.fitted_q import fitted_q
 from shpi.oracles import Oracle, Ridge
@@ -53,6 +54,7 @@ class MBS:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        spell_out(self)
         checked_gamma(self.gamma)
         if not (np.isfinite(self.density) and self.density >= 0) or self.iterations < 1:
             raise ConfigError(
@@ -72,6 +74,7 @@ class MBS:
             seed=self.seed,
         )
 
+    @from_log
     def fit(self, logs: LoggedData) -> SupportLimited:
         """Q iteration over supported actions."""
         rewards_of(logs, "MBS", logs.reward_observed)

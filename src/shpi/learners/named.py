@@ -17,6 +17,7 @@ import numpy as np
 
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
+from shpi.learners.base import from_log
 from shpi.learners.improved import ImprovedPolicy
 from shpi.learners.offline import OfflineSHPI
 
@@ -72,6 +73,7 @@ class ConservativePolicyIteration:
         """The setting of SHPI that this is, for trajectories of at most ``longest`` decisions."""
         return configured({"k": longest}, self.settings, paper=self.paper, gamma=self.gamma, seed=self.seed)
 
+    @from_log
     def fit(self, logs: LoggedData) -> ImprovedPolicy:
         """Policy iteration with advantages over whole trajectories."""
         return self.shpi(int(np.diff(logs.offsets).max())).fit(logs)

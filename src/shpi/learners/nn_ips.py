@@ -28,7 +28,7 @@ from shpi.features import FeatureMap, Standardise
 from shpi.features.base import Recipe
 from shpi.layers import export, forward, make_layers
 from shpi.learners._descent import Decisions, check_settings, descend
-from shpi.learners.base import propensities_of
+from shpi.learners.base import from_log, propensities_of
 from shpi.networks import one_thread
 from shpi.policies import Greedy, MlpScorer, Softmax
 
@@ -81,6 +81,7 @@ class NNIPS:
                 where="NNIPS",
             )
 
+    @from_log
     def fit(self, logs: LoggedData) -> Greedy | Softmax:
         """Train on a log with rewards and propensities."""
         mu = propensities_of(logs, "NNIPS")

@@ -31,7 +31,8 @@ from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
 from shpi.learners._shpi.judge import Judge
 from shpi.learners._shpi.lift import Lift, beats, simultaneous_lifts
 from shpi.learners._shpi.shapes import default_oracles, few_contexts
-from shpi.learners.base import Learner, propensities_of
+from shpi.learners._words import spell_out
+from shpi.learners.base import Learner, from_log, propensities_of
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
 from shpi.learners.constrained import table_behaviour, table_oracle, table_value
 from shpi.learners.improved import ImprovedPolicy, Iteration, Trial
@@ -116,6 +117,7 @@ class OfflineSHPI:
     progress: bool | None = None
 
     def __post_init__(self) -> None:
+        spell_out(self)
         checks: tuple[tuple[bool, str, Any], ...] = (
             (self.iterations >= 1, "iterations of at least 1", self.iterations),
             (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),
@@ -160,6 +162,7 @@ class OfflineSHPI:
         """What the authors' released code does, see `shpi.learners.readings`."""
         return cls(**(released_settings() | changes))
 
+    @from_log
     def fit(self, logs: LoggedData) -> ImprovedPolicy:
         """Run the algorithm on a log with propensities."""
         logs = logs if self.view is None else self.view(logs)

@@ -33,6 +33,7 @@ from shpi.advantages import Advantages, Horizon, StateValues, checked_horizon, k
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import Chain, Identity, RandomFourier, Standardise, Union
+from shpi.learners._words import spell_out
 from shpi.learners.base import rewards_of
 from shpi.learners.gym_world import World, as_world
 from shpi.learners.improved import ImprovedPolicy
@@ -91,6 +92,7 @@ class OnlineSHPI:
     progress: bool | None = None
 
     def __post_init__(self) -> None:
+        spell_out(self)
         checked_horizon(self.k)
         checked_gamma(self.gamma)
         least = 2 * TESTED_ROUNDS if self.keep == "best" else self.batch_users

@@ -16,6 +16,7 @@ import numpy as np
 
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
+from shpi.learners._words import spell_out
 from shpi.learners.bandit import regress
 from shpi.oracles import Oracle, Ridge, VowpalWabbit
 from shpi.policies import EpsilonGreedy, Greedy, UniformPolicy
@@ -49,6 +50,7 @@ class OnlineBandit:
     progress: bool | None = None
 
     def __post_init__(self) -> None:
+        spell_out(self)
         checks: tuple[tuple[bool, str, Any], ...] = (
             (self.rounds >= 1, "rounds of at least 1", self.rounds),
             (self.users >= self.rounds, "at least one user per round", f"{self.users} for {self.rounds}"),

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 from shpi.errors import ConfigError, MissingExtraError
+from shpi.learners._words import part
 from shpi.learners.base import Learner, OnlineLearner
 
 Kind = Literal["offline", "online"]
@@ -78,23 +79,6 @@ _LEARNERS = {
     "online-shpi": Entry("online", "OnlineSHPI", "online SHPI, Algorithm 1", "online", budget="episodes"),
 }
 
-# What a command line can say in place of an object.
-_PARTS: dict[str, dict[str, tuple[str, str]]] = {
-    "oracle": {
-        "ridge": ("shpi.oracles", "Ridge"),
-        "gbdt": ("shpi.oracles", "Gbdt"),
-        "mlp": ("shpi.oracles", "Mlp"),
-        "vw": ("shpi.oracles", "VowpalWabbit"),
-        "coin": ("shpi.oracles", "CoinBetting"),
-    },
-    "value": {
-        "lstd": ("shpi.values", "LSTD"),
-        "bellman-residual": ("shpi.values", "BellmanResidual"),
-        "td": ("shpi.values", "FittedTD"),
-        "zero": ("shpi.values", "Constant"),
-    },
-}
-
 
 def names(kind: Kind | None = None) -> tuple[str, ...]:
     """The names that `make` knows, of one kind or of both."""
@@ -131,9 +115,9 @@ def make(name: str, **options: Any) -> Learner | OnlineLearner:
     if unknown:
         raise ConfigError(expected=f"options of '{name}' among {', '.join(known)}", found=", ".join(unknown))
     constructor: Any = _class(name)
-    for part in entry(name).constructor.split(".")[1:]:
-        constructor = getattr(constructor, part)
-    spelled = {key: _part(key, value) for key, value in options.items()}
+    for attribute in entry(name).constructor.split(".")[1:]:
+        constructor = getattr(constructor, attribute)
+    spelled = {key: part(key, value) for key, value in options.items()}
     try:
         learner: Learner | OnlineLearner = constructor(**{**entry(name).presets, **spelled})
     except TypeError as error:
@@ -156,14 +140,3 @@ def _class(name: str) -> type[Any]:
         ) from None
     cls: type[Any] = getattr(module, found.constructor.split(".")[0])
     return cls
-
-
-def _part(key: str, value: Any) -> Any:
-    """An oracle or a value by its word; anything else as it is."""
-    words = _PARTS.get(key)
-    if words is None or not isinstance(value, str):
-        return value
-    if value not in words:
-        raise ConfigError(expected=f"{key} among {', '.join(words)}", found=repr(value))
-    module, attribute = words[value]
-    return getattr(import_module(module), attribute)()

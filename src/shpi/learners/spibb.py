@@ -17,7 +17,8 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Recipe
-from shpi.learners.base import rewards_of
+from shpi.learners._words import spell_out
+from shpi.learners.base import from_log, rewards_of
 from shpi.learners.constrained import Constraint, constrain, table_oracle, table_value
 from shpi.learners.fitted_q import fitted_q
 from shpi.oracles import Oracle, Ridge
@@ -54,6 +55,7 @@ class SPIBB:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        spell_out(self)
         checked_gamma(self.gamma)
         fine = self.min_count is None or (np.isfinite(self.min_count) and self.min_count >= 0)
         if not fine or self.iterations < 1:
@@ -74,6 +76,7 @@ class SPIBB:
             seed=self.seed,
         )
 
+    @from_log
     def fit(self, logs: LoggedData) -> SupportLimited:
         """Q iteration under the constraint."""
         rewards_of(logs, "SPIBB", logs.reward_observed)

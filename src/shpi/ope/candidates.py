@@ -40,6 +40,11 @@ class Comparison:
             found=repr(name),
         )
 
+    def __repr__(self) -> str:
+        said = ((one.policy_name, one.verdict) for one in self.evaluations)
+        words = ", ".join(f"{name}: {'' if verdict is None else verdict.decision}" for name, verdict in said)
+        return f"Comparison({words}; best to ship: {self.best})"
+
 
 def compare(
     policies: Mapping[str, Policy], logs: LoggedData | ShardedLog, gate: Gate, **options: Any

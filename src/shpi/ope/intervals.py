@@ -98,7 +98,7 @@ def interval_of(
             expected="finite influences",
             found="NaN or infinity",
             where="interval",
-            remedy="importance products overflow: use a self-normalised or a k-step estimator",
+            remedy="importance products overflow: normalise the weights (WDR, SNPDIS), or use KStepSHPI(k=4)",
         )
     makers: dict[str, Any] = {
         "normal": _normal,

@@ -78,6 +78,10 @@ class Estimate:
     # Its bias vanishes with more users, whatever a model says, and its interval holds: a witness for others.
     consistent: bool = False
 
+    def __repr__(self) -> str:
+        bounds = f"{self.lift_interval.lower:+.4g} … {self.lift_interval.upper:+.4g}"
+        return f"Estimate({self.name}: value {self.value:.5g}, lift {self.lift:+.4g} [{bounds}])"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
@@ -230,6 +234,12 @@ class Evaluation:
         from shpi.ope.text import render
 
         return render(self)
+
+    def __repr__(self) -> str:
+        one = self.decisive
+        said = "no verdict" if self.verdict is None else self.verdict.decision
+        bounds = f"{one.lift_interval.lower:+.4g} … {one.lift_interval.upper:+.4g}"
+        return f"Evaluation({self.policy_name!r}: {said}; lift {one.lift:+.4g} [{bounds}]; print it)"
 
 
 def _jsonable(value: Any, leave_out: tuple[str, ...]) -> Any:

@@ -310,13 +310,14 @@ def _check(sums: StepSums, normalise: bool) -> None:
         raise DataError(
             expected="at every step, some user whose decisions so far the policy could have made",
             found=f"none at step {int(none[0])}: every importance product is 0 there",
-            remedy=f"set horizon={max(int(none[0]), 1)}, use a k-step estimator, or a policy that explores",
+            remedy=f"count the first decisions only (horizon={max(int(none[0]), 1)}), multiply fewer ratios "
+            "(KStepSHPI(k=4)), or judge a policy that explores",
         )
     if not normalise and sums.top.max() > _LARGEST:
         raise DataError(
             expected="importance products below 1e150",
             found=f"one of 1e{sums.top.max() / np.log(10):.0f}",
-            remedy="use a self-normalised estimator, or a k-step one",
+            remedy="use an estimator that normalises its weights, or KStepSHPI(k=4)",
         )
 
 

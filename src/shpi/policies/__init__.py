@@ -8,6 +8,7 @@
     support     SupportLimited, with PseudoCounts or PolicyDensity as its support
     scorers     LinearScorer, MlpScorer, FunctionScorer
     shared      SharedScorer: the same ranking of actions in every context
+    items       rows in, item ids out: with_items
     files       save_policy, load_policy, read_policy_file
 
 All are immutable, and all obey a mask of allowed actions.
@@ -17,6 +18,7 @@ from shpi.policies.base import PolicyMethods, act
 from shpi.policies.bounded import BoundedRatio
 from shpi.policies.files import PolicyFile, load_policy, read_policy_file, save_policy
 from shpi.policies.heads import BehaviourRegularised, EpsilonGreedy, Greedy, Softmax
+from shpi.policies.items import Items, with_items
 from shpi.policies.likely import AmongLikely
 from shpi.policies.plain import ConstantPolicy, Mixture, TabularPolicy, UniformPolicy
 from shpi.policies.sampling import mask_probs, sample_actions
@@ -34,6 +36,7 @@ __all__ = [
     "EpsilonGreedy",
     "FunctionScorer",
     "Greedy",
+    "Items",
     "LinearScorer",
     "Mixture",
     "MlpScorer",
@@ -55,4 +58,5 @@ __all__ = [
     "read_policy_file",
     "sample_actions",
     "save_policy",
+    "with_items",
 ]

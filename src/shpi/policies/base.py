@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from shpi.features.base import check_contexts
+from shpi.policies.items import Items, is_table
 from shpi.policies.sampling import sample_actions
-from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
+from shpi.protocols import BoolArray, Float64Array, Policy
 
 if TYPE_CHECKING:
     from shpi.data.actions import ActionSpace
@@ -21,36 +22,49 @@ if TYPE_CHECKING:
 
 def act(
     policy: Policy,
-    contexts: ArrayLike,
-    candidates: BoolArray | None = None,
+    contexts: ArrayLike | Any,
+    candidates: BoolArray | Sequence[Sequence[int | str]] | None = None,
     *,
     seed: int | np.random.SeedSequence,
-) -> tuple[Int64Array, Float64Array]:
+) -> tuple[NDArray[Any], Float64Array]:
     """Draw one action per context, and say with which probability each was drawn.
 
     Decision i uses the i-th number of the seed's stream, so acting on the first rows alone gives the same
     actions for them.
 
+    Args:
+        policy: who decides.
+        contexts: numbers [n, d]; or rows with named columns (a polars or pandas table, a list of records),
+            where the policy knows the columns of its log.
+        candidates: what is allowed: a mask [n, A], or with a table a list of item ids per row.
+        seed: of all chance.
+
     Returns:
-        The actions [n] and their propensities pi(a|x) [n], ready to be logged.
+        The actions [n] and their propensities pi(a|x) [n], ready to be logged. Numbers give positions 0..A-1,
+        rows give item ids.
     """
-    x = check_contexts(contexts)
-    probs = policy.action_probs(x, candidates)
+    items = getattr(policy, "items", None) or Items()
+    rows = is_table(contexts)
+    x = check_contexts(items.contexts(contexts) if rows else contexts)
+    mask = candidates if candidates is None else items.mask(candidates, len(x), policy.n_actions)
+    probs = policy.action_probs(x, mask)
     actions = sample_actions(probs, np.random.default_rng(seed).random(len(x)))
-    return actions, probs[np.arange(len(x)), actions]
+    return items.ids(actions) if rows else actions, probs[np.arange(len(x)), actions]
 
 
 class PolicyMethods:
-    """The methods that follow from ``n_actions`` and ``action_probs``; a mixin without any state."""
+    """The methods that follow from ``n_actions`` and ``action_probs``."""
+
+    items: Items | None = None  # what it knows of the log that it was learned from, see `with_items`
 
     def act(
         self: Policy,
-        contexts: ArrayLike,
-        candidates: BoolArray | None = None,
+        contexts: ArrayLike | Any,
+        candidates: BoolArray | Sequence[Sequence[int | str]] | None = None,
         *,
         seed: int | np.random.SeedSequence,
-    ) -> tuple[Int64Array, Float64Array]:
-        """Actions [n] and their propensities [n]; see `shpi.policies.act`."""
+    ) -> tuple[NDArray[Any], Float64Array]:
+        """Actions [n] and their propensities [n]: item ids for a table; see `shpi.policies.act`."""
         return act(self, contexts, candidates, seed=seed)
 
     def save(
@@ -66,6 +80,16 @@ class PolicyMethods:
         from shpi.policies.files import save_policy
 
         return save_policy(self, path, schema=schema, actions=actions, notes=notes, overwrite=overwrite)
+
+    def __repr__(self: Policy) -> str:
+        return short_repr(self)
+
+
+def short_repr(policy: Policy) -> str:
+    """One line: what it is, what it chooses from, what it looks at."""
+    width = getattr(policy, "width", None)
+    sizes = f"{policy.n_actions} actions" + (f", {width} context dimensions" if width is not None else "")
+    return f"{type(policy).__name__}({sizes})"
 
 
 class ScorerPolicyMethods(PolicyMethods):

@@ -25,7 +25,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, IntArray, Policy
 
 
 @saveable("policies/bounded-ratio")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BoundedRatio(ScorerPolicyMethods):
     """Greedy in f within pi <= c mu."""
 

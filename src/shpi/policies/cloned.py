@@ -17,7 +17,7 @@ FLOOR = 1e-6  # a least-squares probability below this is taken for it
 
 
 @saveable("policies/cloned")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClonedPolicy(PolicyMethods):
     """mu(a|x) as a linear regression of the indicator of a: max(phi(x)'w_a, 0), normalised.
 

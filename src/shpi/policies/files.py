@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from shpi.errors import ConfigError, DataError
 from shpi.features.parts import Parts, put_together, take_apart
+from shpi.policies.items import Items, with_items
 from shpi.protocols import Policy
 
 if TYPE_CHECKING:  # the readers of tables are slow to import, and rarely needed where a policy acts
@@ -68,7 +69,8 @@ def save_policy(
     Args:
         policy: made of shpi's own parts (or of classes marked with ``saveable``).
         path: the folder to make.
-        schema: of the contexts, kept in the manifest for whoever loads the policy.
+        schema: of the contexts, kept in the manifest for whoever loads the policy; None takes what the
+            policy knows itself (`shpi.policies.with_items`).
         actions: the action ids behind the numbers 0..A-1, kept likewise.
         notes: further JSON-ready facts.
         overwrite: replace a policy folder that is already there.
@@ -84,6 +86,8 @@ def save_policy(
         )
     arrays: Arrays = {}
     structure = _structure(take_apart(policy), "", arrays)
+    items = getattr(policy, "items", None) or Items()
+    schema, actions = schema or items.schema, actions or items.actions
     if actions is not None and len(actions) != policy.n_actions:
         raise ConfigError(expected=f"{policy.n_actions} action ids", found=str(len(actions)))
     manifest = {
@@ -104,7 +108,10 @@ def save_policy(
 
 
 def load_policy(path: str | Path) -> Policy:
-    """The policy in a folder that ``save`` wrote, after checking that nothing has changed in it."""
+    """The policy in a folder that ``save`` wrote, after checking that nothing has changed in it.
+
+    It knows the context columns and item ids that were saved with it: ``policy.act(table, seed=7)``.
+    """
     folder = Path(path)
     manifest = _read_manifest(folder)
     arrays = _read_arrays(folder / ARRAYS)
@@ -121,7 +128,7 @@ def load_policy(path: str | Path) -> Policy:
         raise DataError(expected=f"an entry {error}", found="none", where=str(folder)) from None
     if not isinstance(policy, Policy):
         raise DataError(expected="a policy", found=f"a {type(policy).__name__}", where=str(folder))
-    return policy
+    return with_items(policy, schema=manifest.get("schema"), actions=manifest.get("actions"))
 
 
 def read_policy_file(path: str | Path) -> PolicyFile:

@@ -74,7 +74,7 @@ def explored(scores: Float64Array, epsilon: float, ties: float | None = None) ->
 
 
 @saveable("policies/greedy")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Greedy(ScorerPolicyMethods):
     """pi(x) = argmax over the allowed actions of f(x, a); the lowest index among equals."""
 
@@ -86,7 +86,7 @@ class Greedy(ScorerPolicyMethods):
 
 
 @saveable("policies/epsilon-greedy")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EpsilonGreedy(ScorerPolicyMethods):
     """pi(a|x) = epsilon / |C(x)| + (1 - epsilon) 1[a = argmax f(x, .)] over the allowed set C(x).
 
@@ -111,7 +111,7 @@ class EpsilonGreedy(ScorerPolicyMethods):
 
 
 @saveable("policies/softmax")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Softmax(ScorerPolicyMethods):
     """pi(a|x) ∝ exp(f(x, a) / temperature) over the allowed actions."""
 
@@ -127,7 +127,7 @@ class Softmax(ScorerPolicyMethods):
 
 
 @saveable("policies/behaviour-regularised")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BehaviourRegularised(ScorerPolicyMethods):
     """pi(a|x) ∝ mu(a|x) exp(f(x, a) / beta): the best policy for E[f] - beta KL(pi || mu).
 

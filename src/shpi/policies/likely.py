@@ -21,7 +21,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy
 
 
 @saveable("policies/among-likely")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AmongLikely(ScorerPolicyMethods):
     """Greedy in f among the actions that mu takes at least ``share`` times as often as its favourite."""
 

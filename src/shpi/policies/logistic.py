@@ -18,7 +18,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray
 
 
 @saveable("policies/logistic")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LogisticPolicy(PolicyMethods):
     """mu(a|x) = (1 - floor) softmax_a(phi(x)'w_a) + floor / |C| over the |C| candidates ever ``seen``.
 

@@ -19,7 +19,7 @@ _SUM_TOLERANCE = 1e-9
 
 
 @saveable("policies/uniform")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class UniformPolicy(PolicyMethods):
     """pi(a|x) = 1 / |C(x)| for each allowed action. Contexts of any width are accepted."""
 
@@ -40,7 +40,7 @@ class UniformPolicy(PolicyMethods):
 
 
 @saveable("policies/constant")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ConstantPolicy(PolicyMethods):
     """One distribution for every context: pi(a|x) = probs[a]; under a mask, renormalised."""
 
@@ -60,7 +60,7 @@ class ConstantPolicy(PolicyMethods):
 
 
 @saveable("policies/tabular")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TabularPolicy(PolicyMethods):
     """A distribution per state: pi(a|x) = table[s, a], where s is the number in a column of the context."""
 
@@ -88,7 +88,7 @@ class TabularPolicy(PolicyMethods):
 
 
 @saveable("policies/mixture")
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Mixture(PolicyMethods):
     """pi(a|x) = sum_i w_i pi_i(a|x): before each decision a policy is drawn with probability w_i.
 
@@ -108,6 +108,9 @@ class Mixture(PolicyMethods):
                 found=f"{len(self.weights)} weights, and policies over {counts} actions",
                 where="Mixture",
             )
+        known = next((one for one in (getattr(p, "items", None) for p in self.policies) if one), None)
+        if known is not None:
+            object.__setattr__(self, "items", known)
 
     @property
     def n_actions(self) -> int:

@@ -30,7 +30,7 @@ _ROWS = 1_000
 
 
 @saveable("policies/support-limited")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SupportLimited(ScorerPolicyMethods):
     """Greedy in f where the log supports it, the behaviour policy mu elsewhere."""
 

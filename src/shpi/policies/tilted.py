@@ -22,7 +22,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy
 
 
 @saveable("policies/tilted")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tilted(ScorerPolicyMethods):
     """mu with its odds changed by exp(size f), and its own preferences sharpened by a power."""
 

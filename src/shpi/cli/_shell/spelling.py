@@ -1,0 +1,43 @@
+"""Errors advise what a Python program would write; here they advise what a command line would."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shpi.errors import ShpiError
+
+# Patterns of what errors of the library say, and what it is called here. The longer phrases first.
+SPELLINGS = {
+    r"With invalid='drop'": "With --invalid drop",
+    r"invalid='drop'": "--invalid drop",
+    r"duplicates='drop' or 'keep'": "--duplicates drop or keep",
+    r"duplicates='drop'": "--duplicates drop",
+    r"use logs\.with_estimated_propensities\(\)": "add --estimate-propensities",
+    r"logs\.with_estimated_propensities\(\)": "--estimate-propensities",
+    r"DirectMethod, FQE": "--estimators dm,fqe",
+    r"KStepSHPI\(k=(\d+)\)": r"--estimators shpi:\1",
+    r"horizon=(\d+)": r"--horizon \1",
+}
+
+
+@contextmanager
+def spelled_for_the_command_line() -> Iterator[None]:
+    """An error that advises a Python option advises the command's option instead."""
+    try:
+        yield
+    except ShpiError as error:
+        remedy = spelled(error.remedy)
+        if remedy == error.remedy or type(error).__init__ is not ShpiError.__init__:
+            raise
+        raise type(error)(
+            expected=error.expected, found=error.found, where=error.where, remedy=remedy
+        ) from None
+
+
+def spelled(words: str) -> str:
+    """The same advice for the command line."""
+    for python, shell in SPELLINGS.items():
+        words = re.sub(python, shell, words)
+    return words

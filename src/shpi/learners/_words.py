@@ -1,0 +1,43 @@
+"""Words for parts: what a command line, or somebody in a hurry, can say in place of an object."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from shpi.errors import ConfigError
+
+PARTS: dict[str, dict[str, tuple[str, str]]] = {
+    "oracle": {
+        "ridge": ("shpi.oracles", "Ridge"),
+        "gbdt": ("shpi.oracles", "Gbdt"),
+        "mlp": ("shpi.oracles", "Mlp"),
+        "vw": ("shpi.oracles", "VowpalWabbit"),
+        "coin": ("shpi.oracles", "CoinBetting"),
+    },
+    "value": {
+        "lstd": ("shpi.values", "LSTD"),
+        "bellman-residual": ("shpi.values", "BellmanResidual"),
+        "td": ("shpi.values", "FittedTD"),
+        "zero": ("shpi.values", "Constant"),
+    },
+}
+
+
+def part(role: str, value: Any) -> Any:
+    """An oracle or a value by its word; anything else as it is."""
+    words = PARTS.get(role)
+    if words is None or not isinstance(value, str):
+        return value
+    if value not in words:
+        raise ConfigError(expected=f"{role} among {', '.join(words)}, or an object", found=repr(value))
+    module, attribute = words[value]
+    return getattr(import_module(module), attribute)()
+
+
+def spell_out(learner: Any) -> None:
+    """Replace the words among a frozen learner's fields by what they stand for; for ``__post_init__``."""
+    for role in PARTS:
+        value = getattr(learner, role, None)
+        if isinstance(value, str):
+            object.__setattr__(learner, role, part(role, value))
