@@ -1,0 +1,88 @@
+"""One judgement of the gate in a hard world, in a form that can be kept and counted."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from shpi.errors import ShpiError
+from shpi.ope import SNPDIS, WDR, Gate, KStepSHPI, evaluate
+from shpi.ope.diagnostics import fatal_for
+from shpi.testing.hard_worlds import WORLDS
+
+K = 4  # of the k-step estimator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """One policy, what it is worth, and what the gate said."""
+
+    world: str
+    seed: int
+    users: int
+    wanted: float  # the true lift as a share of the baseline
+    told: bool  # the evaluation was told what an owner of the log would know of its endings
+    truth: float
+    lift: float
+    error: float
+    lower: float  # two-sided
+    upper: float
+    bound: float  # one-sided
+    decision: str
+    main: str
+    needed: int | None
+    step: float | None  # the share of a proven first step
+    step_truth: float | None  # what that mixture is truly worth
+    fatal: tuple[str, ...]
+    warned: tuple[str, ...]
+
+
+def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
+    """World, seed, users, true lift, and whether the evaluation is told how users end."""
+    name, seed, users, wanted, told = task
+    case = WORLDS[name].make(seed, users, lift=wanted)
+    options = dict(case.options) if told else {"horizon": case.horizon}
+    try:
+        found = evaluate(
+            case.policy,
+            case.logs,
+            estimators=[WDR(), KStepSHPI(k=min(K, case.horizon)), SNPDIS()],
+            gate=Gate(),
+            details=False,
+            seed=seed,
+            **options,
+        )
+    except ShpiError:
+        return None
+    verdict, one = found.verdict, found.decisive
+    assert verdict is not None
+    reach = one.lift_interval
+    first = getattr(verdict, "first_step", None)
+    share = None if first is None else float(first.share)
+    return Judged(
+        world=name,
+        seed=seed,
+        users=case.logs.n_users,
+        wanted=wanted,
+        told=told,
+        truth=case.lift,
+        lift=one.lift,
+        error=one.lift_error,
+        lower=reach.lower,
+        upper=reach.upper,
+        bound=reach.lower_bound,
+        decision=verdict.decision,
+        main=one.name,
+        needed=verdict.users_needed,
+        step=share,
+        step_truth=None if share is None else case.mixture_lift(share),
+        fatal=tuple(d.name for d in fatal_for(found.diagnostics, one.name)),
+        warned=tuple(
+            d.name for d in found.diagnostics if d.severity == "warning" and d.estimator in (None, one.name)
+        ),
+    )
+
+
+def size(name: str, fallback: int) -> int:
+    """A number from the environment."""
+    return int(os.environ.get(name, fallback))

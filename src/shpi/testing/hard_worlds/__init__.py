@@ -1,0 +1,55 @@
+"""Worlds in which a gate goes wrong, with exact truths: test your own gate, or ours.
+
+    from shpi.testing import hard_worlds
+
+    for name, world in hard_worlds.WORLDS.items():
+        case = world.make(seed=0)                 # a log, a policy whose true lift is exactly 0
+        shpi.evaluate(case.policy, case.logs, gate=shpi.Gate())
+        world.make(seed=0, lift=world.better)     # the same with a lift that is worth finding
+
+Every seed is another world of its kind: other delays, shares, levels and policies. ``Case.lift`` is the true
+lift per user over ``Case.horizon`` decisions; it is solved for, not simulated. ``Case.options`` are what an
+owner who knows the log would tell `shpi.evaluate`. `looks` cuts a log into what was known on each day.
+"""
+
+from shpi.testing.hard_worlds.calendar import (
+    daily_looks,
+    drifting_mu,
+    looks,
+    switched_by_day,
+    turned_effect,
+)
+from shpi.testing.hard_worlds.chain import Chain
+from shpi.testing.hard_worlds.false_propensities import hidden_column, overridden, rule_changes
+from shpi.testing.hard_worlds.late import clickbait, late_harm, unmarked_churn
+from shpi.testing.hard_worlds.people import big_spenders, heavy_and_light, small_log, user_types
+from shpi.testing.hard_worlds.random_worlds import random_worlds
+from shpi.testing.hard_worlds.tails import heavy_tails, rare_action, rare_disaster, rare_rewards
+from shpi.testing.hard_worlds.world import Calendar, Case, GroupPolicy, Setting, World
+
+WORLDS: dict[str, World] = {
+    world.name: world
+    for world in (
+        clickbait,
+        late_harm,
+        unmarked_churn,
+        heavy_and_light,
+        hidden_column,
+        rule_changes,
+        overridden,
+        rare_disaster,
+        big_spenders,
+        drifting_mu,
+        switched_by_day,
+        turned_effect,
+        small_log,
+        heavy_tails,
+        rare_rewards,
+        user_types,
+        rare_action,
+        daily_looks,
+        random_worlds,
+    )
+}
+
+__all__ = ["WORLDS", "Calendar", "Case", "Chain", "GroupPolicy", "Setting", "World", "looks"]

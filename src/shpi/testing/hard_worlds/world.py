@@ -1,0 +1,233 @@
+"""A hard world: from a seed to a log, a policy, and what that policy is truly worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.policies import mask_probs
+from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
+from shpi.testing.hard_worlds.chain import Chain, Rollout
+
+DAY = 86_400_000_000  # microseconds
+START = 1_767_225_600_000_000  # 1 January 2026, when every log begins
+
+
+@dataclass(frozen=True, eq=False)
+class GroupPolicy:
+    """pi(a|x) by the group of a context: contexts begin with an indicator of the group [G]."""
+
+    table: Float64Array  # [G, A]
+
+    @property
+    def n_actions(self) -> int:
+        """A."""
+        return int(self.table.shape[1])
+
+    def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
+        """The row of each context's group, [n, A]."""
+        groups = np.asarray(contexts[:, : len(self.table)], dtype=np.float64)
+        return mask_probs(groups @ self.table, candidates)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calendar:
+    """When users enter and decide: once every ``gap`` days, from a random day of the first ``days`` on.
+
+    Args:
+        days: over which users enter.
+        gap: days between two decisions of a user.
+        end: the log stops after so many days; None: when the last user is done.
+        entry_of_state: for each state [S] the day of entry that it stands for; None: any day.
+        shared_coins: all decisions of one day are made by the same coin (arms that are switched by day).
+        shocks: standard deviation of what all rewards of one day have in common.
+    """
+
+    days: int = 30
+    gap: int = 1
+    end: int | None = None
+    entry_of_state: Int64Array | None = None
+    shared_coins: bool = False
+    shocks: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setting:
+    """All about a world but its users; the gain that gives the wanted lift is still open.
+
+    Args:
+        chain: how users behave.
+        mu: how actions were really chosen, by state [S, A].
+        pi: the policy to be judged, by group [G, A].
+        group: of each state, what a context shows of it [S].
+        says: what the log says of mu [S, A]; None: the truth.
+        propensities: logged, or left to be estimated from the contexts.
+        marked: the log says which users left for good.
+        calendar: when things happen.
+        future: the chain that the truth is about, if it is not the one of the log.
+        options: for `shpi.evaluate`: what an owner who knows this log would say of it.
+    """
+
+    chain: Chain
+    mu: Float64Array
+    pi: Float64Array
+    group: Int64Array
+    says: Float64Array | None = None
+    propensities: Literal["logged", "estimated"] = "logged"
+    marked: bool = True
+    calendar: Calendar = field(default_factory=Calendar)
+    future: Chain | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def pi_by_state(self) -> Float64Array:
+        """[S, A]."""
+        return self.pi[self.group]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """A log, a policy, and the truth about it."""
+
+    logs: LoggedData
+    policy: GroupPolicy
+    lift: float  # the true lift of the policy per user, over the horizon
+    baseline: float  # what the logging policy brings per user, over the horizon
+    metric_lifts: Mapping[str, float]  # the true lift of each metric of the log
+    horizon: int
+    entry: Int64Array  # [U] the day on which each user entered
+    options: Mapping[str, Any]  # for `shpi.evaluate`, see `Setting`
+    setting: Setting
+    gain: float
+
+    def mixture_lift(self, share: float) -> float:
+        """The true lift if ``share`` of the decisions are the policy's, and the others as before."""
+        chain = self.setting.future or self.setting.chain
+        mixed = (1 - share) * self.setting.mu + share * self.setting.pi_by_state
+        return chain.value(mixed, self.gain) - self.baseline
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class World:
+    """A kind of world in which gates go wrong.
+
+    Args:
+        name: of the world.
+        words: what happens in it.
+        build: a setting from a generator and a number of users.
+        users: of a log, unless another number is asked for.
+        better: a lift that is worth finding, as a share of the present value.
+        impossible: why no gate can be right here, if none can.
+    """
+
+    name: str
+    words: str
+    build: Callable[[np.random.Generator, int], Setting]
+    users: int = 2_000
+    better: float = 0.1
+    impossible: str | None = None
+
+    def make(self, seed: int, users: int | None = None, *, lift: float = 0.0) -> Case:
+        """A log and a policy of this world.
+
+        Args:
+            seed: of the setting, the users and the log.
+            users: in the log.
+            lift: the policy's true lift, as a share of what the logging policy brings: 0, less than 0, or
+                for power more, such as ``better``. It is exact, whatever the seed.
+        """
+        count = self.users if users is None else users
+        rng = np.random.default_rng([seed, *self.name.encode()])
+        setting = self.build(rng, count)
+        truth = setting.future or setting.chain
+        gain = truth.gain_for(lift, setting.pi_by_state, setting.mu)
+        policies = (setting.pi_by_state, setting.mu)
+        value, baseline = (truth.value(one, gain) for one in policies)
+        metrics = {
+            name: truth.metric_value(name, policies[0]) - truth.metric_value(name, policies[1])
+            for name in truth.metrics
+        }
+        entry, logs = _log(setting, gain, count, rng)
+        if setting.propensities == "estimated":
+            bare = replace(logs, propensities=None, behaviour=None, propensity_mode="absent")
+            logs = bare.with_estimated_propensities(seed=seed)
+        return Case(
+            logs=logs,
+            policy=GroupPolicy(setting.pi),
+            lift=value - baseline,
+            baseline=baseline,
+            metric_lifts=metrics,
+            horizon=truth.horizon,
+            entry=entry,
+            options={"horizon": truth.horizon, **setting.options},
+            setting=setting,
+            gain=gain,
+        )
+
+
+# ---------------------------------------------------------------------- from users to a log
+
+
+def _log(
+    setting: Setting, gain: float, users: int, rng: np.random.Generator
+) -> tuple[Int64Array, LoggedData]:
+    chain, calendar = setting.chain, setting.calendar
+    first = rng.choice(len(chain.initial), size=users, p=chain.initial)
+    if calendar.entry_of_state is None:
+        entry = rng.integers(calendar.days, size=users)
+    else:
+        entry = calendar.entry_of_state[first]
+    day = entry[:, None] + calendar.gap * np.arange(chain.horizon)  # [n, H]
+    coins = rng.random((users, chain.horizon))
+    if calendar.shared_coins:
+        coins = rng.random(int(day.max()) + 1)[day]
+    done = chain.simulate(setting.mu, gain, first, rng, coins)
+    rewards = done.rewards
+    if calendar.shocks > 0:
+        rewards = rewards + calendar.shocks * rng.standard_normal(int(day.max()) + 1)[day]
+    stop = int(day.max()) + 1 if calendar.end is None else calendar.end
+    counts = np.minimum(done.counts, (day < stop).sum(axis=1))
+    seen = np.flatnonzero(counts > 0)
+    return entry[seen], _arrays(setting, done, rewards, day, counts, seen, rng)
+
+
+def _arrays(
+    setting: Setting,
+    done: Rollout,
+    rewards: Float64Array,
+    day: Int64Array,
+    counts: Int64Array,
+    seen: Int64Array,
+    rng: np.random.Generator,
+) -> LoggedData:
+    """The decisions that were made before users left or the log stopped, as a log."""
+    horizon = setting.chain.horizon
+    kept = (np.arange(horizon) < counts[:, None])[seen]  # [U, H]
+    states, actions = done.states[seen], done.actions[seen]
+    here, taken = states[:, :-1][kept], actions[kept]
+    final = states[np.arange(len(seen)), counts[seen]]
+    gone = setting.chain.gone[final]
+    groups = np.eye(len(setting.pi))
+    mood = rng.standard_normal((len(seen), horizon + 1))  # a column that means nothing
+    says = setting.mu if setting.says is None else setting.says
+    hour = rng.integers(DAY // 2, size=(len(seen), horizon))
+    return LoggedData.from_arrays(
+        contexts=np.column_stack([groups[setting.group[here]], mood[:, :-1][kept]]),
+        actions=taken,
+        rewards=rewards[seen][kept],
+        offsets=np.append(0, np.cumsum(counts[seen])),
+        propensities=says[here, taken],
+        behaviour=says[here],
+        n_actions=setting.mu.shape[1],
+        users=seen,
+        times=(START + day[seen] * DAY + hour)[kept],
+        time_unit="us",
+        terminated=gone & setting.marked,
+        final_contexts=np.column_stack([groups[setting.group[final]], mood[:, -1]]),
+        final_observed=np.full(len(seen), setting.marked),  # a table shows no context after the last row
+        metrics={name: values[seen][kept] for name, values in done.metrics.items()},
+    )
