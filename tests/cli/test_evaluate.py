@@ -151,9 +151,12 @@ def test_a_table_is_read_like_the_log_that_was_learned_from(tmp_path, capsys):
     fit = ["fit", log, "--columns", str(columns), "--learner", "bandit", "--out", policy]
     assert main(fit) == 0
     capsys.readouterr()
-    code = main(["evaluate", policy, log, "--columns", str(columns), *FAST])
-    assert code in (0, 3, 4)
-    assert "was learned from this very log" in capsys.readouterr().err
+    assert main(["evaluate", policy, log, "--columns", str(columns), *FAST]) == 3
+    assert "100.0% of the users of this log are users that the policy was learned" in capsys.readouterr().out
+    pl.DataFrame(rows)[1:].write_csv(tmp_path / "less.csv")  # with one user removed it is still found
+    less = str(tmp_path / "less.csv")
+    assert main(["evaluate", policy, less, "--columns", str(columns), *FAST]) == 3
+    assert "that the policy was learned from" in capsys.readouterr().out.replace("\n", " ")
     assert main(["evaluate", policy, log, *FAST]) == 2  # a guess of the column map is printed
     assert "needs a column map" in capsys.readouterr().err
 

@@ -17,7 +17,7 @@ from shpi.features.kinds import HOMES
 from shpi.features.parts import class_of
 from shpi.learners import ContextualBandit, registry
 from shpi.learners.steady import Steady
-from shpi.policies import BehaviourRegularised, Mixture, Softmax, UniformPolicy
+from shpi.policies import BehaviourRegularised, Mixture, Softmax, UniformPolicy, training_users
 from shpi.policies.files import save_policy
 from shpi.protocols import Policy
 from shpi.testing.tastes import Tastes
@@ -76,6 +76,8 @@ def learned(world: Tastes) -> dict[str, Policy]:
 def test_what_every_learner_returns_loads_in_a_new_process(tmp_path: Path) -> None:
     world = Tastes()
     policies = learned(world)
+    offline = set(policies) & set(registry.names("offline"))
+    assert [name for name in offline if not training_users(policies[name])] == []
     policies["regularised"] = BehaviourRegularised(
         policies["bandit"].scorer,  # type: ignore[attr-defined]
         policies["clone"],

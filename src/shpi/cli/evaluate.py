@@ -215,15 +215,14 @@ def encoding_of(saved: PolicyFile, options: argparse.Namespace) -> dict[str, Any
 def opened(place: Path, saved: PolicyFile, logs: LoggedData) -> Policy:
     """The policy, if it belongs to this log."""
     from shpi.ope import check_saved
-    from shpi.policies import load_policy
+    from shpi.policies import TrainingUsers, load_policy, training_users
+    from shpi.policies.training_users import remember
 
     check_saved(saved, logs)
-    if saved.notes.get("log") == logs.fingerprint():
-        print(
-            f"note: {place} was learned from this very log; its estimates are too good to be true",
-            file=sys.stderr,
-        )
-    return load_policy(place)
+    policy = load_policy(place)
+    if not training_users(policy) and saved.notes.get("log") == logs.fingerprint():
+        remember(policy, TrainingUsers.of(logs))  # written before policies kept hashes of their users
+    return policy
 
 
 def judged(

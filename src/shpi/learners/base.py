@@ -19,6 +19,7 @@ import numpy as np
 from shpi.errors import DataError
 from shpi.policies import ConstantPolicy, Greedy, PolicyDensity, SupportLimited, UniformPolicy, with_items
 from shpi.policies.scorers import Scorer
+from shpi.policies.training_users import TrainingUsers, remember
 from shpi.protocols import BoolArray, Float64Array, Policy, Simulator
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ class OnlineLearner(Protocol):
 
 
 def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[[Any, LoggedData], P]:
-    """Of a learner's ``fit``: what is no log is a clear error, and the policy knows the log's items."""
+    """Of a learner's ``fit``: what is no log is a clear error, and the policy knows its items and users."""
 
     @wraps(fit)
     def checked(self: Any, logs: LoggedData) -> P:
         check_log(logs, type(self).__name__)
-        return with_items(fit(self, logs), schema=logs.schema, actions=logs.action_space)
+        policy = with_items(fit(self, logs), schema=logs.schema, actions=logs.action_space)
+        remember(policy, TrainingUsers.of(logs))
+        return policy
 
     return checked
 

@@ -76,6 +76,11 @@ class ImprovedPolicy(PolicyMethods):
         return self.policy
 
     @property
+    def learned_form(self) -> Policy | None:
+        """What was learned; None if it is mu, which may be an object of somebody else."""
+        return self.policy if self.chosen > 0 else None
+
+    @property
     def n_actions(self) -> int:
         """|A|."""
         return self.policy.n_actions

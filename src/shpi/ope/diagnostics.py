@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shpi.errors import ConfigError
+from shpi.ope.checks.training_users import about_training_users
 from shpi.ope.diagnostics_answers import about_answers
 from shpi.ope.diagnostics_log import about_log
 from shpi.ope.diagnostics_weights import about_weights
@@ -41,7 +42,7 @@ def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tupl
         raise ConfigError(
             expected=f"a main estimator among {[one.name for one in estimates]}", found=repr(main)
         )
-    found = [*about_log(problem, decisive[0])]
+    found = [*about_log(problem, decisive[0]), *about_training_users(problem)]
     for one in estimates:
         found += about_weights(problem, one)
     found += about_answers(problem, estimates, decisive[0])

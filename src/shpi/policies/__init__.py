@@ -9,6 +9,7 @@
     scorers     LinearScorer, MlpScorer, FunctionScorer
     shared      SharedScorer: the same ranking of actions in every context
     items       rows in, item ids out: with_items
+    training_users   the users that a policy was learned from, as hashes
     files       save_policy, load_policy, read_policy_file
 
 All are immutable, and all obey a mask of allowed actions.
@@ -26,6 +27,7 @@ from shpi.policies.scorers import FunctionScorer, LinearScorer, MlpScorer, Score
 from shpi.policies.shared import SharedScorer
 from shpi.policies.support import PolicyDensity, PseudoCounts, SupportLimited
 from shpi.policies.tilted import Tilted
+from shpi.policies.training_users import TrainingUsers, training_users
 from shpi.protocols import Policy
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "SupportLimited",
     "TabularPolicy",
     "Tilted",
+    "TrainingUsers",
     "UniformPolicy",
     "act",
     "load_policy",
@@ -58,5 +61,6 @@ __all__ = [
     "read_policy_file",
     "sample_actions",
     "save_policy",
+    "training_users",
     "with_items",
 ]

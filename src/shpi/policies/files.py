@@ -6,6 +6,7 @@
   "policy": {"kind": "policies/greedy", "settings": {}, "arrays": {}, "children": {"scorer": …}},
   "sha256": "…",           of the policy's structure and the contents of its arrays
   "schema": [...] or null, "actions": {...} or null,      of the log that it was learned from
+  "training_users": [...]  salted hashes of the users that it was learned from; the hashes are arrays
   "notes": {}              whatever the writer wants to keep beside it
 }
 """
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from shpi.errors import ConfigError, DataError
 from shpi.features.parts import Parts, put_together, take_apart
 from shpi.policies.items import Items, with_items
+from shpi.policies.training_users import users_from_file, users_to_file
 from shpi.protocols import Policy
 
 if TYPE_CHECKING:  # the readers of tables are slow to import, and rarely needed where a policy acts
@@ -88,6 +90,8 @@ def save_policy(
     structure = _structure(take_apart(policy), "", arrays)
     items = getattr(policy, "items", None) or Items()
     schema, actions = schema or items.schema, actions or items.actions
+    trained_on, hashes = users_to_file(policy)
+    arrays |= hashes
     if actions is not None and len(actions) != policy.n_actions:
         raise ConfigError(expected=f"{policy.n_actions} action ids", found=str(len(actions)))
     manifest = {
@@ -102,6 +106,8 @@ def save_policy(
         "actions": None if actions is None else actions.to_json(),
         "notes": dict(notes or {}),
     }
+    if trained_on:
+        manifest["training_users"] = trained_on
     text = _to_json(manifest)
     write_folder(target, text, arrays)
     return target
@@ -128,6 +134,7 @@ def load_policy(path: str | Path) -> Policy:
         raise DataError(expected=f"an entry {error}", found="none", where=str(folder)) from None
     if not isinstance(policy, Policy):
         raise DataError(expected="a policy", found=f"a {type(policy).__name__}", where=str(folder))
+    users_from_file(policy, manifest.get("training_users"), arrays)
     return with_items(policy, schema=manifest.get("schema"), actions=manifest.get("actions"))
 
 

@@ -1,0 +1,120 @@
+"""Is the policy judged on users that it was learned from?
+
+Any user in common is fatal: the estimates are then too good, and no interval knows by how much. Ids of
+real users are compared as they are. Where users are merely numbered (simulators, arrays without ids) the
+same number may be another user, so their first decisions must agree more often than those of two different
+users do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from shpi.data.logged import LoggedData
+from shpi.ope.facts import raw_parts
+from shpi.ope.problem import Problem
+from shpi.ope.results import Diagnostic
+from shpi.policies.training_users import (
+    TrainingUsers,
+    are_numbered,
+    hash_decisions,
+    hash_ids,
+    training_users,
+)
+
+CHANCE = 1e-4  # the level at which numbered users with equal decisions are taken for the same users
+NAME = "training users"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What a log and the training users have in common; sums over the parts of a log."""
+
+    compared: int = 0  # users of the log whose hash would be in the sample
+    same_id: int = 0
+    same_decisions: int = 0  # of those with the same id
+    by_chance: int = 0  # of those, with the decisions of the next of them
+    numbered: bool = True
+
+    def __add__(self, other: Shared) -> Shared:
+        return Shared(
+            compared=self.compared + other.compared,
+            same_id=self.same_id + other.same_id,
+            same_decisions=self.same_decisions + other.same_decisions,
+            by_chance=self.by_chance + other.by_chance,
+            numbered=self.numbered and other.numbered,
+        )
+
+    @classmethod
+    def of(cls, trained: TrainingUsers, logs: LoggedData) -> Shared:
+        """Compare one part of a log."""
+        ids, first = np.unique(logs.users, return_index=True)
+        hashes = hash_ids(ids, trained.salt)
+        sampled = hashes <= np.uint64(trained.threshold)
+        place = np.searchsorted(trained.hashes, hashes[sampled])
+        place = np.minimum(place, len(trained.hashes) - 1)
+        same = trained.hashes[place] == hashes[sampled]
+        trajectories = first[sampled][same]
+        contents = hash_decisions(logs, trajectories, trained.salt)
+        remembered = trained.contents[place[same]]
+        return cls(
+            compared=int(sampled.sum()),
+            same_id=int(same.sum()),
+            same_decisions=int(np.sum(contents == remembered)),
+            by_chance=int(np.sum(contents == np.roll(remembered, 1))) if len(contents) > 1 else 0,
+            numbered=trained.numbered and are_numbered(ids),
+        )
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether some of these users are certainly the same."""
+        if self.same_id == 0:
+            return False
+        if not self.numbered:
+            return True
+        chance = min((self.by_chance + 1) / (self.same_id + 1), 1.0)
+        return bool(stats.binom.sf(self.same_decisions - 1, self.same_id, chance) < CHANCE)
+
+
+def about_training_users(problem: Problem) -> list[Diagnostic]:
+    """One diagnostic, if the policy knows what it was learned from."""
+    known = training_users(problem.policy)
+    if not known:
+        return []
+    in_common = [Shared()] * len(known)
+    for part in raw_parts(problem.source):
+        in_common = [shared + Shared.of(one, part) for shared, one in zip(in_common, known, strict=True)]
+    return [_said(max(in_common, key=lambda shared: (shared.beyond_chance, shared.same_id)))]
+
+
+def _said(shared: Shared) -> Diagnostic:
+    share = shared.same_id / max(shared.compared, 1)
+    if shared.beyond_chance:
+        return Diagnostic(
+            name=NAME,
+            severity="fatal",
+            sentence=f"{share:.1%} of the users of this log are users that the policy was learned from "
+            f"({shared.same_id:,} of {shared.compared:,} compared): what it seems to bring is too good. "
+            "Learn from some users and judge on others (logs.split_users).",
+            figure=share,
+            threshold=0.0,
+        )
+    if shared.same_id:
+        return Diagnostic(
+            name=NAME,
+            severity="note",
+            sentence=f"{shared.same_id:,} users have the number of a training user, but other decisions, and "
+            "are taken for different users.",
+            figure=share,
+            threshold=0.0,
+        )
+    return Diagnostic(
+        name=NAME,
+        severity="fine",
+        sentence=f"None of {shared.compared:,} compared users is one that the policy was learned from.",
+        figure=0.0,
+        threshold=0.0,
+    )

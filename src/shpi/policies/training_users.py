@@ -1,0 +1,191 @@
+r"""Which users a policy was learned from: salted hashes that travel with it, for a gate to find them again.
+
+A policy judged on its own training users looks better than it is, and no interval knows of it. So every
+learner leaves a `TrainingUsers` on what it returns, `save_policy` writes it, `load_policy` restores it.
+
+*Small.* At most `KEPT` hashes of 8 bytes are kept: those below a threshold, which are a random sample of the
+users. With more training users an overlap of m users is found with probability 1 - (1 - KEPT/users)^m.
+
+*Numbered users.* Simulators and arrays without ids number their users from 0, and the same number in another
+log is another user. For such logs the users' first decisions are compared too, by hashes.
+
+The salt stands in the file. It keeps two policies from being linked by a table of hashes; it does not hide
+from somebody who knows a user's id whether that user is among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shpi.errors import DataError
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
+KEPT = 8192  # hashes; 128 KB in a file
+FIRST_DECISIONS = 16  # of a user, that are hashed
+SPARSE = 100  # ids of numbered users are below so many times their count, also after a split
+
+UInt64Array = NDArray[np.uint64]
+_ATTRIBUTE = "_training_users"
+_PERSON = b"shpi users"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingUsers:
+    """A sample of the users that a policy was learned from, as hashes."""
+
+    count: int  # users in all
+    threshold: int  # users with hashes up to this one are kept
+    hashes: UInt64Array  # [m] of the users' ids, rising
+    contents: UInt64Array  # [m] of the same users' first decisions
+    numbered: bool  # the ids are plain numbers, which other logs use for other users
+    salt: str
+
+    @classmethod
+    def of(cls, logs: LoggedData) -> TrainingUsers:
+        """The users of a log."""
+        ids, first = np.unique(logs.users, return_index=True)
+        salt = blake2b("\n".join(map(str, ids.tolist())).encode(), digest_size=8, person=_PERSON).hexdigest()
+        hashes = hash_ids(ids, salt)
+        order = np.argsort(hashes)[:KEPT]
+        whole = len(order) == len(ids)
+        return cls(
+            count=len(ids),
+            threshold=int(np.iinfo(np.uint64).max if whole else hashes[order[-1]]),
+            hashes=hashes[order],
+            contents=hash_decisions(logs, first[order], salt),
+            numbered=are_numbered(ids),
+            salt=salt,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What a manifest keeps; the arrays go beside it."""
+        return {
+            "users": self.count,
+            "threshold": f"{self.threshold:016x}",
+            "numbered": self.numbered,
+            "salt": self.salt,
+        }
+
+    @classmethod
+    def from_json(cls, described: Any, hashes: Any, contents: Any) -> TrainingUsers:
+        """What `to_json` and the arrays describe."""
+        try:
+            found = cls(
+                count=int(described["users"]),
+                threshold=int(described["threshold"], 16),
+                hashes=np.asarray(hashes, dtype=np.uint64),
+                contents=np.asarray(contents, dtype=np.uint64),
+                numbered=bool(described["numbered"]),
+                salt=str(described["salt"]),
+            )
+            bytes.fromhex(found.salt)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(
+                expected="a description of the training users", found=repr(error), where="manifest"
+            ) from None
+        if found.hashes.ndim != 1 or found.hashes.shape != found.contents.shape:
+            raise DataError(
+                expected="one hash of decisions for each hash of a training user",
+                found=f"shapes {found.contents.shape} and {found.hashes.shape}",
+                where="manifest",
+            )
+        return found
+
+
+def hash_ids(ids: NDArray[Any], salt: str) -> UInt64Array:
+    """A hash of each user id [U]; 7 and "7" are the same id, whatever the table's types."""
+    start = blake2b(digest_size=8, salt=bytes.fromhex(salt), person=_PERSON)
+    joined = b"".join(_digest(start, str(one).encode()) for one in ids.tolist())
+    return np.frombuffer(joined, dtype="<u8").astype(np.uint64)
+
+
+def hash_decisions(logs: LoggedData, trajectories: NDArray[np.int64], salt: str) -> UInt64Array:
+    """A hash of the first decisions, contexts and actions, of each given trajectory [m]."""
+    start = blake2b(digest_size=8, salt=bytes.fromhex(salt), person=_PERSON)
+    found = []
+    for begin, end in zip(logs.offsets[trajectories], logs.offsets[trajectories + 1], strict=True):
+        rows = slice(begin, min(begin + FIRST_DECISIONS, end))
+        found.append(_digest(start, logs.contexts[rows].tobytes() + logs.actions[rows].tobytes()))
+    return np.frombuffer(b"".join(found), dtype="<u8").astype(np.uint64)
+
+
+def _digest(start: Any, content: bytes) -> bytes:
+    state = start.copy()
+    state.update(content)
+    digest: bytes = state.digest()
+    return digest
+
+
+def are_numbered(ids: NDArray[Any]) -> bool:
+    """Whether ids are counted up from about 0, or a sample of such."""
+    return bool(ids.dtype.kind in "iu" and ids.min() >= 0 and ids.max() < SPARSE * len(ids))
+
+
+# ---------------------------------------------------------------------- on a policy
+
+
+def remember(policy: Any, *users: TrainingUsers) -> None:
+    """Leave the users on a policy, and on what it wraps if that was learned from them."""
+    learned = getattr(policy, "learned_form", None)
+    for one in (policy, learned):
+        if one is not None and hasattr(one, "__dict__"):
+            object.__setattr__(one, _ATTRIBUTE, users)
+
+
+def training_users(policy: Any) -> tuple[TrainingUsers, ...]:
+    """The users that a policy, or else its parts, was learned from; empty if nobody knows."""
+    found = {users.salt: users for users in _recorded(policy)}
+    return tuple(found.values())
+
+
+def _recorded(thing: Any) -> Iterator[TrainingUsers]:
+    known: tuple[TrainingUsers, ...] = getattr(thing, _ATTRIBUTE, ())
+    yield from known
+    if known or not is_dataclass(thing) or isinstance(thing, type):
+        return
+    for item in fields(thing):
+        value = getattr(thing, item.name, None)
+        for part in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(part):
+                yield from _recorded(part)
+
+
+# ---------------------------------------------------------------------- in a file
+
+
+def users_to_file(policy: Any) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
+    """What a manifest says about the training users of a policy, and the arrays beside it."""
+    described, arrays = [], {}
+    for number, users in enumerate(training_users(policy)):
+        described.append(users.to_json())
+        arrays[f"training_users/{number}/hashes"] = users.hashes
+        arrays[f"training_users/{number}/contents"] = users.contents
+    return described, arrays
+
+
+def users_from_file(policy: Any, described: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Restore what `users_to_file` wrote; a file without it says nothing about users."""
+    if not described:
+        return
+    try:
+        remember(
+            policy,
+            *(
+                TrainingUsers.from_json(
+                    one,
+                    arrays[f"training_users/{number}/hashes"],
+                    arrays[f"training_users/{number}/contents"],
+                )
+                for number, one in enumerate(described)
+            ),
+        )
+    except (KeyError, TypeError) as error:
+        raise DataError(expected="the hashes of the training users", found=f"none: {error}") from None
