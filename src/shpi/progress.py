@@ -1,22 +1,133 @@
-"""One progress bar for all long work: on standard error, gone when done, silent outside a terminal."""
+"""Progress of all long work: on standard error, gone when done, silent outside a terminal.
+
+Bars that are opened inside one another share one display, a line each: the candidates of a comparison, the
+estimators of one of them. Work in unequal stages says which stage begins, whoever shows it:
+
+    @in_stages("evaluating")
+    def evaluate(…):
+        expect({"WDR": 3, "SNIPS": 1})        what each stage costs beside the others
+        begin("WDR")
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @contextmanager
-def progress_bar(label: str, total: float, wanted: bool | None = None) -> Iterator[Callable[[float], None]]:
-    """Give a function that advances the bar. ``wanted=None`` shows it in a terminal only."""
+def progress_bar(
+    label: str, total: float | None, wanted: bool | None = None
+) -> Iterator[Callable[[float], None]]:
+    """Give a function that advances the bar. ``wanted=None`` shows it in a terminal only.
+
+    ``total=None`` is work of unknown length: it says for how long it has been going on.
+    """
+    with _shown(wanted) as bars:
+        if bars is None:
+            yield lambda amount: None
+            return
+        task = bars.add_task(label, total=total)
+        try:
+            yield lambda amount: bars.advance(task, amount)
+        finally:
+            bars.remove_task(task)
+
+
+# ---------------------------------------------------------------------- stages
+
+
+@dataclass(kw_only=True)
+class _Staged:
+    """Work in stages that is shown now."""
+
+    bars: Progress
+    task: TaskID
+    label: str
+    costs: dict[str, float] = field(default_factory=dict)
+    under_way: float = 0.0
+
+
+_display: list[Progress] = []  # the one that is open, if any
+_staged: list[_Staged | None] = []  # the innermost last; None: not to be shown
+
+
+@contextmanager
+def stages(label: str, wanted: bool | None = None) -> Iterator[None]:
+    """While it lasts, `expect` and `begin` are about this work."""
+    with _shown(wanted) as bars:
+        task = None if bars is None else bars.add_task(label, total=None)
+        _staged.append(None if bars is None or task is None else _Staged(bars=bars, task=task, label=label))
+        try:
+            yield
+        finally:
+            _staged.pop()
+            if bars is not None and task is not None:
+                bars.remove_task(task)
+
+
+def expect(costs: Mapping[str, float]) -> None:
+    """The stages to come, each with about what it costs beside the others: for the remaining time."""
+    now = _staged[-1] if _staged else None
+    if now is not None:
+        now.costs |= costs
+        now.bars.update(now.task, total=sum(now.costs.values()))
+
+
+def begin(stage: str) -> None:
+    """This stage begins; the one before it is over."""
+    now = _staged[-1] if _staged else None
+    if now is not None:
+        now.bars.update(now.task, description=f"{now.label}: {stage}", advance=now.under_way)
+        now.under_way = now.costs.get(stage, 0.0)
+
+
+def in_stages(label: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Of a function: what it calls `begin` for is shown in a terminal."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def staged(*args: P.args, **options: P.kwargs) -> T:
+            with stages(label):
+                return function(*args, **options)
+
+        return staged
+
+    return decorate
+
+
+@contextmanager
+def _shown(wanted: bool | None) -> Iterator[Progress | None]:
+    """The display: that of the work around this one, or a new one; None where nobody looks."""
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
-        yield lambda amount: None
+        yield None
+        return
+    if _display:
+        yield _display[0]
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda amount: bar.advance(task, amount)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TextColumn("[dim]left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        _display.append(bars)
+        try:
+            yield bars
+        finally:
+            _display.clear()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shpi.cli.reading import add_reading_options, read_logs
 from shpi.errors import ConfigError
+from shpi.progress import progress_bar
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.audit import AuditReport
@@ -68,7 +69,8 @@ def run(options: argparse.Namespace) -> int:
     logs = read_logs(options, "audit")
     if logs is None:
         return 2
-    report = replace(logs.audit(), source=" ".join(options.log))
+    with progress_bar(f"auditing {len(logs):,} decisions", None):
+        report = replace(logs.audit(), source=" ".join(options.log))
     if target is not None:
         _write(report, target, as_json=options.json or target.suffix == ".json")
         counts = f"{report.count('error')} errors, {report.count('warning')} warnings"

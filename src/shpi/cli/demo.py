@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shpi.progress import progress_bar
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -95,7 +97,7 @@ def _learn(logs: LoggedData, present: Policy, console: Console) -> list[Candidat
     )
     learned = [Candidate(name="as before", policy=present, story="what sold best")]
     for name, plan, story in plans:
-        with console.status(f"learning: {name}"):
+        with progress_bar(f"learning: {name}", None):
             learned.append(Candidate(name=name, policy=plan.fit(logs), story=story))
     console.print(
         "The bandit maximises the next sale, session RL the sales of this visit. SHPI looks a few decisions "
@@ -113,8 +115,7 @@ def _judge(logs: LoggedData, candidates: list[Candidate], console: Console, repo
 
     from shpi.ope import Gate, compare
 
-    with console.status(f"judging {len(candidates)} policies on {logs.n_users:,} users"):
-        found = compare({one.name: one.policy for one in candidates}, logs, Gate())
+    found = compare({one.name: one.policy for one in candidates}, logs, Gate())
     brought = found.evaluations[0].decisive.baseline
     console.print(
         f"{logs.n_users:,} users that no policy has seen brought {brought:.3f} "

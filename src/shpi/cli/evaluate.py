@@ -6,8 +6,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -236,35 +235,22 @@ def judged(
     """All candidates on the same users."""
     from shpi.ope.candidates import compare
 
-    with _spinner(f"evaluating {', '.join(policies)} on {logs.n_users:,} users"):
-        return compare(
-            policies,
-            logs,
-            gate,
-            estimators=estimators,
-            main=options.main,
-            gamma=options.gamma,
-            k=k,
-            horizon=options.horizon,
-            truncated=options.truncated,
-            per=options.per,
-            metric=options.metric,
-            confidence=options.confidence,
-            interval=options.interval,
-            seed=options.seed,
-        )
-
-
-@contextmanager
-def _spinner(text: str) -> Iterator[None]:
-    """On standard error, in a terminal only."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
-        yield
+    return compare(
+        policies,
+        logs,
+        gate,
+        estimators=estimators,
+        main=options.main,
+        gamma=options.gamma,
+        k=k,
+        horizon=options.horizon,
+        truncated=options.truncated,
+        per=options.per,
+        metric=options.metric,
+        confidence=options.confidence,
+        interval=options.interval,
+        seed=options.seed,
+    )
 
 
 # ---------------------------------------------------------------------- results

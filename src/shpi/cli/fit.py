@@ -12,6 +12,7 @@ from shpi.cli.learn_job import has_story
 from shpi.cli.reading import add_reading_options, read_logs
 from shpi.cli.simulate import parse_param
 from shpi.errors import ConfigError
+from shpi.progress import progress_bar
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
@@ -77,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
     if logs is None:
         return 2
     began = time.process_time()
-    policy: Policy = learner.fit(logs)
+    with progress_bar(f"learning from {len(logs):,} decisions", None):
+        policy: Policy = learner.fit(logs)
     seconds = time.process_time() - began
     save(policy, options.out, logs, options, seconds)
     if has_story(policy):

@@ -12,17 +12,29 @@ from shpi.cli._shell.pipes import forgiving_output
 from shpi.cli._shell.spelling import spelled_for_the_command_line
 from shpi.errors import ShpiError
 
-VERBS = ("audit", "fit", "evaluate", "compare", "simulate", "agents", "reproduce", "demo")
+VERBS = (
+    *("init", "audit", "split", "fit", "compare", "evaluate", "mix", "act"),
+    *("simulate", "agents", "reproduce", "demo", "completion"),
+)
 
 DESCRIPTION = """Improve a recommender's long-term metric from the logs it already has.
 
+from a table to a decision:
+  shpi init LOG                         a column map for your table, with comments (map.toml)
   shpi audit LOG --columns map.toml     is this log fit for learning, and what is wrong with it if not?
-  shpi fit LOG --out DIR                log -> policy
-  shpi evaluate POLICY LOG              may this policy be shipped? estimates, diagnostics, a report
-  shpi compare LOG|ENV                  every learner on one log: seconds, memory, online return
-  shpi simulate ENV --out log.parquet   a log from a simulator, to try everything without data of one's own
+  shpi split LOG --columns map.toml     some users to learn from, the others to judge by
+  shpi fit train.parquet --out POLICY   log -> policy
+  shpi compare train.parquet            every learner on one log: what each would bring, seconds, memory
+  shpi evaluate POLICY held-out.parquet may this policy be shipped? estimates, diagnostics, a report
+  shpi mix POLICY train.parquet --out P a first step: the policy in part of the traffic
+  shpi act POLICY ROWS                  rows in, item ids and propensities out
+
+without data of one's own:
+  shpi simulate ENV --out log.parquet   a log from a simulator
   shpi reproduce NAME|all               the paper's tables and figures beside the paper's numbers
   shpi demo                             a short tour of what there is
+
+Every verb has an example: shpi VERB --help. Colours obey NO_COLOR; progress is shown in a terminal only.
 """
 
 EXIT_OK, EXIT_UNFIT, EXIT_USAGE = 0, 1, 2

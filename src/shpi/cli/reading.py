@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shpi.cli._shell.spelling import spelled_for_the_command_line
 from shpi.errors import ConfigError
+from shpi.progress import progress_bar
 
 if TYPE_CHECKING:  # imported when a verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
@@ -89,13 +90,11 @@ def _read(options: argparse.Namespace, encoding: dict[str, Any]) -> LoggedData:
 
 
 def _estimate(logs: LoggedData, seed: int) -> LoggedData:
-    from rich.console import Console
-
     if logs.propensity_mode == "logged":
         raise ConfigError(
             expected="a log without propensities for --estimate-propensities",
             found="propensities that were logged, which are better than any estimate",
             remedy="leave 'propensity' out of the column map, if you do not trust them",
         )
-    with Console(stderr=True).status("estimating propensities"):
+    with progress_bar("estimating propensities", None):
         return logs.with_estimated_propensities(seed=seed)

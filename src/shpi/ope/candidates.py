@@ -16,6 +16,7 @@ from shpi.ope.evaluate import evaluate
 from shpi.ope.intervals import MAX_GROUPS
 from shpi.ope.problem import Problem
 from shpi.ope.results import Evaluation, Verdict
+from shpi.progress import progress_bar
 from shpi.protocols import Float64Array, Policy
 
 if TYPE_CHECKING:
@@ -60,9 +61,11 @@ def compare(
     if not policies:
         raise ConfigError(expected="at least one policy", found="none", where="compare")
     seen = _Collect()
-    found = [
-        evaluate(policy, logs, gate=seen, policy_name=name, **options) for name, policy in policies.items()
-    ]
+    found = []
+    with progress_bar("candidates", len(policies) if len(policies) > 1 else None) as advance:
+        for name, policy in policies.items():
+            found.append(evaluate(policy, logs, gate=seen, policy_name=name, **options))
+            advance(1)
     bare = [replace(one, verdict=None) for one in found]
     verdicts = gate.decide_many(bare, seen.problems)
     evaluations = tuple(replace(one, verdict=verdict) for one, verdict in zip(bare, verdicts, strict=True))

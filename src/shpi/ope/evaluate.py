@@ -29,9 +29,14 @@ from shpi.ope.per_decision import PerDecision
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
 from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Overlap, Verdict
 from shpi.ope.robust import DR, WDR
+from shpi.progress import begin, expect, in_stages
 from shpi.protocols import Policy
 
 Per = Literal["user", "decision"]
+
+# About what stages cost beside each other, in the storefront and in RecoGym: for the remaining time.
+_COSTS = {"WDR": 3.0, "FQE": 2.0, "MIS": 1.8, "MAGIC": 1.5, "KStepSHPI": 1.2, "DirectMethod": 0.8}
+_USUAL, _CHECKS = 0.1, {"checks": 3.0, "where the lift comes from": 4.0}
 
 UNSOUND = (IPS, PDIS, DR, MAGIC, MIS, FQE, DirectMethod, OracleFQE)  # these decide only if they are named
 
@@ -44,6 +49,7 @@ class Decides(Protocol):
         ...
 
 
+@in_stages("evaluating")
 def evaluate(
     policy: Policy,
     logs: LoggedData | ShardedLog,
@@ -97,7 +103,9 @@ def evaluate(
         raise ConfigError(expected="per 'user' or 'decision'", found=repr(per))
     problem = Problem.of(policy, logs, settings, metric=metric)
     chosen = [PerDecision(one) if per == "decision" else one for one in _chosen(problem, estimators, k)]
+    expect({one.name: _COSTS.get(type(_inner(one)).__name__, _USUAL) for one in chosen} | _CHECKS)
     estimates, failures = _run(problem, chosen)
+    begin("checks")
     decisive = _main(main, chosen, estimates)
     evaluation = Evaluation(
         policy_name=policy_name or type(policy).__name__,
@@ -112,6 +120,7 @@ def evaluate(
         decisions=problem.decisions,
     )
     if details:
+        begin("where the lift comes from")
         evaluation = _with_details(evaluation, problem, decisive, segment_by, per)
     return evaluation if gate is None else replace(evaluation, verdict=gate.decide(evaluation, problem))
 
@@ -174,6 +183,7 @@ def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate],
     failures: list[Diagnostic] = []
     first: ShpiError | None = None
     for one in chosen:
+        begin(one.name)
         try:
             estimates.append(one.estimate(problem))
         except ShpiError as error:

@@ -1,0 +1,113 @@
+"""Completion scripts, made of the parser itself: what can be typed can be completed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option with its words and its choices."""
+
+    words: tuple[str, ...]
+    about: str
+    choices: tuple[str, ...] = ()
+    takes_value: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """A verb with its options."""
+
+    name: str
+    about: str
+    options: tuple[Option, ...]
+    words: tuple[str, ...] = ()  # of a positional with choices
+
+
+def script(shell: str) -> str:
+    """The script for bash, zsh or fish."""
+    return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](verbs())
+
+
+def verbs() -> list[Verb]:
+    """All verbs with their options."""
+    from shpi.cli.main import build_parser
+
+    parser = build_parser()
+    nest = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    about = {one.dest: one.help or "" for one in nest._choices_actions}
+    return [_verb(name, about.get(name, ""), one) for name, one in nest.choices.items()]
+
+
+def _verb(name: str, about: str, parser: argparse.ArgumentParser) -> Verb:
+    options: list[Option] = []
+    words: list[str] = []
+    for one in parser._actions:
+        choices = tuple(map(str, one.choices)) if one.choices is not None else ()
+        if one.option_strings:
+            plain = (one.help or "").replace("%%", "%").replace("'", "’")
+            takes = one.nargs != 0
+            options.append(
+                Option(words=tuple(one.option_strings), about=plain, choices=choices, takes_value=takes)
+            )
+        else:
+            words += choices
+    return Verb(name=name, about=about.replace("'", "’"), options=tuple(options), words=tuple(words))
+
+
+def _bash(found: list[Verb]) -> str:
+    cases, values = [], []
+    for verb in found:
+        options = " ".join(word for one in verb.options for word in one.words)
+        cases.append(f'    {verb.name}) words="{" ".join(verb.words)}"; options="{options}" ;;')
+        values += [
+            f"    {verb.name}:{word}) {_reply(one.choices)}; return ;;"
+            for one in verb.options
+            for word in one.words
+            if one.choices
+        ]
+    return "\n".join([
+        "_shpi() {",
+        '  local now="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"',
+        '  local verb="${COMP_WORDS[1]}"',
+        '  local words="" options=""',
+        "  if [ \"$COMP_CWORD\" -eq 1 ]; then",
+        f"    {_reply([verb.name for verb in found])}; return",
+        "  fi",
+        '  case "$verb:$before" in',
+        *values,
+        "  esac",
+        '  case "$verb" in',
+        *cases,
+        "  esac",
+        '  if [[ "$now" == -* ]]; then COMPREPLY=($(compgen -W "$options" -- "$now"));',
+        '  else COMPREPLY=($(compgen -W "$words" -- "$now") $(compgen -f -- "$now")); fi',
+        "}",
+        "complete -o filenames -F _shpi shpi",
+        "",
+    ])  # fmt: skip
+
+
+def _reply(words: Sequence[str]) -> str:
+    return f'COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$now"))'
+
+
+def _zsh(found: list[Verb]) -> str:
+    """Zsh understands the completions of bash."""
+    return "autoload -U +X bashcompinit && bashcompinit\n" + _bash(found)
+
+
+def _fish(found: list[Verb]) -> str:
+    lines = []
+    for verb in found:
+        lines.append(f"complete -c shpi -n __fish_use_subcommand -a {verb.name} -d '{verb.about}'")
+        here = f"complete -c shpi -n '__fish_seen_subcommand_from {verb.name}'"
+        lines += [f"{here} -a '{' '.join(verb.words)}'"] if verb.words else []
+        for one in verb.options:
+            words = "".join(f" -l {w[2:]}" if w.startswith("--") else f" -s {w[1:]}" for w in one.words)
+            value = f" -x -a '{' '.join(one.choices)}'" if one.choices else " -r" if one.takes_value else ""
+            lines.append(f"{here}{words}{value} -d '{one.about}'")
+    return "\n".join([*lines, ""])
