@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -16,11 +17,16 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    return screen
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
+    """To be called in the test itself: between its phases pytest puts its own streams back."""
+
+    def made() -> Terminal:
+        screen = Terminal()
+        monkeypatch.setattr(sys, "stderr", screen)
+        monkeypatch.setenv("TERM", "xterm")
+        return screen
+
+    return made
 
 
 @progress.in_stages("evaluating")
@@ -38,27 +44,29 @@ def _draw() -> None:
 
 
 def test_stages_are_named_and_come_with_the_time_that_is_left(terminal):
+    screen = terminal()
     work()
-    shown = terminal.getvalue()
+    shown = screen.getvalue()
     assert "evaluating: WDR" in shown
     assert "evaluating: checks" in shown
     assert "left" in shown
 
 
 def test_nested_work_shares_one_display(terminal):
+    screen = terminal()
     with progress.progress_bar("candidates", 2) as advance:
         work()
         advance(1)
         assert len(progress._display) == 1
     assert not progress._display
     assert not progress._staged
-    last = terminal.getvalue().split("evaluating: checks")[0]
+    last = screen.getvalue().split("evaluating: checks")[0]
     assert "candidates" in last
 
 
 def test_what_fails_leaves_no_display_behind(terminal):
+    terminal()
     with pytest.raises(ZeroDivisionError), progress.stages("broken"):
-        progress.begin("one")
         _ = 1 / 0
     assert not progress._display
     assert not progress._staged
@@ -77,6 +85,7 @@ def test_an_evaluation_names_its_stages(terminal):
 
     import shpi
 
+    terminal()
     rng = np.random.default_rng(0)
     logs = shpi.LoggedData.from_arrays(
         contexts=rng.random((80, 1)), actions=rng.integers(2, size=80), rewards=rng.random(80),
