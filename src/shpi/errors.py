@@ -48,6 +48,14 @@ class EpisodeError(ShpiError):
     """A simulator was used out of order, for example stepped after everyone had left."""
 
 
+class FileError(ShpiError):
+    """The operating system refuses to read or to write: no space, no permission, a read-only disk."""
+
+
+class MemoryLimitError(ShpiError):
+    """The work needs more memory than there is."""
+
+
 class MissingExtraError(ShpiError, ImportError):
     """An optional dependency is needed and is not installed."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shpi.cli.reading import add_reading_options, read_logs
 from shpi.errors import ConfigError
+from shpi.files.atomic import write_text
 from shpi.progress import progress_bar
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
@@ -98,12 +98,4 @@ def _writable(path: Path) -> Path:
 
 
 def _write(report: AuditReport, path: Path, *, as_json: bool) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text((_json(report) if as_json else str(report)) + "\n", encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ConfigError(
-            expected="a file that can be written", found=str(error), where=f"--out {path}"
-        ) from None
+    write_text(path, (_json(report) if as_json else str(report)) + "\n")

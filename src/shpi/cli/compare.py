@@ -18,6 +18,7 @@ from shpi.cli.fit import parse_option
 from shpi.cli.reading import add_reading_options, read_logs
 from shpi.cli.simulate import parse_param
 from shpi.errors import ConfigError
+from shpi.files.atomic import write_text
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
@@ -312,13 +313,7 @@ def write_json(
         },
         "rows": [asdict(row) for row in rows],
     }
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ConfigError(expected="a file that can be written", found=str(error), where="--json") from None
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shpi.cli.reading import add_reading_options, read_logs
 from shpi.errors import ConfigError
+from shpi.files.atomic import write_text
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
@@ -285,7 +286,7 @@ def write(comparison: Comparison, options: argparse.Namespace) -> None:
     first, *others = comparison.evaluations
     if options.json is not None:
         content = first.to_json() | ({"against": [one.to_json() for one in others]} if others else {})
-        _write_text(options.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        write_text(options.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
         print(f"wrote {options.json}", file=sys.stderr)
     if options.out is not None:
         try:
@@ -297,15 +298,3 @@ def write(comparison: Comparison, options: argparse.Namespace) -> None:
                 expected="a version of shpi with reports, for --out", found="none", remedy="use --json"
             ) from None
         print(f"wrote {place}", file=sys.stderr)
-
-
-def _write_text(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ConfigError(
-            expected="a file that can be written", found=str(error), where=f"--json {path}"
-        ) from None

@@ -116,7 +116,7 @@ def parse_option(text: str) -> tuple[str, Any]:
 
 def check_target(path: Path, *, overwrite: bool) -> None:
     """Complain about a bad target before minutes of work, not after."""
-    from shpi.policies.files import MANIFEST
+    from shpi.files.bundle import MANIFEST
 
     if path.exists() and not (overwrite and (path / MANIFEST).is_file()):
         raise ConfigError(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shpi.errors import ShpiError
+from shpi.files.atomic import write_text
 from shpi.memory import forget_peak, peak_memory
 
 
@@ -27,10 +28,7 @@ def main(place: str) -> int:
         facts = {"error": str(error)}
     except Exception as error:
         facts = {"error": f"{type(error).__name__}: {error}"}
-    target = Path(job["facts"])
-    beside = target.with_name(f".{target.name}.new")
-    beside.write_text(json.dumps(facts), encoding="utf-8")
-    beside.replace(target)
+    write_text(job["facts"], json.dumps(facts))
     return 0
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shpi.errors import ActionError, ConfigError
+from shpi.errors import ActionError, ConfigError, DataError
+from shpi.files.schema import REMEDY
 from shpi.protocols import Float64Array, Int64Array
 
 
@@ -80,6 +81,10 @@ class ActionSpace:
     def from_json(cls, row: dict[str, Any]) -> ActionSpace:
         """The inverse of ``to_json``."""
         features = row.get("features")
+        if features is not None and len({len(values) for values in features}) > 1:
+            raise DataError(
+                expected="action features of equal length", found="rows of different lengths", remedy=REMEDY
+            )
         return cls(
             ids=tuple(row["ids"]),
             feature_names=tuple(row.get("feature_names", ())),

@@ -1,42 +1,52 @@
-"""Save and load fitted worlds: a folder with ``manifest.json`` and ``arrays.npz``; no pickle."""
+"""Save and load fitted worlds: a bundle (`shpi.files.bundle`) of a manifest and arrays; no pickle."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import zipfile
-import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shpi.data.actions import ActionSpace
 from shpi.data.schema import ContextSchema
 from shpi.envs.world_simulator import FittedWorld
-from shpi.errors import ConfigError, DataError
-from shpi.features.parts import Parts, put_together, take_apart
-from shpi.policies.files import ARRAYS, MANIFEST, write_folder
+from shpi.errors import DataError, ShpiError
+from shpi.features.parts import put_together, take_apart
+from shpi.features.structure import NODE, from_structure, to_structure
+from shpi.files.atomic import already_there
+from shpi.files.bundle import changed, load_bundle, save_bundle
+from shpi.files.described import ACTION_SPACE, CONTEXT_SCHEMA
+from shpi.files.npz import Arrays, digest
+from shpi.files.schema import REMEDY, Record, one_of, whole
 
-FORMAT, VERSION = "shpi-world", 1
-_PLAIN = (
-    "name",
-    "horizon",
-    "observed",
-    "window",
-    "link",
-    "assumed",
-    "assumed_on",
-    "member",
-    "reward",
-    "notes",
-)
-_ARRAYS = ("starts", "edges")
+FORMAT, VERSION = "shpi-world", 2
+_SETTINGS = {
+    "name": str,
+    "horizon": whole(1),
+    "observed": one_of("log", "user"),
+    "window": (None, float),
+    "link": float,
+    "assumed": float,
+    "assumed_on": (None, str),
+    "member": (None, whole(), one_of("mix")),
+    "reward": str,
+    "notes": [str],
+}
+_ARRAYS = {"starts": 2, "edges": 1}  # name: number of axes
 _CHILDREN = ("models", "moves")
-
-Arrays = dict[str, NDArray[Any]]
+_FIRST = {
+    "format": str,
+    "version": int,
+    "shpi": str,
+    "settings": Record(_SETTINGS),
+    "schema": CONTEXT_SCHEMA,
+    "actions": ACTION_SPACE,
+    "parts": Record(dict.fromkeys(_CHILDREN, NODE)),
+    "sha256": str,
+}
+SCHEMAS = {1: Record(_FIRST), 2: Record({**_FIRST, "arrays": str, "checksum": str})}
 
 
 def save_world(world: FittedWorld, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -44,103 +54,75 @@ def save_world(world: FittedWorld, path: str | Path, *, overwrite: bool = False)
     from shpi import __version__
 
     target = Path(path)
-    if target.exists() and not (overwrite and (target / MANIFEST).is_file()):
-        raise ConfigError(
-            expected="a new folder to write to",
-            found=f"'{target}', which exists",
-            remedy="choose another name, or pass overwrite=True to replace a saved world",
-        )
+    if target.exists() and not overwrite:
+        raise already_there(target)
     arrays: Arrays = {name: getattr(world, name) for name in _ARRAYS}
-    children = {name: _structure(take_apart(getattr(world, name)), f"{name}/", arrays) for name in _CHILDREN}
+    parts = {name: to_structure(take_apart(getattr(world, name)), arrays, f"{name}/") for name in _CHILDREN}
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "shpi": __version__,
-        "settings": {name: getattr(world, name) for name in _PLAIN},
+        "settings": {name: getattr(world, name) for name in _SETTINGS},
         "schema": world.schema.to_json(),
         "actions": world.action_space.to_json(),
-        "parts": children,
-        "sha256": _digest(arrays),
+        "parts": parts,
+        "sha256": digest(arrays),
     }
-    write_folder(target, json.dumps(manifest, indent=1, allow_nan=False) + "\n", arrays)
+    save_bundle(target, manifest, arrays, overwrite=overwrite)
     return target
 
 
 def load_world(path: str | Path) -> FittedWorld:
     """Open a folder that `save_world` wrote."""
     folder = Path(path)
-    manifest = _read_manifest(folder)
-    arrays = _read_arrays(folder / ARRAYS)
-    if _digest(arrays) != manifest["sha256"]:
-        raise DataError(
-            expected="the arrays that the manifest describes", found="others", where=str(folder / ARRAYS)
-        )
-    settings: dict[str, Any] = manifest["settings"] | {"notes": tuple(manifest["settings"]["notes"])}
-    settings |= {name: arrays[name] for name in _ARRAYS}
-    parts = {name: put_together(_parts(manifest["parts"][name], f"{name}/", arrays)) for name in _CHILDREN}
-    return FittedWorld(
-        **settings,
-        **parts,
-        schema=ContextSchema.from_json(manifest["schema"]),
-        action_space=ActionSpace.from_json(manifest["actions"]),
-    )
-
-
-def _structure(parts: Parts, place: str, arrays: Arrays) -> dict[str, Any]:
-    for name, array in parts.arrays.items():
-        arrays[f"{place}{name}"] = array
-    return {
-        "kind": parts.kind,
-        "settings": dict(parts.settings),
-        "arrays": list(parts.arrays),
-        "children": {n: _structure(c, f"{place}{n}/", arrays) for n, c in parts.children.items()},
+    manifest, arrays = load_bundle(folder, "world", FORMAT, SCHEMAS)
+    if digest(arrays) != manifest["sha256"]:
+        raise changed(folder)
+    parts = {
+        name: put_together(from_structure(manifest["parts"][name], arrays, str(folder), f"{name}/"))
+        for name in _CHILDREN
     }
+    return _assemble(manifest, arrays, parts, folder)
 
 
-def _parts(structure: Mapping[str, Any], place: str, arrays: Arrays) -> Parts:
-    return Parts(
-        kind=structure["kind"],
-        settings=structure["settings"],
-        arrays={name: arrays[f"{place}{name}"] for name in structure["arrays"]},
-        children={n: _parts(c, f"{place}{n}/", arrays) for n, c in structure["children"].items()},
-    )
-
-
-def _digest(arrays: Arrays) -> str:
-    """sha256 over every array's name, type, shape and bytes."""
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    place = folder / MANIFEST
+def _assemble(
+    manifest: Mapping[str, Any], arrays: Arrays, parts: Mapping[str, Any], folder: Path
+) -> FittedWorld:
+    for name, axes in _ARRAYS.items():
+        if name not in arrays or arrays[name].ndim != axes or arrays[name].dtype.kind != "f":
+            raise DataError(
+                expected=f"the array '{name}' with {axes} axes",
+                found="none or another",
+                where=str(folder),
+                remedy=REMEDY,
+            )
     try:
-        manifest = json.loads(place.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise DataError(expected=f"a folder with a {MANIFEST}", found="none", where=str(folder)) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(expected="a manifest in JSON", found=str(error), where=str(place)) from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise DataError(expected="a manifest of a saved world", found="another file", where=str(place))
-    if manifest.get("version") != VERSION:
-        raise DataError(
-            expected=f"version {VERSION} of the format",
-            found=f"version {manifest.get('version')}",
-            where=str(place),
-            remedy="load it with the version of shpi that wrote it",
+        fields: dict[str, Any] = {**manifest["settings"], **parts}
+        fields |= {name: arrays[name] for name in _ARRAYS}
+        world = FittedWorld(
+            **fields | {"notes": tuple(fields["notes"])},
+            schema=ContextSchema.from_json(manifest["schema"]),
+            action_space=ActionSpace.from_json(manifest["actions"]),
         )
-    return manifest
+        _try_out(world)
+    except ShpiError as error:
+        raise DataError(
+            expected=error.expected, found=error.found, where=str(folder), remedy=error.remedy or REMEDY
+        ) from None
+    except Exception as error:  # parts of any kind, put together by anyone
+        raise DataError(
+            expected="a world whose parts fit together",
+            found=f"{type(error).__name__}: {error}"[:200],
+            where=str(folder),
+            remedy=REMEDY,
+        ) from None
+    return world
 
 
-def _read_arrays(place: Path) -> Arrays:
-    try:
-        with np.load(place, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise DataError(expected=f"the file {ARRAYS} beside the manifest", found="none") from None
-    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, KeyError) as error:
-        raise DataError(expected="readable arrays", found=str(error), where=str(place)) from None
+def _try_out(world: FittedWorld) -> None:
+    """Simulate one decision of a copy: parts that do not fit together are noticed now."""
+    if world.starts.shape[1] != world.schema.width:
+        raise ValueError(f"first contexts of width {world.starts.shape[1]}, not {world.schema.width}")
+    copy = replace(world)
+    copy.reset(1, 0)
+    copy.step(np.zeros(1, dtype=np.int64))

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shpi.errors import ConfigError, DataError
+from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.features.kinds import HOMES
 
 _CLASSES: dict[str, type[Any]] = {}
@@ -105,10 +105,48 @@ def put_together(parts: Parts) -> Any:
             found=f"{sorted(plain.keys() - known)}",
             remedy="load the file with the version of shpi that wrote it",
         )
+    _check_settings(cls, plain, parts.kind)
     try:
         return cls(**plain)
-    except TypeError as error:
-        raise DataError(expected=f"all fields of '{parts.kind}'", found=str(error)) from None
+    except ShpiError as error:
+        raise DataError(
+            expected=error.expected,
+            found=error.found,
+            where=f"the saved '{parts.kind}'",
+            remedy="copy the file again from where it was saved",
+        ) from None
+    except Exception as error:  # whatever a constructor makes of values that nobody has written
+        raise DataError(
+            expected=f"all fields of '{parts.kind}'",
+            found=f"{type(error).__name__}: {error}"[:200],
+            remedy="load the file with the version of shpi that wrote it",
+        ) from None
+
+
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+    "int | None": (int, type(None)),
+    "float | None": (int, float, type(None)),
+    "str | None": (str, type(None)),
+}
+
+
+def _check_settings(cls: type[Any], values: Mapping[str, Any], kind: str) -> None:
+    """Settings whose annotation is plain have that type: ``epsilon`` is no text, ``n_actions`` no flag."""
+    for item in fields(cls):
+        allowed = _PLAIN.get(str(item.type))
+        if allowed is None or item.name not in values:
+            continue
+        value = values[item.name]
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise DataError(
+                expected=f"'{item.name}' of '{kind}' as {item.type}",
+                found=repr(value)[:80],
+                remedy="copy the file again from where it was saved",
+            )
 
 
 def _entries(thing: Any) -> list[tuple[str, Any]]:

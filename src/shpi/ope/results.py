@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shpi.errors import ConfigError
+from shpi.files.atomic import write_text
 from shpi.protocols import Float64Array
 
 Severity = Literal["fine", "note", "warning", "fatal"]
@@ -217,11 +218,7 @@ class Evaluation:
 
     def write_json(self, path: str | Path) -> Path:
         """Write `to_json` to a file, which appears complete or not at all."""
-        place = Path(path)
-        draft = place.with_name(f".{place.name}.part")
-        draft.write_text(json.dumps(self.to_json(), indent=1, allow_nan=False), encoding="utf-8")
-        draft.replace(place)
-        return place
+        return write_text(path, json.dumps(self.to_json(), indent=1, allow_nan=False))
 
     def write_html(self, path: str | Path) -> Path:
         """Write the report as one self-contained HTML file; see `shpi.report.html`."""

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from shpi.errors import ConfigError, MissingExtraError
 from shpi.features.base import as_matrix
 from shpi.features.parts import frozen_array, saveable
+from shpi.files.engines import engine_errors
 from shpi.oracles.base import (
     WeightKind,
     action_table,
@@ -28,6 +29,7 @@ from shpi.oracles.base import (
     standardise_targets,
     unseen_actions,
 )
+from shpi.oracles.gbdt_text import checked_model
 from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 
@@ -144,11 +146,24 @@ class GbdtScorer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "model", frozen_array(self.model, "model", ndim=1, dtype=np.uint8))
         object.__setattr__(self, "table", frozen_array(self.table, "table", ndim=2))
+        if self.table.shape[0] != self.n_actions:
+            raise ConfigError(
+                expected=f"features of {self.n_actions} actions", found=f"{self.table.shape[0]}"
+            )
+        _ = self.text  # an unsafe text is refused here, not when the first prediction is asked for
+
+    @cached_property
+    def text(self) -> str:
+        """The trees in a text that is safe to load."""
+        return checked_model(
+            self.model.tobytes().decode(errors="replace"), self.width + 1 + self.table.shape[1]
+        )
 
     @cached_property
     def booster(self) -> Any:
         """The trees, read from the text when they are first needed."""
-        return import_lightgbm().Booster(model_str=self.model.tobytes().decode())
+        with engine_errors("the trees of a saved policy"):
+            return import_lightgbm().Booster(model_str=self.text)
 
     def scores(self, contexts: FloatArray) -> Float64Array:
         """f(x, .), [n, A]: one prediction per context and action, by blocks."""

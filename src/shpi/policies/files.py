@@ -1,34 +1,35 @@
-"""Save and load policies: a folder with ``manifest.json`` and ``arrays.npz``; no pickle.
+"""Save and load policies: a bundle (`shpi.files.bundle`) of a manifest and arrays; no pickle.
 
 {
-  "format": "shpi-policy", "version": 1, "shpi": "0.1.0",
+  "format": "shpi-policy", "version": 2, "shpi": "0.1.0",
   "n_actions": 10, "width": 2,
   "policy": {"kind": "policies/greedy", "settings": {}, "arrays": {}, "children": {"scorer": …}},
-  "sha256": "…",           of the policy's structure and the contents of its arrays
   "schema": [...] or null, "actions": {...} or null,      of the log that it was learned from
   "training_users": [...]  salted hashes of the users that it was learned from; the hashes are arrays
-  "notes": {}              whatever the writer wants to keep beside it
+  "notes": {},             whatever the writer wants to keep beside it
+  "arrays": "arrays-….npz",
+  "sha256": "…",           of the policy's structure and the contents of its arrays: which policy it is
+  "checksum": "…"          of the whole manifest: whether anything was changed
 }
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import secrets
-import shutil
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shpi.errors import ConfigError, DataError
-from shpi.features.parts import Parts, put_together, take_apart
+from shpi.features.parts import put_together, take_apart
+from shpi.features.structure import NODE, from_structure, structure_digest, to_structure
+from shpi.files.atomic import already_there
+from shpi.files.bundle import MANIFEST, changed, load_bundle, load_manifest, save_bundle
+from shpi.files.described import ACTION_SPACE, CONTEXT_SCHEMA
+from shpi.files.npz import Arrays
+from shpi.files.schema import REMEDY, Record, whole
 from shpi.policies.items import Items, with_items
 from shpi.policies.training_users import users_from_file, users_to_file
 from shpi.protocols import Policy
@@ -37,10 +38,27 @@ if TYPE_CHECKING:  # the readers of tables are slow to import, and rarely needed
     from shpi.data.actions import ActionSpace
     from shpi.data.schema import ContextSchema
 
-FORMAT, VERSION = "shpi-policy", 1
-MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
+FORMAT, VERSION = "shpi-policy", 2
 
-Arrays = dict[str, NDArray[Any]]
+_FIRST = {
+    "format": str,
+    "version": int,
+    "n_actions": whole(1),
+    "policy": NODE,
+    "sha256": str,
+}
+_BESIDE = {
+    "shpi": str,
+    "width": (None, whole()),
+    "schema": (None, CONTEXT_SCHEMA),
+    "actions": (None, ACTION_SPACE),
+    "notes": dict,
+}
+_USERS = {"training_users": [Record({"users": whole(), "threshold": str, "numbered": bool, "salt": str})]}
+SCHEMAS = {
+    1: Record(_FIRST, {**_BESIDE, **_USERS}),
+    2: Record({**_FIRST, **_BESIDE, "arrays": str, "checksum": str}, _USERS),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,20 +98,20 @@ def save_policy(
     from shpi import __version__
 
     target = Path(path)
-    if target.exists() and not (overwrite and (target / MANIFEST).is_file()):
-        raise ConfigError(
-            expected="a path that does not exist yet",
-            found=f"'{target}'",
-            remedy="choose another path" if not overwrite else "only a policy folder is ever overwritten",
-        )
+    if target.exists() and not overwrite:
+        raise already_there(target)
     arrays: Arrays = {}
-    structure = _structure(take_apart(policy), "", arrays)
+    structure = to_structure(take_apart(policy), arrays)
     items = getattr(policy, "items", None) or Items()
     schema, actions = schema or items.schema, actions or items.actions
     trained_on, hashes = users_to_file(policy)
     arrays |= hashes
     if actions is not None and len(actions) != policy.n_actions:
-        raise ConfigError(expected=f"{policy.n_actions} action ids", found=str(len(actions)))
+        raise ConfigError(
+            expected=f"{policy.n_actions} action ids",
+            found=str(len(actions)),
+            remedy="give the actions of the log that the policy was learned from",
+        )
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -101,15 +119,14 @@ def save_policy(
         "n_actions": policy.n_actions,
         "width": getattr(policy, "width", None),
         "policy": structure,
-        "sha256": _digest(structure, arrays),
+        "sha256": structure_digest(structure, arrays),
         "schema": None if schema is None else schema.to_json(),
         "actions": None if actions is None else actions.to_json(),
         "notes": dict(notes or {}),
     }
     if trained_on:
         manifest["training_users"] = trained_on
-    text = _to_json(manifest)
-    write_folder(target, text, arrays)
+    save_bundle(target, manifest, arrays, overwrite=overwrite)
     return target
 
 
@@ -119,22 +136,16 @@ def load_policy(path: str | Path) -> Policy:
     It knows the context columns and item ids that were saved with it: ``policy.act(table, seed=7)``.
     """
     folder = Path(path)
-    manifest = _read_manifest(folder)
-    arrays = _read_arrays(folder / ARRAYS)
-    if _digest(manifest["policy"], arrays) != manifest["sha256"]:
-        raise DataError(
-            expected="contents that agree with the checksum in the manifest",
-            found="different ones: the files were changed or damaged after they were written",
-            where=str(folder),
-            remedy="copy the folder again from where it was saved",
-        )
-    try:
-        policy = put_together(_parts(manifest["policy"], "", arrays))
-    except KeyError as error:
-        raise DataError(expected=f"an entry {error}", found="none", where=str(folder)) from None
+    manifest, arrays = load_bundle(folder, "policy", FORMAT, SCHEMAS)
+    if structure_digest(manifest["policy"], arrays) != manifest["sha256"]:
+        raise changed(folder)
+    policy = put_together(from_structure(manifest["policy"], arrays, str(folder)))
     if not isinstance(policy, Policy):
-        raise DataError(expected="a policy", found=f"a {type(policy).__name__}", where=str(folder))
+        raise DataError(
+            expected="a policy", found=f"a {type(policy).__name__}", where=str(folder), remedy=REMEDY
+        )
     users_from_file(policy, manifest.get("training_users"), arrays)
+    _try_out(policy, manifest, folder)
     return with_items(policy, schema=manifest.get("schema"), actions=manifest.get("actions"))
 
 
@@ -143,9 +154,10 @@ def read_policy_file(path: str | Path) -> PolicyFile:
     from shpi.data.actions import ActionSpace
     from shpi.data.schema import ContextSchema
 
-    manifest = _read_manifest(Path(path))
+    folder = Path(path)
+    manifest = load_manifest(folder, "policy", FORMAT, SCHEMAS)
     schema, actions = manifest.get("schema"), manifest.get("actions")
-    return PolicyFile(
+    described = PolicyFile(
         kind=manifest["policy"]["kind"],
         n_actions=manifest["n_actions"],
         width=manifest.get("width"),
@@ -155,107 +167,37 @@ def read_policy_file(path: str | Path) -> PolicyFile:
         notes=manifest.get("notes", {}),
         shpi=manifest.get("shpi", "unknown"),
     )
+    if described.actions is not None and len(described.actions) != described.n_actions:
+        raise DataError(
+            expected=f"{described.n_actions} action ids",
+            found=str(len(described.actions)),
+            where=str(folder / MANIFEST),
+            remedy=REMEDY,
+        )
+    return described
 
 
-# ---------------------------------------------------------------------- structure
-
-
-def _structure(parts: Parts, place: str, arrays: Arrays) -> dict[str, Any]:
-    """The JSON of an object's parts; its arrays are collected under ``place``."""
-    for name, array in parts.arrays.items():
-        arrays[f"{place}{name}"] = array
-    return {
-        "kind": parts.kind,
-        "settings": dict(parts.settings),
-        "arrays": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in parts.arrays.items()},
-        "children": {n: _structure(c, f"{place}{n}/", arrays) for n, c in parts.children.items()},
-    }
-
-
-def _parts(structure: Mapping[str, Any], place: str, arrays: Arrays) -> Parts:
-    return Parts(
-        kind=structure["kind"],
-        settings=structure["settings"],
-        arrays={name: arrays[f"{place}{name}"] for name in structure["arrays"]},
-        children={n: _parts(c, f"{place}{n}/", arrays) for n, c in structure["children"].items()},
+def _needs_an_extra(structure: Mapping[str, Any]) -> bool:
+    """Whether acting imports a heavy package, which loading must not do; its model is checked by itself."""
+    return structure["kind"] == "oracles/gbdt-scorer" or any(
+        _needs_an_extra(child) for child in structure["children"].values()
     )
 
 
-def _digest(structure: Mapping[str, Any], arrays: Arrays) -> str:
-    """sha256 over the canonical JSON of the structure and over every array's name, type, shape and bytes."""
-    digest = hashlib.sha256(json.dumps(structure, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-# ---------------------------------------------------------------------- files
-
-
-def _to_json(manifest: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(manifest, indent=2, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise ConfigError(expected="JSON-ready notes and settings", found=str(error)) from None
-
-
-def write_folder(target: Path, text: str, arrays: Arrays) -> None:
-    """Write beside the target under a temporary name, then rename; a failure leaves nothing behind."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    mark = secrets.token_hex(4)
-    new, old = (target.with_name(f".{target.name}.{word}-{mark}") for word in ("new", "old"))
-    new.mkdir()
-    try:
-        with (new / ARRAYS).open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        (new / MANIFEST).write_text(text, encoding="utf-8")
-        if target.exists():
-            target.replace(old)
-        new.replace(target)
-    except BaseException:
-        if old.exists() and not target.exists():
-            old.replace(target)
-        raise
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        if target.exists():
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    place = folder / MANIFEST
-    try:
-        manifest = json.loads(place.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+def _try_out(policy: Policy, manifest: Mapping[str, Any], folder: Path) -> None:
+    """Ask for one decision: parts that do not fit together are noticed now, not when a user waits."""
+    problem = None
+    width = manifest.get("width")
+    if policy.n_actions != manifest["n_actions"]:
+        problem = f"{policy.n_actions} actions where the manifest says {manifest['n_actions']}"
+    elif width is not None and not _needs_an_extra(manifest["policy"]):
+        try:
+            probs = policy.action_probs(np.zeros((1, width)))
+            if probs.shape != (1, policy.n_actions) or not abs(float(probs.sum()) - 1) < 1e-6:
+                problem = f"probabilities of shape {probs.shape} that sum to {float(probs.sum()):.6g}"
+        except Exception as error:  # parts of any kind, put together by anyone
+            problem = f"{type(error).__name__}: {error}"[:200]
+    if problem is not None:
         raise DataError(
-            expected=f"a policy folder with a {MANIFEST}", found="none", where=str(folder)
-        ) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(expected="a manifest in JSON", found=str(error), where=str(place)) from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise DataError(
-            expected=f"a manifest of format '{FORMAT}'", found="another kind of file", where=str(place)
+            expected="a policy whose parts fit together", found=problem, where=str(folder), remedy=REMEDY
         )
-    if manifest.get("version") != VERSION:
-        raise DataError(
-            expected=f"version {VERSION} of the policy format",
-            found=f"version {manifest.get('version')}",
-            where=str(place),
-            remedy="load it with the version of shpi that wrote it",
-        )
-    absent = {"policy", "sha256", "n_actions"} - manifest.keys()
-    if absent:
-        raise DataError(expected="a complete manifest", found=f"none of {sorted(absent)}", where=str(place))
-    return manifest
-
-
-def _read_arrays(place: Path) -> Arrays:
-    try:
-        with np.load(place, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise DataError(expected=f"the file {ARRAYS} beside the manifest", found="none") from None
-    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, KeyError) as error:
-        raise DataError(expected="readable arrays", found=str(error), where=str(place)) from None

@@ -1,14 +1,12 @@
 """Save and load fitted values: one npz file whose entry ``manifest`` is JSON; no pickle.
 
-{"format": "shpi-value", "version": 1, "shpi": "0.1.0", "value": {"kind": …, "settings": …, "children": …}}
+{"format": "shpi-value", "version": 2, "shpi": "0.1.0", "value": {"kind": …, "settings": …, "children": …},
+ "sha256": "…"}            of the structure and the contents of the arrays; version 1 had none
 """
 
 from __future__ import annotations
 
 import json
-import secrets
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shpi.errors import DataError
-from shpi.features.parts import Parts, put_together, take_apart
+from shpi.features.parts import put_together, take_apart
+from shpi.features.structure import NODE, from_structure, structure_digest, to_structure
+from shpi.files.atomic import new_file, writing
+from shpi.files.npz import Arrays, read_npz, write_npz
+from shpi.files.reading import parse_json
+from shpi.files.schema import REMEDY, Record, check
 from shpi.values.base import FittedValue
 
-FORMAT, VERSION, MANIFEST = "shpi-value", 1, "manifest"
-
-Arrays = dict[str, NDArray[Any]]
+FORMAT, VERSION, MANIFEST = "shpi-value", 2, "manifest"
+_FIRST = {"format": str, "version": int, "shpi": str, "value": NODE}
+SCHEMAS = {1: Record(_FIRST), 2: Record({**_FIRST, "sha256": str})}
 
 
 def value_to_arrays(value: FittedValue) -> Arrays:
@@ -30,27 +33,45 @@ def value_to_arrays(value: FittedValue) -> Arrays:
     from shpi import __version__
 
     arrays: Arrays = {}
-    structure = _flatten(take_apart(value), "", arrays)
-    manifest = {"format": FORMAT, "version": VERSION, "shpi": __version__, "value": structure}
+    structure = to_structure(take_apart(value), arrays)
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "shpi": __version__,
+        "value": structure,
+        "sha256": structure_digest(structure, arrays),
+    }
     return {**arrays, MANIFEST: np.array(json.dumps(manifest, allow_nan=False))}
 
 
 def value_from_arrays(arrays: Mapping[str, NDArray[Any]], where: str = "") -> FittedValue:
     """The inverse of `value_to_arrays`."""
-    try:
-        manifest = json.loads(str(arrays[MANIFEST][()]))
-        if manifest["format"] != FORMAT or manifest["version"] != VERSION:
-            raise DataError(
-                expected=f"format '{FORMAT}', version {VERSION}",
-                found=f"'{manifest['format']}', version {manifest['version']}",
-                where=where,
-                remedy="load it with the version of shpi that wrote it",
-            )
-        value = put_together(_gather(manifest["value"], "", arrays))
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise DataError(expected="the arrays of a saved value", found=repr(error), where=where) from None
+    entry = arrays.get(MANIFEST)
+    if entry is None or entry.dtype.kind != "U" or entry.shape != ():
+        raise DataError(
+            expected="the arrays of a saved value", found="no manifest among them", where=where, remedy=REMEDY
+        )
+    manifest = parse_json(str(entry[()]), where)
+    version = manifest.get("version") if isinstance(manifest, dict) else None
+    if type(version) is not int or manifest.get("format") != FORMAT or version not in SCHEMAS:
+        raise DataError(
+            expected=f"format '{FORMAT}', version {' or '.join(map(str, SCHEMAS))}",
+            found=f"version {version!r}"[:80] if isinstance(manifest, dict) else "another kind of file",
+            where=where,
+            remedy="load it with the version of shpi that wrote it",
+        )
+    check(manifest, SCHEMAS[version], where)
+    mine = {name: array for name, array in arrays.items() if name != MANIFEST}
+    if version > 1 and structure_digest(manifest["value"], mine) != manifest["sha256"]:
+        raise DataError(
+            expected="contents that agree with their checksum",
+            found="different ones: the file was changed or damaged after it was written",
+            where=where,
+            remedy="copy the file again from where it was saved",
+        )
+    value = put_together(from_structure(manifest["value"], mine, where))
     if not isinstance(value, FittedValue):
-        raise DataError(expected="a value", found=f"a {type(value).__name__}", where=where)
+        raise DataError(expected="a value", found=f"a {type(value).__name__}", where=where, remedy=REMEDY)
     return value
 
 
@@ -58,44 +79,19 @@ def save_value(value: FittedValue, path: str | Path) -> Path:
     """Write a fitted value to the file ``path``: everything or nothing."""
     target = Path(path)
     arrays = value_to_arrays(value)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with new.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        new.replace(target)
-    finally:
-        new.unlink(missing_ok=True)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(target) as file:
+        write_npz(file, arrays)
     return target
 
 
 def load_value(path: str | Path) -> FittedValue:
     """The value in a file that `save_value` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise DataError(expected="a file with a saved value", found="none", where=str(path)) from None
-    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError) as error:
-        raise DataError(expected="a readable npz file", found=str(error), where=str(path)) from None
+        arrays = read_npz(Path(path))
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(
+            expected="a file with a saved value", found="none", where=str(path), remedy="give its path"
+        ) from None
     return value_from_arrays(arrays, str(path))
-
-
-def _flatten(parts: Parts, place: str, arrays: Arrays) -> dict[str, Any]:
-    for name, array in parts.arrays.items():
-        arrays[f"{place}{name}"] = array
-    return {
-        "kind": parts.kind,
-        "settings": dict(parts.settings),
-        "arrays": list(parts.arrays),
-        "children": {n: _flatten(child, f"{place}{n}/", arrays) for n, child in parts.children.items()},
-    }
-
-
-def _gather(structure: Mapping[str, Any], place: str, arrays: Mapping[str, NDArray[Any]]) -> Parts:
-    return Parts(
-        kind=structure["kind"],
-        settings=structure["settings"],
-        arrays={name: arrays[f"{place}{name}"] for name in structure["arrays"]},
-        children={n: _gather(c, f"{place}{n}/", arrays) for n, c in structure["children"].items()},
-    )

@@ -1,0 +1,92 @@
+"""The parts of an object as JSON plus named arrays, and back: what policies, values and worlds are saved as.
+
+    {"kind": "policies/greedy", "settings": {}, "arrays": {"w": {"shape": [3], "dtype": "float64"}},
+     "children": {"scorer": …}}
+
+The arrays of a child have its place before their names: ``scorer/weights``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shpi.errors import DataError
+from shpi.features.parts import Parts
+from shpi.files.npz import Arrays, digest
+from shpi.files.schema import Record, whole
+
+_CHILDREN: dict[type, Any] = {}
+_DESCRIBED = {str: Record({"shape": [whole()], "dtype": str})}
+NODE = Record(
+    {
+        "kind": str,
+        "settings": {str: (None, bool, int, float, str)},
+        "arrays": (_DESCRIBED, [str]),  # only the names, in version 1 of values and worlds
+        "children": _CHILDREN,
+    }
+)
+_CHILDREN[str] = NODE
+
+
+def to_structure(parts: Parts, arrays: Arrays, place: str = "") -> dict[str, Any]:
+    """The JSON of an object's parts; its arrays are collected under ``place``."""
+    for name, array in parts.arrays.items():
+        arrays[f"{place}{name}"] = array
+    return {
+        "kind": parts.kind,
+        "settings": dict(parts.settings),
+        "arrays": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in parts.arrays.items()},
+        "children": {n: to_structure(c, arrays, f"{place}{n}/") for n, c in parts.children.items()},
+    }
+
+
+def from_structure(
+    structure: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], where: str, place: str = ""
+) -> Parts:
+    """The inverse of `to_structure`."""
+    described = structure["arrays"]
+    mine = {}
+    for name in described:
+        array = arrays.get(f"{place}{name}")
+        if array is None:
+            raise DataError(
+                expected=f"the array '{place}{name}'",
+                found="none",
+                where=where,
+                remedy="copy the files again from where they were saved",
+            )
+        if isinstance(described, Mapping):
+            _check_array(array, described[name], f"array '{place}{name}' of {where}")
+        mine[name] = array
+    return Parts(
+        kind=structure["kind"],
+        settings=structure["settings"],
+        arrays=mine,
+        children={
+            n: from_structure(c, arrays, where, f"{place}{n}/") for n, c in structure["children"].items()
+        },
+    )
+
+
+def structure_digest(structure: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """sha256 over the canonical JSON of the structure and the contents of the arrays."""
+    return digest(arrays, json.dumps(structure, sort_keys=True).encode())
+
+
+def _check_array(array: NDArray[Any], described: Mapping[str, Any], where: str) -> None:
+    try:
+        dtype: Any = np.dtype(described["dtype"])
+    except (TypeError, ValueError):
+        dtype = None
+    if dtype != array.dtype or list(array.shape) != described["shape"]:
+        raise DataError(
+            expected=f"{described['dtype']} of shape {described['shape']}"[:120],
+            found=f"{array.dtype} of shape {list(array.shape)}",
+            where=where,
+            remedy="copy the files again from where they were saved",
+        )

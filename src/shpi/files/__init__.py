@@ -1,0 +1,1 @@
+"""Files on disk: written whole or not at all, read with suspicion."""

@@ -1,0 +1,241 @@
+"""Write a file or a folder: the target is the old one or the new one, never absent, never half of one.
+
+Everything is written to a draft beside the target: ``.NAME.RANDOM.draft``, made exclusively (no other file of
+that name is opened, no symbolic link is followed), flushed to the disk, and renamed. The writer holds a lock
+on its draft for as long as it lives. So whoever writes next to the same target knows which drafts were left
+by a killed process, and removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from shpi.errors import ConfigError, FileError
+
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # not on Windows: there, drafts are swept when they are a day old
+    fcntl = import_module("fcntl")
+
+DRAFT = ".draft"
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER = getattr(os, "O_DIRECTORY", 0)
+
+
+@contextmanager
+def new_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """A binary file that becomes ``path`` when the block ends without an exception."""
+    target = Path(path)
+    with writing(target):
+        _check_place(target)
+        if target.is_dir():
+            raise ConfigError(
+                expected="the name of a file",
+                found="a folder of that name",
+                where=str(target),
+                remedy="choose another name",
+            )
+        sweep(target)
+        draft, number = _open_draft(target)
+        try:
+            with os.fdopen(number, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                draft.replace(target)
+            flush_folder(target.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a text file, whole or not at all."""
+    with new_file(path) as file:
+        file.write(text.encode("utf-8", errors="replace"))
+    return Path(path)
+
+
+@contextmanager
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """A draft folder that becomes ``path``, which must not exist, when the block ends well."""
+    target = Path(path)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep(target)
+        draft, number = _make_draft_folder(target)
+        try:
+            yield draft
+            for place in draft.iterdir():
+                _flush(place)
+            flush_folder(draft)
+            try:
+                draft.rename(target)
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise already_there(target) from None
+                raise
+            flush_folder(target.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+            os.close(number)
+
+
+def already_there(target: Path) -> ConfigError:
+    """The error for a target that exists and may not be replaced."""
+    return ConfigError(
+        expected="a path that does not exist yet",
+        found=f"'{target}'",
+        remedy="choose another path, or say that it may be replaced",
+    )
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer at a time inside a folder; the lock ends with the process."""
+    number = os.open(folder, os.O_RDONLY | _FOLDER)
+    try:
+        if fcntl is not None:
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+def sweep(target: Path) -> None:
+    """Remove the drafts of a target whose writers are dead."""
+    with contextlib.suppress(OSError):
+        for place in target.parent.iterdir():
+            if place.name.startswith(f".{target.name}.") and place.name.endswith(DRAFT):
+                _remove_if_abandoned(place)
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """What the system refuses while ``target`` is written, as a `FileError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(error, target) from None
+
+
+def write_error(error: OSError, target: str | Path) -> FileError:
+    """An error of the operating system in the form of all errors of shpi."""
+    remedies = {
+        errno.ENOSPC: "free some space, or write elsewhere; the old file is unchanged",
+        errno.EDQUOT: "free some space, or write elsewhere; the old file is unchanged",
+        errno.EROFS: "write elsewhere: this file system is read-only",
+        errno.EACCES: "write elsewhere, or ask for the permission to write there",
+        errno.EPERM: "write elsewhere, or ask for the permission to write there",
+        errno.EMFILE: "raise the limit on open files (ulimit -n)",
+        errno.ENAMETOOLONG: "choose a shorter name",
+        errno.ENOTDIR: "choose a place below a folder: part of this path is a file",
+    }
+    return FileError(
+        expected="a place that can be written",
+        found=error.strerror or str(error) or type(error).__name__,
+        where=str(target),
+        remedy=remedies.get(error.errno or 0, "look at the place, or write elsewhere"),
+    )
+
+
+# ---------------------------------------------------------------------- drafts
+
+
+def _check_place(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise ConfigError(
+            expected="a folder that exists",
+            found=f"no folder '{target.parent}'",
+            where=f"the place to write '{target.name}'",
+            remedy="make the folder, or choose another place",
+        )
+
+
+def _draft_name(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(8)}{DRAFT}")
+
+
+def _open_draft(target: Path) -> tuple[Path, int]:
+    """A new draft, open for writing and locked."""
+    while True:
+        draft = _draft_name(target)
+        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666)
+        if _lock(draft, number):
+            return draft, number
+        os.close(number)
+
+
+def _make_draft_folder(target: Path) -> tuple[Path, int]:
+    while True:
+        draft = _draft_name(target)
+        draft.mkdir()
+        try:
+            number = os.open(draft, os.O_RDONLY | _FOLDER | _NO_LINKS)
+        except FileNotFoundError:  # a sweeper came between
+            continue
+        if _lock(draft, number):
+            return draft, number
+        os.close(number)
+
+
+def _lock(draft: Path, number: int) -> bool:
+    """Lock a new draft; False if a sweeper took it for an abandoned one before the lock was there."""
+    if fcntl is None:
+        return True
+    fcntl.flock(number, fcntl.LOCK_EX)
+    try:
+        return draft.lstat().st_ino == os.fstat(number).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _remove_if_abandoned(place: Path) -> None:
+    number = os.open(place, os.O_RDONLY | _NO_LINKS | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if fcntl is not None:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused: its writer is alive
+        elif not _a_day_old(number):
+            return
+        if stat.S_ISDIR(os.fstat(number).st_mode):
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            place.unlink(missing_ok=True)
+    except OSError:
+        return
+    finally:
+        os.close(number)
+
+
+def _a_day_old(number: int) -> bool:
+    import time
+
+    return time.time() - os.fstat(number).st_mtime > 86_400
+
+
+def _flush(place: Path) -> None:
+    if not place.is_file():
+        return
+    number = os.open(place, os.O_RDONLY | _NO_LINKS)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make a rename in a folder last; file systems that cannot do this for a folder are left alone."""
+    with contextlib.suppress(OSError):
+        number: Any = os.open(folder, os.O_RDONLY | _FOLDER)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)

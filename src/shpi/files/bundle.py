@@ -1,0 +1,188 @@
+"""A bundle: a folder with ``manifest.json`` and one file of arrays, with a checksum over everything.
+
+    {"format": "shpi-policy", "version": 2, "shpi": "0.1.0", …,
+     "arrays": "arrays-0123456789abcdef.npz",   the file beside the manifest, named after its contents
+     "sha256": …,                               of the structure and the contents of the arrays
+     "checksum": …}                             of the whole manifest, and so of ``sha256`` and the arrays
+
+The manifest decides which arrays count, so replacing that one file replaces the bundle in one step, on every
+file system. Version 1 had no checksum, and its arrays were always in ``arrays.npz``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shpi.errors import ConfigError, DataError
+from shpi.files.atomic import already_there, flush_folder, locked, new_file, new_folder, sweep, writing
+from shpi.files.npz import Arrays, read_npz, write_npz
+from shpi.files.reading import read_json
+from shpi.files.schema import Record, check
+
+MANIFEST = "manifest.json"
+FIRST_ARRAYS = "arrays.npz"  # of version 1
+_ATTEMPTS = 5
+
+
+def save_bundle(
+    target: Path, manifest: Mapping[str, Any], arrays: Arrays, *, overwrite: bool = False
+) -> None:
+    """Write a bundle.
+
+    Args:
+        target: the folder.
+        manifest: JSON-ready, with ``format``, ``version`` and ``sha256``; the other two keys are added.
+        arrays: by name.
+        overwrite: replace a bundle of the same format that is already there.
+    """
+    whole = {**manifest, "arrays": f"arrays-{manifest['sha256'][:16]}.npz"}
+    to_json(whole)  # complains about what JSON cannot hold
+    text = to_json(whole | {"checksum": checksum(whole)})
+    if not target.exists():
+        try:
+            with new_folder(target) as draft:
+                _write(draft, text, whole["arrays"], arrays)
+            return
+        except ConfigError:  # somebody else was faster
+            if not overwrite:
+                raise
+    _require_replaceable(target, str(manifest["format"]), overwrite)
+    with writing(target), locked(target):
+        sweep(target)
+        _write(target, text, whole["arrays"], arrays)
+        for place in target.glob("arrays*.npz"):
+            if place.name != whole["arrays"]:
+                place.unlink(missing_ok=True)
+        flush_folder(target)
+
+
+def load_manifest(folder: Path, what: str, fmt: str, schemas: Mapping[int, Record]) -> dict[str, Any]:
+    """The manifest of a bundle, after its schema and its checksum were checked.
+
+    Args:
+        folder: the bundle.
+        what: ``policy`` or ``world``, for messages.
+        fmt: the value of its key ``format``.
+        schemas: of each version that can be read.
+    """
+    place = folder / MANIFEST
+    try:
+        manifest = read_json(place)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(
+            expected=f"a {what} folder with a {MANIFEST}",
+            found="none",
+            where=str(folder),
+            remedy=f"give the folder of a saved {what}",
+        ) from None
+    if not isinstance(manifest, dict) or manifest.get("format") != fmt:
+        raise DataError(
+            expected=f"a manifest of format '{fmt}'",
+            found="another kind of file",
+            where=str(place),
+            remedy=f"give the folder of a saved {what}",
+        )
+    version = manifest.get("version")
+    if type(version) is not int or version not in schemas:
+        raise DataError(
+            expected=f"version {' or '.join(map(str, schemas))} of the {what} format",
+            found=f"version {version!r}"[:80],
+            where=str(place),
+            remedy="load it with the version of shpi that wrote it",
+        )
+    check(manifest, schemas[version], str(place))
+    if version > 1 and checksum(manifest) != manifest["checksum"]:
+        raise changed(folder)
+    return manifest
+
+
+def load_arrays(folder: Path, manifest: Mapping[str, Any]) -> Arrays:
+    """The arrays that belong to a manifest."""
+    name = manifest.get("arrays", FIRST_ARRAYS) if manifest["version"] > 1 else FIRST_ARRAYS
+    if Path(name).name != name:
+        raise changed(folder)
+    try:
+        return read_npz(folder / name)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingArraysError(
+            expected=f"the file {name} beside the manifest",
+            found="none",
+            where=str(folder),
+            remedy="copy the folder again from where it was saved",
+        ) from None
+
+
+def load_bundle(
+    folder: Path, what: str, fmt: str, schemas: Mapping[int, Record]
+) -> tuple[dict[str, Any], Arrays]:
+    """Manifest and arrays of one and the same bundle, even if it is being replaced meanwhile."""
+    manifest = load_manifest(folder, what, fmt, schemas)
+    for _ in range(_ATTEMPTS):
+        try:
+            return manifest, load_arrays(folder, manifest)
+        except MissingArraysError:
+            before, manifest = manifest, load_manifest(folder, what, fmt, schemas)
+            if manifest == before:
+                raise
+    return manifest, load_arrays(folder, manifest)
+
+
+class MissingArraysError(DataError):
+    """The manifest names arrays that are not there."""
+
+
+def changed(folder: Path) -> DataError:
+    """The error for contents that do not agree with their checksum."""
+    return DataError(
+        expected="contents that agree with the checksum in the manifest",
+        found="different ones: the files were changed or damaged after they were written",
+        where=str(folder),
+        remedy="copy the folder again from where it was saved",
+    )
+
+
+def checksum(manifest: Mapping[str, Any]) -> str:
+    """sha256 of the canonical JSON of a manifest without its own checksum."""
+    rest = {key: value for key, value in manifest.items() if key != "checksum"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def to_json(content: Mapping[str, Any]) -> str:
+    """JSON as it is written to disk; what JSON cannot hold is an error."""
+    try:
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            expected="JSON-ready notes and settings",
+            found=str(error),
+            remedy="keep text, finite numbers, lists and objects in them",
+        ) from None
+    return text
+
+
+def _write(folder: Path, text: str, name: str, arrays: Arrays) -> None:
+    with new_file(folder / name) as file:
+        write_npz(file, arrays)
+    with new_file(folder / MANIFEST) as file:
+        file.write(text.encode())
+
+
+def _require_replaceable(target: Path, fmt: str, overwrite: bool) -> None:
+    if not overwrite:
+        raise already_there(target)
+    found = None
+    with contextlib.suppress(OSError, DataError):
+        found = read_json(target / MANIFEST)
+    if not isinstance(found, dict) or found.get("format") != fmt:
+        raise ConfigError(
+            expected="a path that does not exist yet",
+            found=f"'{target}'",
+            remedy=f"choose another path: only a folder of format '{fmt}' is ever overwritten",
+        )

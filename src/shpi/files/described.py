@@ -1,0 +1,37 @@
+"""The JSON of what a log is made of, as manifests and headers carry it: schemas for `shpi.files.schema`."""
+
+from __future__ import annotations
+
+from shpi.files.schema import Record, one_of, whole
+
+CONTEXT_SCHEMA = [
+    Record(
+        {"name": str},
+        {
+            "kind": one_of("numeric", "boolean", "categorical"),
+            "level": one_of("session", "user", "action"),
+            "missing": one_of("error", "drop", "mean", "zero", "indicator"),
+            "fill": float,
+            "categories": [str],
+        },
+    )
+]
+
+ACTION_SPACE = Record(
+    {"ids": ([int], [str])},
+    {"feature_names": [str], "features": (None, [[float]])},
+)
+
+LEDGER = Record(
+    {"rows_in": whole(), "rows_used": whole()},
+    {
+        "final_rows": whole(),
+        "drops": [
+            Record(
+                {"reason": str, "rows": whole()},
+                {"column": str, "example": (None, whole()), "remedy": str},
+            )
+        ],
+        "notes": [str],
+    },
+)

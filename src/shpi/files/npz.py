@@ -1,0 +1,127 @@
+"""Named arrays in one zip of npy files, as numpy's ``.npz``: no pickle, no bombs, always the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from shpi.errors import ConfigError, DataError
+from shpi.files.reading import open_regular, read_error
+
+Arrays = dict[str, NDArray[Any]]
+
+COMPRESSED = 256 * 2**20  # bytes: larger sets of arrays are stored as they are, so that a zip cannot explode
+MOST_ENTRIES = 100_000
+_KINDS = "fiubU"  # what we write: numbers, flags and text
+
+
+def write_npz(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays in the order of their names."""
+    for name, array in arrays.items():
+        if array.dtype.kind not in _KINDS:
+            raise ConfigError(
+                expected="arrays of numbers, flags or text",
+                found=f"dtype {array.dtype}",
+                where=f"array '{name}'",
+                remedy="convert it before saving",
+            )
+    small = sum(array.nbytes for array in arrays.values()) <= COMPRESSED
+    method = zipfile.ZIP_DEFLATED if small else zipfile.ZIP_STORED
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name in sorted(arrays):
+            entry = zipfile.ZipInfo(f"{name}.npy")  # dated 1980: the same bytes every time
+            entry.compress_type = method
+            with archive.open(entry, "w", force_zip64=True) as part:
+                npy.write_array(part, np.asanyarray(arrays[name]), version=(1, 0), allow_pickle=False)
+
+
+def read_npz(place: Path) -> Arrays:
+    """All arrays of a file. A missing file is a FileNotFoundError for the caller to explain."""
+    with open_regular(place) as file:
+        return read_npz_from(file, place)
+
+
+def read_npz_from(file: IO[bytes], place: Path) -> Arrays:
+    """All arrays of an open file; ``place`` is for messages."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            _check_sizes(archive, file.seek(0, 2))
+            return {
+                entry.filename.removesuffix(".npy"): _read(archive, entry) for entry in archive.infolist()
+            }
+    except DataError as error:
+        raise unreadable(error.found, place) from None
+    except OSError as error:
+        raise read_error(error, place) from None
+    except (
+        *(zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, NotImplementedError),
+        *(RuntimeError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError),
+    ) as error:
+        raise unreadable(str(error)[:200] or type(error).__name__, place) from None
+
+
+def unreadable(found: str, place: Path) -> DataError:
+    """The error for arrays that are damaged or not what they claim to be."""
+    return DataError(
+        expected="readable arrays",
+        found=found,
+        where=str(place),
+        remedy="the file is damaged: copy it again from where it was saved",
+    )
+
+
+def digest(arrays: Mapping[str, NDArray[Any]], start: bytes = b"") -> str:
+    """sha256 of some bytes and of every array's name, type, shape and contents."""
+    total = hashlib.sha256(start)
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        total.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+def _check_sizes(archive: zipfile.ZipFile, size: int) -> None:
+    """Before anything is unpacked: no more than could have been written, each name once."""
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    if len(names) > MOST_ENTRIES or len(set(names)) < len(names):
+        raise DataError(expected="", found="an archive with too many entries, or with one twice")
+    packed = sum(entry.file_size for entry in entries if entry.compress_type != zipfile.ZIP_STORED)
+    stored = sum(entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED)
+    if packed > max(COMPRESSED + 2**20, 20 * size) or stored > size:
+        raise DataError(expected="", found=f"an archive of {size:,} bytes that claims to hold {packed:,}")
+
+
+def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(entry) as part:
+        shape, fortran, dtype = _header(part)
+        count = math.prod(shape)
+        if dtype.kind not in _KINDS or dtype.hasobject:
+            raise DataError(expected="", found=f"an array of {dtype}, which was not written by shpi")
+        data = part.read(entry.file_size + 1)
+        if len(data) != count * dtype.itemsize or part.read(1):
+            raise DataError(expected="", found=f"{len(data):,} bytes for the shape {shape} of {dtype}")
+    array = np.frombuffer(bytearray(data), dtype=dtype, count=count)
+    return array.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(part: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = npy.read_magic(part)
+    if version == (1, 0):
+        shape, fortran, dtype = npy.read_array_header_1_0(part)
+    elif version == (2, 0):
+        shape, fortran, dtype = npy.read_array_header_2_0(part)
+    else:
+        raise DataError(expected="", found=f"npy version {version}")
+    if any(not 0 <= length < 2**48 for length in shape) or len(shape) > 32:
+        raise DataError(expected="", found=f"an array of shape {shape}")
+    return tuple(shape), bool(fortran), dtype

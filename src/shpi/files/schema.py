@@ -1,0 +1,127 @@
+"""Check JSON against a schema: the first value that does not fit is an error with its path.
+
+A schema is a Python value: a type (``str``, ``int``, ``float``, ``bool``), ``None``, a tuple of alternatives,
+``[item]`` for a list, ``{str: item}`` for an object with any keys, a `Record` for one with given keys, or a
+function that returns what is wrong, if anything.
+
+Written here because it is short: msgspec takes 40 ms longer to import than ``json``, pydantic 60 ms, and
+all of them check a manifest in about a millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shpi.errors import DataError
+
+REMEDY = "copy it again from where it was saved, or load it with the version of shpi that wrote it"
+
+
+@dataclass(frozen=True)
+class Record:
+    """An object with these keys and no others.
+
+    Args:
+        keys: the schema of each key that must be there.
+        optional: the schema of each key that may be there.
+    """
+
+    keys: Mapping[str, Any]
+    optional: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check(value: Any, schema: Any, where: str, path: str = "") -> None:
+    """Raise a DataError unless the value fits the schema."""
+    problem = _problem(value, schema, path)
+    if problem is not None:
+        expected, found, place = problem
+        raise DataError(
+            expected=expected, found=found, where=f"{place or 'the top'} in {where}", remedy=REMEDY
+        )
+
+
+def whole(least: int = 0, most: int = 2**53) -> Callable[[Any], str | None]:
+    """A whole number in a range."""
+
+    def fits(value: Any) -> str | None:
+        good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        return None if good else f"a whole number from {least} to {most}"
+
+    return fits
+
+
+def one_of(*choices: Any) -> Callable[[Any], str | None]:
+    """One of some strings, numbers or None."""
+
+    def fits(value: Any) -> str | None:
+        good = any(type(value) is type(choice) and value == choice for choice in choices)
+        return None if good else f"one of {', '.join(map(repr, choices))}"
+
+    return fits
+
+
+_Problem = tuple[str, str, str]  # expected, found, path
+
+
+def _problem(value: Any, schema: Any, path: str) -> _Problem | None:
+    if isinstance(schema, Record):
+        return _in_record(value, schema, path)
+    if isinstance(schema, Mapping):
+        if not isinstance(value, dict):
+            return "an object", _shown(value), path
+        (item,) = schema.values()
+        return _first(_problem(entry, item, f"{path}.{key}") for key, entry in value.items())
+    if isinstance(schema, list):
+        if not isinstance(value, list):
+            return "a list", _shown(value), path
+        return _first(_problem(entry, schema[0], f"{path}[{i}]") for i, entry in enumerate(value))
+    if isinstance(schema, tuple):
+        found = [_problem(value, choice, path) for choice in schema]
+        if any(problem is None for problem in found):
+            return None
+        deepest = max((problem for problem in found if problem), key=lambda problem: len(problem[2]))
+        return deepest if len(deepest[2]) > len(path) else (_choices(found), _shown(value), path)
+    if schema is None or isinstance(schema, type):
+        good = value is None if schema is None else _is_a(value, schema)
+        return None if good else (_name(schema), _shown(value), path)
+    complaint = schema(value)
+    return None if complaint is None else (complaint, _shown(value), path)
+
+
+def _in_record(value: Any, schema: Record, path: str) -> _Problem | None:
+    if not isinstance(value, dict):
+        return "an object", _shown(value), path
+    absent = [key for key in schema.keys if key not in value]
+    unknown = [key for key in value if key not in schema.keys and key not in schema.optional]
+    if absent:
+        return f"the key '{absent[0]}'", "none", path
+    if unknown:
+        return f"keys among {', '.join([*schema.keys, *schema.optional])}", repr(unknown[0])[:80], path
+    known = {**schema.keys, **schema.optional}
+    return _first(_problem(entry, known[key], f"{path}.{key}") for key, entry in value.items())
+
+
+def _first(problems: Any) -> _Problem | None:
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _name(schema: Any) -> str:
+    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
+    return "null" if schema is None else names.get(schema, schema.__name__)
+
+
+def _choices(found: list[_Problem | None]) -> str:
+    return " or ".join(dict.fromkeys(problem[0] for problem in found if problem))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
