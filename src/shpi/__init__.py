@@ -18,6 +18,7 @@ _HOME = {
     "Gate": "shpi.ope.gate",
     "Guard": "shpi.ope.gate",
     "LoggedData": "shpi.data.logged",
+    "Metric": "shpi.data.question",
     "Mixture": "shpi.policies",
     "OfflineSHPI": "shpi.learners.offline",
     "OnlineSHPI": "shpi.learners.online",
@@ -41,6 +42,7 @@ __all__ = [
     "Gate",
     "Guard",
     "LoggedData",
+    "Metric",
     "Mixture",
     "OfflineSHPI",
     "OnlineSHPI",
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from shpi.data.actions import ActionSpace
     from shpi.data.columns import Columns
     from shpi.data.logged import LoggedData
+    from shpi.data.question import Metric
     from shpi.data.rewards import DiscountedSum, ReturnWithin, SessionsWithin, SumWithin
     from shpi.learners.offline import OfflineSHPI
     from shpi.learners.online import OnlineSHPI

@@ -192,7 +192,7 @@ def test_other_actions_and_columns_are_refused(place, tmp_path, capsys):
         (["--guard", "click:-x"], "a number or a percentage"),
         (["--guard", "clock:-2%"], "one of the metrics"),
         (["--min-lift", "much"], "--min-lift to be a number or a percentage"),
-        (["--metric", "clock"], "one of the metrics"),
+        (["--metric", "clock"], "a metric of click, reward, decisions"),
         (["--estimators", "abc"], "estimators among"),
         (["--estimators", "wdr:3"], "estimators among"),
         (["--k", "0"], "k to be a number of at least 1"),

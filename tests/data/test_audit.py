@@ -362,7 +362,8 @@ def test_no_context_one_user_and_no_sequence() -> None:
 
 
 def test_unknown_last_contexts() -> None:
-    one = finding(clean(final_contexts=None).audit(), "final_unobserved")
+    told = clean(final_contexts=None, terminated=np.zeros(60, dtype=bool))
+    one = finding(told.audit(), "final_unobserved")
     assert "60 of 60" in one.message
 
 

@@ -146,7 +146,8 @@ def test_one_user_and_one_decision() -> None:
 
 def test_decisions_whose_consequences_are_unknown_are_not_learned_from() -> None:
     with pytest.raises(DataError, match="at least one decision whose reward and next context are known"):
-        fit(make(1, 1), value=Constant(0.0))  # the log stops before anything is seen
+        # The log says that it stops before anything is seen.
+        fit(replace(make(1, 1), endings="marked"), value=Constant(0.0))
 
 
 def test_an_empty_log() -> None:

@@ -63,12 +63,11 @@ def add_parser(verbs: Any) -> None:
     add("--json", type=Path, metavar="FILE", help="write the evaluation as JSON")
     add("--against", type=Path, nargs="+", action="extend", default=[], metavar="POLICY",
         help="other candidates on the same users; the bounds then hold for all of them together")  # fmt: skip
-    add("--metric", metavar="NAME", help="judge another metric of the log (default: its reward)")
     add("--per", choices=("user", "decision"), default="user", help="what is counted (default: user)")
     add("--gamma", type=float, default=1.0, metavar="G", help="the discount (default: 1)")
     add("--horizon", type=int, metavar="H", help="count at most so many decisions of each trajectory")
-    add("--truncated", choices=("censored", "complete"), default="censored",
-        help="a trajectory that stops early: unknown (default), or the whole story")  # fmt: skip
+    add("--truncated", choices=("censored", "complete"),
+        help="a trajectory that stops early: unknown, or the whole story (default: ask the log)")  # fmt: skip
     add("--k", metavar="K", help='of the k-step estimator: a number, or "session"')
     add("--estimators", metavar="A,B,C", help=f"among {', '.join(ESTIMATORS)}; shpi:5 means k = 5")
     add("--main", metavar="NAME", help="the estimator that decides, as the table calls it")
@@ -247,7 +246,6 @@ def judged(
         horizon=options.horizon,
         truncated=options.truncated,
         per=options.per,
-        metric=options.metric,
         confidence=options.confidence,
         interval=options.interval,
         seed=options.seed,

@@ -77,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
     logs = read_logs(options, "fit")
     if logs is None:
         return 2
+    print(f"question: {logs.question}")
     began = time.process_time()
     with progress_bar(f"learning from {len(logs):,} decisions", None):
         policy: Policy = learner.fit(logs)
@@ -140,6 +141,7 @@ def save(policy: Policy, path: Path, logs: LoggedData, options: argparse.Namespa
             "options": list(options.option),
             "seed": options.seed,
             "log": logs.fingerprint(),
+            "question": logs.question,
             "decisions": len(logs),
             "cpu_seconds": round(seconds, 3),
         },

@@ -24,6 +24,17 @@ def add_reading_options(parser: argparse.ArgumentParser, *, required: bool = Tru
     parser.add_argument("--columns", metavar="TOML", help="which column means what")
     parser.add_argument("--session-gap", metavar="GAP", help="a longer pause starts a new session, e.g. 30m")
     parser.add_argument(
+        "--metric",
+        metavar="WHAT",
+        help="what a user is worth: a column or a count, e.g. 'purchases in 30d', 'active days in 30d', "
+        "'returns within 7d in 90d' (default: the map's metric, or the reward as far as the log goes)",
+    )
+    parser.add_argument(
+        "--churn-after",
+        metavar="TIME",
+        help="who is silent for longer, while the log goes on, has left, e.g. 30d; 'never': nobody leaves",
+    )
+    parser.add_argument(
         "--invalid",
         choices=("error", "drop"),
         default="error",
@@ -67,10 +78,10 @@ def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> Logged
 
 def _read(options: argparse.Namespace, encoding: dict[str, Any]) -> LoggedData:
     from shpi.data.datasets import load, names
-    from shpi.data.read import read_log
+    from shpi.data.read import asked, read_log
 
     if len(options.log) == 1 and options.log[0] in names() and not Path(options.log[0]).exists():
-        return load(options.log[0], options.data)
+        return asked(load(options.log[0], options.data), options.metric, options.churn_after)
     source = options.log[0] if len(options.log) == 1 else options.log
     logs = read_log(
         source,
@@ -78,6 +89,8 @@ def _read(options: argparse.Namespace, encoding: dict[str, Any]) -> LoggedData:
         session_gap=options.session_gap,
         invalid=options.invalid,
         duplicates=options.duplicates,
+        metric=options.metric,
+        churn_after=options.churn_after,
         **encoding,
     )
     if options.columns is None and options.session_gap is not None:

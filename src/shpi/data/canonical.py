@@ -18,6 +18,7 @@ from shpi.data import ragged
 from shpi.data.actions import ActionSpace
 from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
+from shpi.data.question import Counted
 from shpi.data.schema import ContextSchema
 from shpi.errors import DataError
 from shpi.protocols import Int64Array
@@ -38,6 +39,8 @@ def write_canonical(logs: LoggedData, path: Path) -> Path:
         "propensity_mode": logs.propensity_mode,
         "time_unit": logs.time_unit,
         "metrics": list(logs.metrics),
+        "endings": logs.endings,
+        "counted": None if logs.counted is None else logs.counted.to_json(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -178,6 +181,8 @@ def from_table(table: pl.DataFrame, header: dict[str, Any]) -> LoggedData:
         reward_observed=column("reward_observed"),
         immediate=column("immediate"),
         metrics={name: column(f"metric:{name}") for name in header["metrics"]},
+        endings=header.get("endings", "marked"),
+        counted=None if header.get("counted") is None else Counted.from_json(header["counted"]),
     )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from shpi.data.durations import parse_duration
+from shpi.data.question.metric import Metric
 from shpi.data.schema import Level, MissingPolicy
 from shpi.errors import ColumnError, ConfigError
 
@@ -48,6 +50,8 @@ class Columns:
     candidates: str | None = None
     terminated: str | None = None
     truncated: str | None = None
+    churn_after: str | int | float | None = None  # who is silent for longer has left; "never": nobody leaves
+    metric: Metric | str | Mapping[str, Any] | None = None  # what a user is worth, e.g. "purchases in 30d"
     action_features: str | None = None  # a table with one row per action, read beside the log
     identity: Names = ()  # columns that make a decision unique; default (user, time, order, action)
 
@@ -73,6 +77,16 @@ class Columns:
             raise ConfigError(
                 expected=f"missing-value policies among {', '.join(get_args(MissingPolicy))}",
                 found=str(wrong),
+            )
+        if self.metric is not None:
+            object.__setattr__(self, "metric", Metric.of(self.metric))
+        if isinstance(self.churn_after, str) and self.churn_after != "never":
+            parse_duration(self.churn_after)
+        if self.churn_after is not None and self.terminated is not None:
+            raise ConfigError(
+                expected="users who leave by a column or by their silence",
+                found=f"both terminated='{self.terminated}' and churn_after='{self.churn_after}'",
+                remedy="remove one of the two",
             )
         if self.max_categories < 1:
             raise ConfigError(expected="max_categories of at least 1", found=str(self.max_categories))
@@ -112,7 +126,10 @@ class Columns:
         tables = []
         for item in fields(self):
             value = getattr(self, item.name)
-            if isinstance(value, Mapping):
+            if isinstance(value, Metric):
+                pairs = (f"{key} = {json.dumps(one)}" for key, one in value.to_mapping().items())
+                lines.append(f"metric = {{ {', '.join(pairs)} }}")
+            elif isinstance(value, Mapping):
                 if value:
                     tables += [
                         f"[{item.name}]",

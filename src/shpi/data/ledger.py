@@ -16,6 +16,7 @@ class Drop:
     column: str = ""
     example: int | None = None  # row number in the source, counted from 0
     remedy: str = ""
+    asked: bool = False  # the metric or churn_after asks for it: nothing is wrong with the rows
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready description."""
@@ -25,6 +26,7 @@ class Drop:
             "column": self.column,
             "example": self.example,
             "remedy": self.remedy,
+            "asked": self.asked,
         }
 
 
@@ -105,6 +107,7 @@ class Ledger:
                         column=drop.column,
                         example=min((e for e in (old.example, drop.example) if e is not None), default=None),
                         remedy=old.remedy,
+                        asked=old.asked,
                     )
                 )
         return cls(

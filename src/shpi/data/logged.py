@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # imported when used: the audit, the readers and the estimato
     from shpi.data.audit import AuditReport
     from shpi.data.columns import Columns
     from shpi.data.propensity import PropensityModel
+    from shpi.data.question import Counted, Endings, Metric
     from shpi.data.rewards import RewardDefinition
     from shpi.data.windows import Windows
 
@@ -65,6 +66,9 @@ class LoggedData:
     immediate: Float64Array | None = None  # [n] what was known at once, if the reward is known only later
     metrics: Mapping[str, Float64Array] = field(default_factory=dict)  # further columns by name, each [n]
     time_unit: TimeUnit = "step"
+    # Whether the log tells how users end; "unknown" is taken as the whole story (`shpi.data.question`).
+    endings: Endings = "marked"
+    counted: Counted | None = None  # the metric that the rewards are, if one was counted
 
     def __post_init__(self) -> None:
         n, d, total, actions = len(self.actions), self.schema.width, len(self.offsets) - 1, self.n_actions
@@ -140,6 +144,7 @@ class LoggedData:
 
         What is not given is filled in plainly: users are numbered, time counts the decisions, each
         trajectory is one session and is truncated, and an unknown last context repeats the one before it.
+        Without ``terminated`` and ``final_contexts`` the log does not say how users end (see `endings`).
         """
         from shpi.data.checks import check_arrays
 
@@ -183,6 +188,7 @@ class LoggedData:
             ledger=Ledger(rows_in=len(chosen), rows_used=len(chosen)),
             propensity_mode="absent" if propensities is None else "logged",
             metrics={name: np.asarray(v, dtype=np.float64) for name, v in (metrics or {}).items()},
+            endings="unknown" if terminated is None and not known_final else "marked",
             **optional,
         )
         check_arrays(logs)
@@ -326,6 +332,19 @@ class LoggedData:
                 found=f"shape {values.shape}, {int((~np.isfinite(values)).sum())} not finite",
             )
         return replace(self, rewards=values, reward_observed=None, immediate=immediate)
+
+    def count(self, metric: Metric | str, *, log_end: int | float | None = None) -> LoggedData:
+        """The same log with a metric as its reward, such as ``"purchases in 30d"``; see `shpi.Metric`."""
+        from shpi.data.question import count
+
+        return count(self, metric, log_end=log_end)
+
+    @property
+    def question(self) -> str:
+        """What the log's reward counts, over which time, and how users end; in words."""
+        from shpi.data.question.words import question
+
+        return question(self)
 
     def with_estimated_propensities(
         self, model: PropensityModel | None = None, *, seed: int = 0

@@ -19,12 +19,14 @@ from shpi.data.actions import ActionSpace
 from shpi.data.assemble import Layout, duplicated, lay_out
 from shpi.data.canonical import is_canonical, read_canonical
 from shpi.data.columns import Columns
+from shpi.data.durations import Duration
 from shpi.data.encoding import Encoding, learn_encoding
 from shpi.data.fill import Filled, Problem, fill
 from shpi.data.ledger import Drop, Ledger
 from shpi.data.logged import LoggedData
 from shpi.data.missing import note_filled
 from shpi.data.order import RowOrder, order_rows
+from shpi.data.question import Metric, count, leave_after
 from shpi.data.schema import ContextSchema
 from shpi.data.sources import TableSource, open_table
 from shpi.errors import ConfigError, DataError
@@ -45,6 +47,8 @@ def read_log(
     action_features: Any = None,
     schema: ContextSchema | None = None,
     action_space: ActionSpace | None = None,
+    metric: Metric | str | None = None,
+    churn_after: Duration | None = None,
     progress: bool | None = None,
 ) -> LoggedData:
     """Read a log.
@@ -59,6 +63,8 @@ def read_log(
         action_features: A table with one row per action, for learners that generalise over actions.
         schema: Encode contexts as another log did (e.g. the training log), unseen categories included.
         action_space: Use the actions of another log; unknown actions are a problem of their rows.
+        metric: Overrides the map: what a user is worth, e.g. ``"purchases in 30d"``; see `shpi.Metric`.
+        churn_after: Overrides the map: a user who is silent for longer, while the log goes on, has left.
         progress: Show a progress bar; by default when a large table is read in a terminal.
     """
     for value, allowed in ((invalid, get_args(Invalid)), (duplicates, get_args(Duplicates))):
@@ -66,7 +72,7 @@ def read_log(
             raise ConfigError(expected=f"one of {', '.join(allowed)}", found=repr(value))
     if columns is None:
         if isinstance(source, str | Path) and is_canonical(source):
-            return read_canonical(Path(source))
+            return asked(read_canonical(Path(source)), metric, churn_after)
         raise _no_map(source)
     chosen = _column_map(columns)
     if session_gap is not None:
@@ -76,7 +82,21 @@ def read_log(
         table, chosen, schema=schema, action_space=action_space, action_features=action_features
     )
     logs = read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
-    return note_filled(logs, table.frame)
+    logs = note_filled(logs, table.frame)
+    return asked(logs, metric or chosen.metric, churn_after or chosen.churn_after)
+
+
+def asked(
+    logs: LoggedData, metric: Metric | str | Mapping[str, Any] | None, churn_after: Duration | None
+) -> LoggedData:
+    """The log with its question settled: how users end, and what is counted.
+
+    A metric with a window needs no ``churn_after``: it looks at nobody for longer than that.
+    """
+    chosen = None if metric is None else Metric.of(metric)
+    if churn_after is not None and (chosen is None or chosen.window is None):
+        logs = leave_after(logs, churn_after)
+    return logs if chosen is None else count(logs, chosen)
 
 
 def _column_map(columns: Columns | Mapping[str, Any] | str | Path) -> Columns:
@@ -226,6 +246,7 @@ def _build(
 
     final_contexts = filled.contexts[layout.final_from]
     masks = filled.candidates
+    told = bool(columns.terminated or columns.truncated) or bool(layout.final_observed.all())
     return LoggedData(
         contexts=take(filled.contexts),
         actions=take(filled.actions),
@@ -247,6 +268,7 @@ def _build(
         candidates=take(masks),
         final_candidates=None if masks is None else _final_masks(masks[layout.final_from]),
         metrics={name: take(values) for name, values in filled.metrics.items()},
+        endings="marked" if told else "unknown",
     )
 
 

@@ -98,11 +98,11 @@ def split_time(logs: LoggedData, when: Any) -> tuple[LoggedData, LoggedData]:
     return cut(logs, ~late), cut(logs, late)
 
 
-def cut(logs: LoggedData, keep: BoolArray, reason: str = "") -> LoggedData:
+def cut(logs: LoggedData, keep: BoolArray, reason: str = "", *, asked: bool = False) -> LoggedData:
     """The kept rows [n]; every run of kept rows inside a trajectory becomes a trajectory.
 
     A run that is followed by a row that was not kept is truncated there, with that row's context observed.
-    With a ``reason`` the rows that are left out are entered in the ledger.
+    With a ``reason`` the rows that are left out are entered in the ledger, as ``asked`` for or not.
     """
     if not keep.any():
         raise DataError(expected="at least one decision", found="none left", remedy=reason)
@@ -127,7 +127,9 @@ def cut(logs: LoggedData, keep: BoolArray, reason: str = "") -> LoggedData:
     ledger = Ledger(rows_in=used, rows_used=used, notes=logs.ledger.notes)
     if reason:
         example = int(np.flatnonzero(~keep)[0]) if not keep.all() else None
-        ledger = logs.ledger.with_drop(Drop(reason=reason, rows=len(logs) - used, example=example))
+        ledger = logs.ledger.with_drop(
+            Drop(reason=reason, rows=len(logs) - used, example=example, asked=asked)
+        )
     return replace(
         logs,
         **{name: _take(getattr(logs, name), rows) for name in _ROW_FIELDS},
@@ -198,6 +200,8 @@ def _check_compatible(parts: Sequence[LoggedData]) -> None:
         ("the same propensity mode", lambda part: part.propensity_mode),
         ("the same time unit", lambda part: part.time_unit),
         ("the same metrics", lambda part: sorted(part.metrics)),
+        ("the same metric counted", lambda part: None if part.counted is None else part.counted.metric),
+        ("the same way to tell how users end", lambda part: part.endings),
         ("the same optional columns", lambda part: [getattr(part, name) is None for name in _ROW_FIELDS]),
     )
     for what, aspect in same:

@@ -26,6 +26,7 @@ import numpy as np
 from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages, ratios_of, taken_probs
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
+from shpi.data.question import whole_story
 from shpi.errors import ConfigError, DataError
 from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
 from shpi.learners._shpi.judge import Judge
@@ -167,7 +168,9 @@ class OfflineSHPI:
         """Run the algorithm on a log with propensities."""
         logs = logs if self.view is None else self.view(logs)
         self._check(logs)
-        return self._with_tests(_sample(logs, self.seed)) if self.tested else self._without_tests(logs)
+        if not self.tested:
+            return self._without_tests(logs)
+        return self._with_tests(_sample(whole_story(logs), self.seed))
 
     # ------------------------------------------------------------------ with tests
 

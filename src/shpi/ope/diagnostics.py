@@ -7,6 +7,7 @@
 
     diagnostics_weights        effective users, weight tails, mean weight, per estimator
     diagnostics_log            users, support
+    checks.table               the value of the logging policy against the table's own mean
     diagnostics_propensities   the logging policy judged by itself, calibration
     diagnostics_answers        range, top users, disagreement, sensitivity to k and to clipping
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shpi.errors import ConfigError
+from shpi.ope.checks.table import about_table
 from shpi.ope.checks.training_users import about_training_users
 from shpi.ope.diagnostics_answers import about_answers
 from shpi.ope.diagnostics_log import about_log
@@ -42,7 +44,7 @@ def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tupl
         raise ConfigError(
             expected=f"a main estimator among {[one.name for one in estimates]}", found=repr(main)
         )
-    found = [*about_log(problem, decisive[0]), *about_training_users(problem)]
+    found = [*about_log(problem, decisive[0]), *about_table(problem), *about_training_users(problem)]
     for one in estimates:
         found += about_weights(problem, one)
     found += about_answers(problem, estimates, decisive[0])

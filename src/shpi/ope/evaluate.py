@@ -13,11 +13,14 @@ from typing import Any, Literal, Protocol
 
 from shpi.advantages.windows import Horizon
 from shpi.data.logged import LoggedData
+from shpi.data.question import Metric
+from shpi.data.question.words import question
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, ShpiError
 from shpi.ope import breakdown
 from shpi.ope.direct import FQE, DirectMethod
 from shpi.ope.estimator import LEAST_EFFECTIVE, Estimator
+from shpi.ope.facts import raw_parts
 from shpi.ope.importance import IPS, PDIS, SNIPS, SNPDIS
 from shpi.ope.kstep import KStepSHPI
 from shpi.ope.longer import longest
@@ -59,7 +62,7 @@ def evaluate(
     gamma: float = 1.0,
     k: Horizon | None = None,
     horizon: int | None = None,
-    truncated: Truncated = "censored",
+    truncated: Truncated | None = None,
     per: Per = "user",
     metric: Rewards | None = None,
     gate: Decides | None = None,
@@ -80,7 +83,8 @@ def evaluate(
         gamma: the discount of the metric, 1 included.
         k: of the k-step SHPI estimator among the default ones, see `default_estimators`.
         horizon: count at most so many decisions of each trajectory.
-        truncated: what a trajectory that stops early means, "censored" or "complete".
+        truncated: what a trajectory that stops early means, "censored" or "complete"; None: what the log says
+            (`LoggedData.endings`), and "complete" where it does not say.
         per: "user", or "decision" to divide by the number of decisions.
         metric: another reward: a metric of the log, or a function of a log; None is the log's reward.
         gate: gives the verdict.
@@ -110,6 +114,7 @@ def evaluate(
     evaluation = Evaluation(
         policy_name=policy_name or type(policy).__name__,
         metric=describe(problem, per),
+        question=asked(problem),
         estimates=tuple(estimates),
         main=decisive.name,
         longer=next(longest(problem, one) for one in estimates if one.name == decisive.name),
@@ -155,10 +160,21 @@ def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Esti
 
 def describe(problem: Problem, per: Per = "user") -> str:
     """The metric in words."""
+    counted = next(raw_parts(problem.source)).counted
     name = problem.metric if isinstance(problem.metric, str) else "reward"
+    if problem.metric is None and counted is not None:
+        name = counted.metric.label
     discount = "" if problem.gamma == 1 else f", gamma {problem.gamma:g}"
     cut = "" if problem.settings.truncated == "censored" else ", the log taken as complete"
     return f"{name} per {per} over {problem.horizon:,} decision{'s' * (problem.horizon > 1)}{discount}{cut}"
+
+
+def asked(problem: Problem) -> str:
+    """The question in one sentence, as every verb prints it."""
+    logs = next(raw_parts(problem.source))
+    if isinstance(problem.metric, str) and logs.counted is None:
+        return question(logs, Metric(what=problem.metric))
+    return question(logs)
 
 
 def _chosen(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shpi.data.logged import LoggedData
+from shpi.data.question import Endings
 from shpi.data.shards import ShardedLog
 from shpi.data.slicing import cut
 from shpi.errors import ConfigError, DataError
@@ -76,6 +77,7 @@ class Facts:
     least: float
     most: float
     mode: str
+    endings: Endings
 
     @property
     def longest(self) -> int:
@@ -102,6 +104,7 @@ class Facts:
             least=float(seen.min()),
             most=float(seen.max()),
             mode=logs.propensity_mode,
+            endings=logs.endings,
         )
 
 

@@ -8,8 +8,10 @@ H is the logged horizon: the longest trajectory, or ``horizon``. How the three e
 *terminated*   the user is gone for good and earns 0 at every later step. Ended users stay in every
                denominator: a policy that drives users away must not look good because of those who stayed.
 *truncated*    the log stops before H, so nobody knows what came later. Such a user leaves the denominator of
-               every later step ("censored", the default: right if when the log stops says nothing about
-               the user). Or the log is the whole story, and what is not in it counts 0 ("complete").
+               every later step ("censored": right if when the log stops says nothing about the user). Or the
+               log is the whole story, and what is not in it counts 0 ("complete"). The log says which
+               (`LoggedData.endings`): one that does not tell how users end is taken as complete, so that
+               J(mu) is what one counts in the table and nobody is extrapolated to the longest trajectory.
 
 When some are censored, those who terminated early would be too many among the remaining: they stay, and users
 who are as long under way as they would be have left. So everybody counts with the inverse of the chance to be
@@ -109,6 +111,9 @@ class Problem:
         base: Problem | None = None,
         view: View | None = None,
     ) -> Problem:
+        if settings.truncated is None:
+            unknown = any(one.endings == "unknown" for one in facts)
+            settings = replace(settings, truncated="complete" if unknown else "censored")
         horizon = settings.horizon or max(one.longest for one in facts)
         complete = settings.truncated == "complete"
         alive, kept, ended = survival(facts, horizon, complete)
@@ -185,6 +190,10 @@ class Problem:
     def with_policy(self, policy: Policy) -> Problem:
         """The same problem about another policy."""
         return type(self).of(policy, self.source, self.settings, metric=self.metric)
+
+    def rewards_in(self, logs: LoggedData) -> Float64Array:
+        """The rewards [n] of a raw part, of the metric at hand; what was not observed is 0."""
+        return metric_of(logs, self.metric)
 
     # ------------------------------------------------------------------ passes
 

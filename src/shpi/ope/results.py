@@ -174,6 +174,7 @@ class Evaluation:
 
     policy_name: str
     metric: str  # in words, e.g. "reward per user over 150 decisions, gamma 1"
+    question: str = ""  # what is counted, over which time, and how users end: a sentence
     estimates: tuple[Estimate, ...]
     main: str  # the name of the estimator that decides
     # If the one that decides follows some decisions only: the same over as many as the log can carry.

@@ -199,7 +199,7 @@ def _judged(policy: Policy, logs: LoggedData, settings: Mapping[str, Any]) -> Ev
     """By the estimators that may decide, unless others are named."""
     chosen = dict(settings)
     if chosen.get("estimators") is None:
-        shape = Settings(horizon=chosen["horizon"], truncated=chosen.get("truncated", "censored"))
+        shape = Settings(horizon=chosen["horizon"], truncated=chosen.get("truncated"))
         problem = Problem.of(policy, logs, shape)
         chosen["estimators"] = default_estimators(problem, chosen.get("k"))[:MAY_DECIDE]
     chosen.update(details=False)

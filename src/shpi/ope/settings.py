@@ -24,7 +24,7 @@ class Settings:
     Args:
         gamma: the discount, 1 included: the horizon is finite.
         horizon: H; None takes the longest trajectory.
-        truncated: what a trajectory that stops early means; see `shpi.ope.problem`.
+        truncated: what a trajectory that stops early means; None: what the log says. See `shpi.ope.problem`.
         confidence: the level of all intervals.
         interval: how they are made; see `shpi.ope.intervals`.
         errors: how far a user moves a self-normalised mean: exactly, by leaving the user out ("jackknife"),
@@ -35,7 +35,7 @@ class Settings:
 
     gamma: float = 1.0
     horizon: int | None = None
-    truncated: Truncated = "censored"
+    truncated: Truncated | None = None
     confidence: float = 0.95
     interval: IntervalMethod = "skewed"
     errors: Errors = "jackknife"
@@ -46,7 +46,11 @@ class Settings:
         checked_gamma(self.gamma, below_one=False)
         checks: tuple[tuple[bool, str, Any], ...] = (
             (self.horizon is None or self.horizon >= 1, "a horizon of at least 1", self.horizon),
-            (self.truncated in get_args(Truncated), "truncated 'censored' or 'complete'", self.truncated),
+            (
+                self.truncated in (None, *get_args(Truncated)),
+                "truncated 'censored' or 'complete'",
+                self.truncated,
+            ),
             (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),
             (self.interval in get_args(IntervalMethod), f"one of {get_args(IntervalMethod)}", self.interval),
             (self.errors in get_args(Errors), f"one of {get_args(Errors)}", self.errors),

@@ -17,6 +17,7 @@ def render(evaluation: Evaluation) -> str:
     one = evaluation.decisive
     lines = [
         f"{evaluation.policy_name}: {evaluation.metric}",
+        *_wrapped([evaluation.question] if evaluation.question else [], ""),
         f"{evaluation.users:,} users, {evaluation.decisions:,} decisions, "
         f"log {evaluation.fingerprint or 'unnamed'}; the logging policy brought {one.baseline:.5g}",
     ]

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shpi.data.audit.facts import RARE, describe_row
-from shpi.data.audit.findings import DROPPED, FEW_DECISIONS, LEAK_ERROR, SEVERITIES, Finding
+from shpi.data.audit.findings import (
+    DROPPED,
+    FEW_DECISIONS,
+    HANGS,
+    LEAK_ERROR,
+    SEVERITIES,
+    THIN_WINDOW,
+    Finding,
+)
 from shpi.data.audit.overlap import check_propensities
 
 if TYPE_CHECKING:
@@ -32,13 +40,15 @@ def check_rows(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
             f"(the log holds {len(logs):,} decisions).",
             remedy="this is a defect of the reader or of an adapter: please report it",
         )
-    if ledger.rows_in and ledger.rows_dropped > DROPPED * ledger.rows_in:
-        worst = max(ledger.drops, key=lambda drop: drop.rows)
+    unusable = [drop for drop in ledger.drops if not drop.asked]
+    dropped = sum(drop.rows for drop in unusable)
+    if dropped > DROPPED * ledger.rows_in:
+        worst = max(unusable, key=lambda drop: drop.rows)
         source = "" if worst.example is None else f" (e.g. source row {worst.example:,})"
         yield Finding(
             severity="warning",
             code="many_dropped",
-            message=f"{ledger.rows_dropped / ledger.rows_in:.0%} of the rows were dropped, most of them for "
+            message=f"{dropped / ledger.rows_in:.0%} of the rows were dropped, most of them for "
             f"one reason: {worst.reason}{source}.",
             remedy=worst.remedy or "see the list of dropped rows",
             column=worst.column,
@@ -73,14 +83,43 @@ def check_structure(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
             column="user",
         )
         return
+    yield from _check_endings(logs, facts)
     unknown = structure.truncated - structure.final_observed
-    if unknown:
+    if unknown and logs.endings != "unknown":
         yield Finding(
             severity="info",
             code="final_unobserved",
             message=f"{unknown:,} of {structure.truncated:,} truncated trajectories end without the context "
             "after their last decision; values are bootstrapped from the one before it.",
             remedy="append a row without an action that carries each user's last context, if you have it",
+        )
+
+
+def _check_endings(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
+    """Whether the log says how users end, and how many are observed for the metric's window."""
+    ends = facts.endings
+    if ends.plain is not None and ends.censored is not None:
+        hangs = abs(ends.censored - ends.plain) > HANGS * abs(ends.plain)
+        example = ends.churn_after or "30d"
+        yield Finding(
+            severity="warning" if hangs else "info",
+            code="endings_unknown",
+            message="The log does not say how users end: has a user who is not seen again left, or does only "
+            f"the log stop? The logging policy is worth {ends.plain:.4g} per user if what is not in the log "
+            f"counts as 0, as it is taken, and {ends.censored:.4g} if nobody has left.",
+            remedy='ask in calendar time, e.g. metric = "reward in 30d" in the column map; or say who has '
+            f'left, churn_after = "{example}", or map the column that tells (terminated)',
+            column="time",
+        )
+    counted = logs.counted
+    if counted is not None and counted.observed_less > 1 - THIN_WINDOW:
+        yield Finding(
+            severity="warning",
+            code="thin_window",
+            message=f"Only {counted.by_hand_users:,} of {counted.users:,} users are observed for the whole "
+            f"window of '{counted.metric.label}': the last days rest on them alone.",
+            remedy="choose a shorter window, or bring a longer log",
+            column="time",
         )
 
 

@@ -33,6 +33,9 @@ what can be learned. An *info* is worth knowing.
 | no_context | warning | there is no context column |
 | single_user | warning | one user only |
 | no_sequence | warning | every trajectory is one decision: only a bandit can be learned |
+| endings_unknown | warning | it is not told how users end, and the value of mu hangs on it by 10 % or more |
+| endings_unknown | info | it is not told how users end, and little hangs on it |
+| thin_window | warning | fewer than 10 % of the users are observed for the whole window of the metric |
 | final_unobserved | info | the context after the last decision is not in the log |
 """
 
@@ -51,6 +54,8 @@ INVERSE_ERROR, INVERSE_WARNING, INVERSE_Z = 2.0, 1.1, 4.0
 ESS_ERROR, ESS_WARNING, ESS_SHARE, ESS_OF_LOG = 30.0, 200.0, 0.01, 0.5
 LEAK_ERROR, LEAK_WARNING = 0.999, 0.95
 DROPPED = 0.1
+THIN_WINDOW = 0.1
+HANGS = 0.1  # the share of mu's value that hangs on how users end
 CALIBRATION_GAP, CALIBRATION_Z = 0.2, 5.0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shpi.data.audit.checks import find
 from shpi.data.audit.columns import ColumnFacts, column_facts
+from shpi.data.audit.endings import EndingFacts, ending_facts
 from shpi.data.audit.facts import (
     ActionFacts,
     RewardFacts,
@@ -45,11 +46,12 @@ class Facts:
     propensity: PropensityFacts | None  # None: absent, or there was never a choice
     columns: ColumnFacts
     horizon: Horizon
+    endings: EndingFacts
     decomposition: Decomposition
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready description."""
-        names = ("structure", "time", "actions", "columns", "horizon")
+        names = ("structure", "time", "actions", "columns", "horizon", "endings")
         rows = self.ledger.to_json() | {
             "rows_dropped": self.ledger.rows_dropped,
             "balanced": self.ledger.balanced(),
@@ -70,6 +72,7 @@ class AuditReport:
     facts: Facts
     findings: tuple[Finding, ...]  # the worst first
     propensity_mode: str
+    question: str = ""  # what is counted, over which time, and how users end
     source: str = ""
 
     @property
@@ -87,6 +90,7 @@ class AuditReport:
             "fit": self.fit,
             "source": self.source,
             "propensity_mode": self.propensity_mode,
+            "question": self.question,
             "findings": [finding.to_json() for finding in self.findings],
             "facts": self.facts.to_json(),
         }
@@ -122,6 +126,12 @@ def audit(logs: LoggedData) -> AuditReport:
         propensity=propensity_facts(logs),
         columns=column_facts(logs, suspicious=LEAK_WARNING),
         horizon=horizon_advice(logs),
+        endings=ending_facts(logs),
         decomposition=decompose(logs),
     )
-    return AuditReport(facts=facts, findings=find(logs, facts), propensity_mode=logs.propensity_mode)
+    return AuditReport(
+        facts=facts,
+        findings=find(logs, facts),
+        propensity_mode=logs.propensity_mode,
+        question=logs.question,
+    )

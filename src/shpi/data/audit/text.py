@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from shpi.data.audit.endings import in_words
 from shpi.data.audit.figures import calibration_figure, share_bar
 
 if TYPE_CHECKING:
@@ -52,13 +53,14 @@ def as_text(report: AuditReport, width: int = WIDTH) -> str:
 
 
 def _body(report: AuditReport) -> Group:
-    parts: list[RenderableType] = [_verdict(report)]
+    parts: list[RenderableType] = [_verdict(report), Text(report.question)]
     if report.findings:
         parts.append(_section("Findings"))
         parts += [_finding(finding) for finding in report.findings]
     for title, rows in (
         ("Rows", _rows(report)),
         ("Decisions", _decisions(report)),
+        ("How users end", _endings(report)),
         ("Actions", _actions(report)),
         ("Reward", _reward(report)),
         ("Propensities", _propensities(report)),
@@ -142,6 +144,14 @@ def _decisions(report: AuditReport) -> Iterable[Row]:
     if len(s.session_lengths) > 1:
         for label, count in s.session_lengths:
             yield "", f"{label:>7}  {share_bar(count / total)} {_share(count / total)}"
+    context = f"{s.dimensions} dimensions of {_count(len(report.facts.columns.names), 'column')}"
+    yield "context", context if s.dimensions else "none"
+    yield from _factors(report)
+
+
+def _endings(report: AuditReport) -> Iterable[Row]:
+    s, facts, unit = report.facts.structure, report.facts.endings, report.facts.time.unit
+    yield "told", facts.how
     yield (
         "endings",
         (
@@ -149,9 +159,30 @@ def _decisions(report: AuditReport) -> Iterable[Row]:
             f"({s.final_observed:,} of these with their last context)"
         ),
     )
-    context = f"{s.dimensions} dimensions of {_count(len(report.facts.columns.names), 'column')}"
-    yield "context", context if s.dimensions else "none"
-    yield from _factors(report)
+    if facts.gaps is not None:
+        yield "gaps", f"{_times(facts.gaps, unit)} between two visits of a user"
+    yield "silence", f"{_times(facts.silence, unit)} from a user's last decision to the end of the log"
+    if facts.plain is None:
+        return
+    if facts.churn_after is not None:
+        yield (
+            "proposed",
+            f'churn_after = "{facts.churn_after}" ({facts.longer_gaps:.1%} of gaps are longer)',
+        )
+    yield "a user brought", f"{facts.plain:,.4g} in the table"
+    yield (
+        "",
+        f"{facts.left:,.4g} is the logging policy's value if what the log does not show is 0 (taken)",
+    )
+    if facts.by_churn is not None:
+        yield "", f"{facts.by_churn:,.4g} if users have left after {facts.churn_after} of silence"
+    if facts.censored is not None:
+        yield "", f"{facts.censored:,.4g} if nobody has left, and the log only stops"
+
+
+def _times(spread: Spread, unit: str) -> str:
+    middle, low, high = (in_words(value, unit) for value in (spread.median, spread.q10, spread.q90))
+    return f"median {middle}; 8 in 10 lie between {low} and {high}"
 
 
 def _factors(report: AuditReport) -> Iterable[Row]:

@@ -1,0 +1,37 @@
+"""What a log is asked, in words: printed by every verb that uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shpi.data.question.metric import Metric
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
+
+def question(logs: LoggedData, metric: Metric | None = None) -> str:
+    """One sentence: what is counted, over which time, and what becomes of users who are not seen again.
+
+    Args:
+        logs: the log.
+        metric: what is counted, if it is not the log's reward.
+    """
+    counted = (metric or Metric()).words() if logs.counted is None else logs.counted.words()
+    text = counted[:1].upper() + counted[1:]
+    if logs.endings == "by window":
+        return f"{text}."
+    stays = ~logs.terminated
+    if logs.endings == "unknown":
+        return f"{text}; the log does not say how users end, so what it does not show counts as 0."
+    if logs.endings == "by churn_after":
+        return (
+            f"{text}; users who were silent for longer than churn_after have left, and {stays.mean():.0%} of "
+            "the trajectories go on beyond the log, and are weighted for it."
+        )
+    if not stays.any():
+        return f"{text}; all users are marked as gone after their last decision."
+    return (
+        f"{text}; {logs.terminated.mean():.0%} of the trajectories are marked as left for good, the others "
+        "are cut where the log stops."
+    )
