@@ -58,7 +58,9 @@ class PowersMap:
         features[:, first : first + d] = x
         inner = x if self.limit is None or self.degree == 1 else np.clip(x, -self.limit, self.limit)
         power = inner
-        for start in range(first + d, self.width, max(d, 1)):  # each from the one before: much faster than x**3
+        for start in range(
+            first + d, self.width, max(d, 1)
+        ):  # each from the one before: much faster than x**3
             power = np.multiply(power, inner, out=features[:, start : start + d])
         return features
 
