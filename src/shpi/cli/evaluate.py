@@ -288,7 +288,7 @@ def write(comparison: Comparison, options: argparse.Namespace) -> None:
         print(f"wrote {options.json}", file=sys.stderr)
     if options.out is not None:
         try:
-            place = first.write_html(options.out)
+            place = comparison.write_html(options.out) if others else first.write_html(options.out)
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("shpi.report"):
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,13 @@ class Comparison:
             expected=f"one of the candidates {[one.policy_name for one in self.evaluations]}",
             found=repr(name),
         )
+
+    def write_html(self, path: str | Path) -> Path:
+        """Write all candidates side by side as one self-contained HTML file; see `shpi.report.html`."""
+        from importlib import import_module  # the report stands above this room
+
+        write: Any = import_module("shpi.report.html").write_comparison
+        return Path(write(self, path))
 
     def __repr__(self) -> str:
         said = ((one.policy_name, one.verdict) for one in self.evaluations)

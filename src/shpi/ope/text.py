@@ -26,9 +26,9 @@ def render(evaluation: Evaluation) -> str:
         lines += _wrapped(evaluation.verdict.reasons, "  ")
         if evaluation.verdict.users_needed is not None:
             lines.append(f"  About {evaluation.verdict.users_needed:,} users would be needed.")
-    rows = [_HEAD, *(_row(estimate, evaluation.main) for estimate in evaluation.estimates)]
+    rows = [_HEAD, *(_row(estimate, _sign(evaluation, estimate)) for estimate in evaluation.estimates)]
     if evaluation.short_term is not None:
-        rows.append(_row(evaluation.short_term, evaluation.main))
+        rows.append(_row(evaluation.short_term, ""))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     lines.append("")
     for number, row in enumerate(rows):
@@ -40,6 +40,8 @@ def render(evaluation: Evaluation) -> str:
         if number == 0:
             lines.append("-" * len(lines[-1]))
     lines.append(f"* decides; intervals at {one.lift_interval.level:.0%}, users are the clusters")
+    if any(_sign(evaluation, estimate) == " ~" for estimate in evaluation.estimates):
+        lines.append("~ may be biased: rests on a model, or follows the policy for some decisions only")
     worth = [d for d in evaluation.diagnostics if d.severity != "fine"]
     if worth:
         lines.append("")
@@ -47,10 +49,18 @@ def render(evaluation: Evaluation) -> str:
     return "\n".join(lines)
 
 
-def _row(estimate: Estimate, main: str) -> tuple[str, ...]:
+def _sign(evaluation: Evaluation, estimate: Estimate) -> str:
+    from shpi.ope._names import may_be_biased
+
+    if estimate.name == evaluation.main:
+        return " *"
+    return " ~" if may_be_biased(evaluation, estimate) else ""
+
+
+def _row(estimate: Estimate, sign: str) -> tuple[str, ...]:
     interval = estimate.lift_interval
     return (
-        estimate.name + (" *" if estimate.name == main else ""),
+        estimate.name + sign,
         f"{estimate.value:.5g}",
         f"{estimate.lift:+.5g}",
         f"{interval.lower:+.4g} … {interval.upper:+.4g}",

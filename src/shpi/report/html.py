@@ -6,12 +6,17 @@ content security policy in the file makes the browser refuse them. All that come
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import shpi
+from shpi.ope.candidates import Comparison
 from shpi.ope.results import Evaluation
 from shpi.report.files import write_whole
-from shpi.report.page import Section, esc, page
+from shpi.report.page import Section, card, esc, page
+from shpi.report.sections import candidates
+from shpi.report.sections.glossary import glossary
 from shpi.report.sections.lift import lift
 from shpi.report.sections.origin import origin
 from shpi.report.sections.overlap import overlap
@@ -19,10 +24,50 @@ from shpi.report.sections.terms import factors, now_and_later
 from shpi.report.sections.trust import configuration, diagnostics
 from shpi.report.sections.verdict import header
 
+_CHART_ID = re.compile(r"\b([td][0-9a-f]{10})\b")
+
 
 def render(evaluation: Evaluation) -> str:
     """The report as a string. The same evaluation gives the same string."""
-    candidates: tuple[Section | None, ...] = (
+    word = "no verdict" if evaluation.verdict is None else evaluation.verdict.decision
+    title = f"{evaluation.policy_name}: {word}"
+    return page(title, header(evaluation), [*_sections(evaluation), glossary()], _footer())
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """All candidates side by side, and below the report of each, folded."""
+    blocks = []
+    for number, one in enumerate(comparison.evaluations):
+        inner = header(one) + "".join(card(replace(s, key=f"c{number}-{s.key}")) for s in _sections(one))
+        inner = _CHART_ID.sub(rf"\1c{number}", inner)  # two candidates may have the same chart
+        decision = "no verdict" if one.verdict is None else one.verdict.decision
+        opened = " open" if one.policy_name == comparison.best else ""
+        blocks.append(
+            f'<details class="candidate" id="c{number}"{opened}>'
+            f"<summary>{esc(one.policy_name, 120)}: {decision}</summary>{inner}</details>"
+        )
+    title = f"{len(comparison.evaluations)} candidates: {comparison.best or 'none'} to ship"
+    return page(
+        title,
+        candidates.header(comparison),
+        [candidates.side_by_side(comparison.evaluations), glossary()],
+        _footer(),
+        after="".join(blocks),
+    )
+
+
+def write_html(evaluation: Evaluation, path: str | Path) -> Path:
+    """Write the report to a file, which appears complete or not at all."""
+    return write_whole(path, render(evaluation))
+
+
+def write_comparison(comparison: Comparison, path: str | Path) -> Path:
+    """The same for several candidates."""
+    return write_whole(path, render_comparison(comparison))
+
+
+def _sections(evaluation: Evaluation) -> list[Section]:
+    found: tuple[Section | None, ...] = (
         lift(evaluation),
         now_and_later(evaluation),
         factors(evaluation),
@@ -31,16 +76,8 @@ def render(evaluation: Evaluation) -> str:
         diagnostics(evaluation),
         configuration(evaluation),
     )
-    word = "no verdict" if evaluation.verdict is None else evaluation.verdict.decision
-    footer = f"Written by shpi {esc(shpi.__version__)}. Everything in this file is an aggregate over users."
-    return page(
-        f"{evaluation.policy_name}: {word}",
-        header(evaluation),
-        [one for one in candidates if one is not None],
-        footer,
-    )
+    return [one for one in found if one is not None]
 
 
-def write_html(evaluation: Evaluation, path: str | Path) -> Path:
-    """Write the report to a file, which appears complete or not at all."""
-    return write_whole(path, render(evaluation))
+def _footer() -> str:
+    return f"Written by shpi {esc(shpi.__version__)}. Everything in this file is an aggregate over users."

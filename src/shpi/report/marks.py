@@ -5,6 +5,7 @@ from __future__ import annotations
 # path data on a 16 × 16 grid
 _PATHS = {
     "ship": "M2.5 8.5 6.5 12.5 13.5 3.5",
+    "step": "M2.5 12.5H6.5V8.5H10V4.5H13.5",
     "hold": "M4 4 12 12 M12 4 4 12",
     "more": "M8 2.5V9.5 M8 12.5V13.5",
     "none": "M3.5 8H12.5",

@@ -79,14 +79,18 @@ def tile(number: str, words: str) -> str:
     return f'<div class="tile"><b>{number}</b><span>{words}</span></div>'
 
 
-def page(title: str, header: str, sections: Sequence[Section], footer: str) -> str:
-    """The whole file."""
-    links = "".join(f'<a href="#{one.key}">{esc(one.title)}</a>' for one in sections)
-    body = "".join(
+def card(one: Section) -> str:
+    """A section as HTML."""
+    return (
         f'<section id="{one.key}" aria-labelledby="h-{one.key}"><h2 id="h-{one.key}">{esc(one.title)}</h2>'
         f'<p class="how">{one.how}</p>{one.body}</section>'
-        for one in sections
     )
+
+
+def page(title: str, header: str, sections: Sequence[Section], footer: str, *, after: str = "") -> str:
+    """The whole file; ``after`` stands below the first section."""
+    links = "".join(f'<a href="#{one.key}">{esc(one.title)}</a>' for one in sections)
+    body = "".join([card(sections[0]), after, *(card(one) for one in sections[1:])])
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'

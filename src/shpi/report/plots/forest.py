@@ -11,7 +11,7 @@ import numpy as np
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis
 from shpi.report.plots.canvas import Canvas, polygon
-from shpi.report.plots.legend import Key, diamond, legend, tick
+from shpi.report.plots.legend import Key, diamond, dot, legend, tick
 from shpi.report.plots.rows import Rows, same_length
 
 _FAR = 6.0  # an interval this many times as wide as the median one does not stretch the axis
@@ -24,6 +24,7 @@ class ForestNames:
     row: str = "estimate and interval"
     main: str = "decides"
     faint: str = "not to be relied on"
+    round: str = "of another kind"
     bound: str = "one-sided lower bound"
 
 
@@ -38,6 +39,7 @@ def forest(
     bounds: Sequence[float] | None = None,
     main: int | None = None,
     faint: Sequence[bool] | None = None,
+    round: Sequence[bool] | None = None,
     texts: Sequence[str] | None = None,
     reference: float | None = 0.0,
     x_label: str = "",
@@ -56,16 +58,20 @@ def forest(
         bounds: one-sided lower bounds, drawn as upright ticks.
         main: the row that decides: bold, in the first colour.
         faint: rows that should not be relied on: hollow, dashed.
+        round: rows of another kind: a dot in place of a diamond.
         texts: to the right of the rows, such as the numbers.
         reference: an upright line, such as 0; None for none.
         x_label: below the axis.
         names: words of the legend.
         width: of the sheet in px; below 480 labels stand above their rows.
     """
-    same_length(labels=labels, centers=centers, lowers=lowers, uppers=uppers, bounds=bounds, faint=faint)
+    same_length(
+        labels=labels, centers=centers, lowers=lowers, uppers=uppers, bounds=bounds, faint=faint, round=round
+    )
     canvas = Canvas(width)
     weak = list(faint) if faint is not None else [False] * len(labels)
-    keys = _keys(names or ForestNames(), main is not None, any(weak), bounds is not None)
+    dotted = list(round) if round is not None else [False] * len(labels)
+    keys = _keys(names or ForestNames(), main is not None, any(weak), bounds is not None, any(dotted))
     rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 18)
     middle, low, high = (np.asarray(one, dtype=np.float64) for one in (centers, lowers, uppers))
     floor = None if bounds is None else np.asarray(bounds, dtype=np.float64)
@@ -81,13 +87,15 @@ def forest(
             canvas.line(x, y - 8, x, y + 8, cls="c1", width=2.5)
         if scale.inside(middle[index]):
             cls = "c0" if index == main else "c6"
-            canvas.diamond(scale(middle[index]), rows.middle(index), cls=cls, hollow=weak[index])
+            draw = canvas.dot if dotted[index] else canvas.diamond
+            draw(scale(middle[index]), rows.middle(index), 5.0, cls=cls, hollow=weak[index])
     return canvas.svg(end, title, description)
 
 
-def _keys(names: ForestNames, main: bool, weak: bool, bounds: bool) -> list[Key]:
+def _keys(names: ForestNames, main: bool, weak: bool, bounds: bool, dotted: bool) -> list[Key]:
     found = [Key(name=names.main, draw=diamond("c0"))] if main else []
     found.append(Key(name=names.row, draw=diamond("c6")))
+    found += [Key(name=names.round, draw=dot("c6"))] if dotted else []
     found += [Key(name=names.faint, draw=diamond("c6", hollow=True))] if weak else []
     return found + ([Key(name=names.bound, draw=tick("c1"))] if bounds else [])
 

@@ -49,6 +49,11 @@ def diamond(cls: str, hollow: bool = False) -> Draw:
     return lambda canvas, x, y: canvas.diamond(x + 10, y, cls=cls, hollow=hollow)
 
 
+def dot(cls: str) -> Draw:
+    """A dot."""
+    return lambda canvas, x, y: canvas.dot(x + 10, y, 5.0, cls=cls)
+
+
 def tick(cls: str) -> Draw:
     """A short upright line."""
     return lambda canvas, x, y: canvas.line(x + 10, y - 7, x + 10, y + 7, cls=cls, width=2.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shpi.ope._names import about, mark, may_be_biased
 from shpi.ope.results import Estimate, Evaluation
 from shpi.report import svg
 from shpi.report.numbers import count, level, number, signed
@@ -18,12 +19,15 @@ def lift(evaluation: Evaluation) -> Section:
         key="lift",
         title="Lift over the logging policy",
         how="Each row is one way to estimate the same number: what the policy would bring more than the "
-        f"logging policy did. Right of 0 is better; the line is a {sure} interval, the upright tick a bound "
-        f"that the truth exceeds with {sure} confidence. <b>{esc(evaluation.main)}</b> decides"
+        f"logging policy did. Right of 0 is better; the line is a {sure} interval. "
+        f"<b>{esc(evaluation.main)}</b> decides"
         + ("; the others show whether the answer depends on the method." if len(shown) > 1 else ".")
+        + (" Round signs may be biased: they rest on a model." if any(_biased(evaluation, shown)) else "")
         + (" Hollow rows failed a check: do not rely on them." if failing(evaluation) else ""),
         body=figure(lambda width: _forest(evaluation, shown, width))
         + (f'<p class="soft">{left_out} further estimators are not shown.</p>' if left_out else "")
+        + "<h3>What each of them is</h3>"
+        + _explained(evaluation, shown)
         + folded("The numbers", _numbers(evaluation, shown) + _notes(shown)),
     )
 
@@ -34,8 +38,28 @@ def failing(evaluation: Evaluation) -> set[str]:
 
 
 def _shown(evaluation: Evaluation) -> tuple[list[Estimate], int]:
-    ordered = [evaluation.decisive, *(one for one in evaluation.estimates if one.name != evaluation.main)]
+    """The one that decides, then those that need no model, then those that do."""
+    others = [one for one in evaluation.estimates if one.name != evaluation.main]
+    ordered = [evaluation.decisive, *sorted(others, key=lambda one: may_be_biased(evaluation, one))]
     return ordered[:MANY], max(0, len(ordered) - MANY)
+
+
+def _biased(evaluation: Evaluation, shown: list[Estimate]) -> list[bool]:
+    return [may_be_biased(evaluation, one) for one in shown]
+
+
+_BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}
+
+
+def _explained(evaluation: Evaluation, shown: list[Estimate]) -> str:
+    """Every name in full, with a sentence, and what the estimate is to the verdict."""
+    rows = []
+    for one in shown:
+        said, known = mark(evaluation, one), about(evaluation, one.name)
+        name = f"<b>{esc(one.name, 80)}</b><br>{esc(known.full)}"
+        badge = f'<span class="badge {_BADGES.get(said, "warning")}">{said}</span>'
+        rows.append([name, badge, esc(known.sentence)])
+    return table(["estimator", "", "what it does"], rows, caption="Estimators in words")
 
 
 def _forest(evaluation: Evaluation, shown: list[Estimate], width: float) -> str:
@@ -47,17 +71,16 @@ def _forest(evaluation: Evaluation, shown: list[Estimate], width: float) -> str:
         [one.lift for one in shown],
         [one.lower for one in intervals],
         [one.upper for one in intervals],
-        bounds=[one.lower_bound for one in intervals],
         main=0,
+        round=_biased(evaluation, shown),
         texts=[_text(one, width) for one in shown],
         faint=[one.name in failed for one in shown],
         names=svg.ForestNames(
-            row=f"estimate, {sure} interval", bound=f"{sure} lower bound", faint="failed a check"
+            row=f"estimate, {sure} interval", round="may be biased", faint="failed a check"
         ),
         title="Lift of every estimator with its interval",
         description=f"{main.name}, which decides, estimates a lift of {signed(main.lift)}, between "
-        f"{signed(main.lift_interval.lower)} and {signed(main.lift_interval.upper)}, at least "
-        f"{signed(main.lift_interval.lower_bound)}.",
+        f"{signed(main.lift_interval.lower)} and {signed(main.lift_interval.upper)}.",
         x_label=f"lift: {evaluation.metric}",
         width=width,
     )
@@ -70,7 +93,7 @@ def _text(one: Estimate, width: float) -> str:
 
 
 def _numbers(evaluation: Evaluation, shown: list[Estimate]) -> str:
-    head = ["estimator", "value", "lift", "std. error", "interval of the lift", "lift at least", "eff. users"]
+    head = ["estimator", "value", "lift", "std. error", "interval of the lift", "eff. users"]
     rows = [
         [
             esc(one.name, 80) + (" (decides)" if one.name == evaluation.main else ""),
@@ -78,13 +101,12 @@ def _numbers(evaluation: Evaluation, shown: list[Estimate]) -> str:
             signed(one.lift),
             number(one.lift_error, 2),
             f"{signed(one.lift_interval.lower)} … {signed(one.lift_interval.upper)}",
-            signed(one.lift_interval.lower_bound),
             count(one.effective_users),
         ]
         for one in shown
     ]
     kinds = ", ".join(sorted({one.lift_interval.method for one in shown}))
-    return table(head, rows, caption="All estimators", numbers=range(1, 7), main=0) + (
+    return table(head, rows, caption="All estimators", numbers=range(1, 6), main=0) + (
         f'<p class="soft">Users are the independent units of every error. Intervals: {esc(kinds)}.</p>'
     )
 

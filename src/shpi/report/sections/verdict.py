@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from shpi.ope.results import Diagnostic, Evaluation, Verdict
 from shpi.report.marks import badge, sign
@@ -13,9 +14,15 @@ MANY_REASONS = 12
 
 _WORDS = {
     "ship": ("ship", "Ship", "The log is good evidence that this policy is better than the logging policy."),
+    "first step": (
+        "step",
+        "First step",
+        "Not proven as a whole; proven in part of the traffic, whose log would show the rest.",
+    ),
     "hold": ("hold", "Hold", "Do not ship this policy on the evidence of this log."),
     "need more data": ("more", "Need more data", "This log cannot tell yet whether the policy is better."),
 }
+KINDS = {decision: kind for decision, (kind, _, _) in _WORDS.items()}  # the style of a verdict
 
 
 def header(evaluation: Evaluation) -> str:
@@ -24,9 +31,15 @@ def header(evaluation: Evaluation) -> str:
     log = size if evaluation.users else ""
     return (
         f'<p class="kicker">Off-policy evaluation</p><h1>{esc(evaluation.policy_name, 120)}</h1>'
-        f'<p class="soft">{esc(evaluation.metric)} · judged from a log{log}</p>'
+        f'<p class="soft">{esc(_question(evaluation), 600)} · judged from a log{log}</p>'
         f"{_card(evaluation)}"
     )
+
+
+def _question(evaluation: Evaluation) -> str:
+    """What is counted, in a sentence where the evaluation has one."""
+    asked = str(getattr(evaluation, "question", ""))
+    return f"{asked.rstrip('.')}: {evaluation.metric}" if asked else evaluation.metric
 
 
 def _card(evaluation: Evaluation) -> str:
@@ -49,7 +62,17 @@ def _card(evaluation: Evaluation) -> str:
 def _needed(verdict: Verdict | None) -> str:
     if verdict is None or verdict.users_needed is None:
         return ""
-    return f"<p>About <b>{count(verdict.users_needed)}</b> users in all would be needed to decide.</p>"
+    span: Any = getattr(verdict, "users_range", None)
+    if span is None:
+        return f"<p>About <b>{count(verdict.users_needed)}</b> users in all would be needed to decide.</p>"
+    least, most = span
+    upper = "no number would do" if most is None else f"<b>{count(most)}</b>"
+    return (
+        f"<p>About <b>{count(verdict.users_needed)}</b> users in all would be needed to decide: "
+        f"<b>{count(least)}</b> if the lift is one standard error above its estimate, {upper} if it is "
+        f"one below."
+        "</p>"
+    )
 
 
 def _tiles(evaluation: Evaluation) -> str:
@@ -62,7 +85,10 @@ def _tiles(evaluation: Evaluation) -> str:
         tile(
             signed(one.lift), f"lift per user{change}" if "per user" in evaluation.metric else f"lift{change}"
         ),
-        tile(signed(one.lift_interval.lower_bound), f"lift at least, with {sure} confidence"),
+        tile(
+            f"{signed(one.lift_interval.lower, 2)} … {signed(one.lift_interval.upper, 2)}",
+            f"{sure} interval of the lift",
+        ),
         tile(number(one.baseline), f"logging policy; this policy: {number(one.value)}"),
         tile(count(one.effective_users), f"effective users{known}"),
     )

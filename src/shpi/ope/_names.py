@@ -1,0 +1,124 @@
+"""Every estimator in words: its name in full, one sentence, and how far it can be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from shpi.ope.results import Estimate, Evaluation
+
+Mark = Literal["decides", "agrees", "disagrees", "may be biased", "failed a check"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a reader who does not know the abbreviation needs."""
+
+    full: str
+    sentence: str
+    model: bool = False  # more users do not make it right where its model is wrong
+
+
+ABOUT = {
+    "WDR": About(
+        full="weighted doubly robust",
+        sentence="A model predicts what follows a decision, and the weighted log corrects the model's "
+        "mistakes: "
+        "a wrong model costs precision, not truth.",
+    ),
+    "SHPI": About(
+        full="k-step short-horizon estimator",
+        sentence="Follows the policy for k decisions with weights, then adds what the logging policy "
+        "brings from "
+        "there on. Leaves out what the policy changes later than that.",
+    ),
+    "SNPDIS": About(
+        full="self-normalised per-decision importance sampling",
+        sentence="Every reward counts as often as the policy would have made the decisions before it; the "
+        "weights are divided by their mean.",
+    ),
+    "SNIPS": About(
+        full="self-normalised importance sampling",
+        sentence="Every user counts as often as the policy would have made all of the user's decisions; the "
+        "weights are divided by their mean.",
+    ),
+    "PDIS": About(
+        full="per-decision importance sampling",
+        sentence="Like SNPDIS with weights as they are: right on average, but a few large weights make its "
+        "interval too short.",
+    ),
+    "IPS": About(
+        full="inverse propensity scoring",
+        sentence="Like SNIPS with weights as they are: right on average, but a few large weights make its "
+        "interval too short.",
+    ),
+    "DR": About(
+        full="doubly robust",
+        sentence="Like WDR with weights as they are: right on average, but a few large weights make its "
+        "interval too short.",
+    ),
+    "MAGIC": About(
+        full="model and guided importance sampling combined",
+        sentence="Blends weighted steps with a model of the rest, as many steps as seems best: as far as it "
+        "leans on the model, the model must be right.",
+        model=True,
+    ),
+    "FQE": About(
+        full="fitted Q evaluation",
+        sentence="A model alone, learned backwards from the last decision. Where the model is wrong it "
+        "is wrong, "
+        "however many users there are.",
+        model=True,
+    ),
+    "DM": About(
+        full="direct method",
+        sentence="A model alone, of what follows each decision. Where the model is wrong it is wrong, "
+        "however "
+        "many users there are.",
+        model=True,
+    ),
+    "MIS": About(
+        full="marginalised importance sampling",
+        sentence="Weights situations rather than sequences of decisions; how often the policy meets a "
+        "situation "
+        "is itself a model.",
+        model=True,
+    ),
+    "SLOPE": About(
+        full="SLOPE, a choice among k-step estimators",
+        sentence="Takes the shortest k whose answer still agrees with those of all larger k. What a short k "
+        "leaves out stays left out.",
+        model=True,
+    ),
+}
+UNKNOWN = About(
+    full="an estimator of your own", sentence="Not one of shpi's: what it assumes is yours to say."
+)
+_KINDS = {"KStepSHPI": "SHPI", "DirectMethod": "DM", "OracleFQE": "FQE"}
+
+
+def about(evaluation: Evaluation, name: str) -> About:
+    """What an estimator of an evaluation is; by its class if the evaluation tells it, else by its name."""
+    for one in evaluation.configuration.get("estimators", ()):
+        kind = one.get("kind", "") if isinstance(one, dict) and one.get("name") == name else ""
+        if _KINDS.get(kind, kind) in ABOUT:
+            return ABOUT[_KINDS.get(kind, kind)]
+    return ABOUT.get(name.partition("(")[0].partition(",")[0].strip(), UNKNOWN)
+
+
+def may_be_biased(evaluation: Evaluation, estimate: Estimate) -> bool:
+    """Whether it rests on a model, or follows the policy for some decisions only."""
+    return about(evaluation, estimate.name).model or estimate.steps is not None
+
+
+def mark(evaluation: Evaluation, estimate: Estimate) -> Mark:
+    """What an estimate is to the verdict."""
+    if estimate.name == evaluation.main:
+        return "decides"
+    if any(one.severity == "fatal" and one.estimator == estimate.name for one in evaluation.diagnostics):
+        return "failed a check"
+    if may_be_biased(evaluation, estimate):
+        return "may be biased"
+    own, main = estimate.lift_interval, evaluation.decisive.lift_interval
+    return "agrees" if own.lower <= main.upper and main.lower <= own.upper else "disagrees"

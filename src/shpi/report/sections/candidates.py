@@ -1,0 +1,96 @@
+"""Several candidates side by side: verdicts, lifts, bounds that hold for all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shpi.ope.candidates import Comparison
+from shpi.ope.results import Evaluation
+from shpi.report import svg
+from shpi.report.marks import sign
+from shpi.report.numbers import count, level, number, percent, signed
+from shpi.report.page import NARROW, Section, esc, figure, table
+from shpi.report.sections.verdict import KINDS, relative
+
+
+def header(comparison: Comparison) -> str:
+    """What can be shipped, in one sentence."""
+    first = comparison.evaluations[0]
+    ships = [
+        one.policy_name for one in comparison.evaluations if one.verdict is not None and one.verdict.ship
+    ]
+    kind = "ship" if ships else "hold"
+    if comparison.best is not None:
+        word, lead = f"Ship {comparison.best}", "It has the largest proven lift of those that may be shipped."
+    else:
+        word, lead = "Ship none", "No candidate is proven to be better; each has its verdict below."
+    size = f"{count(first.users)} users, {count(first.decisions)} decisions"
+    return (
+        f'<p class="kicker">Off-policy evaluation</p><h1>{len(comparison.evaluations)} candidates</h1>'
+        f'<p class="soft">{esc(question(first))} · judged from a log of {size}</p>'
+        f'<div class="verdict {kind}" role="region" aria-label="Verdict"><p class="word">{sign(kind, 30)}'
+        f'<span>{esc(word, 120)}</span></p><p class="lead">{lead}</p></div>'
+    )
+
+
+def question(evaluation: Evaluation) -> str:
+    """What is counted, in words where the evaluation has them."""
+    return str(getattr(evaluation, "question", "") or evaluation.metric)
+
+
+def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
+    """One row per candidate."""
+    sure = level(evaluations[0].decisive.lift_interval.level)
+
+    def draw(width: float) -> str:
+        intervals = [one.decisive.lift_interval for one in evaluations]
+        return svg.forest(
+            [one.policy_name for one in evaluations],
+            [one.decisive.lift for one in evaluations],
+            [one.lower for one in intervals],
+            [one.upper for one in intervals],
+            faint=[one.verdict is not None and one.verdict.decision == "hold" for one in evaluations],
+            texts=[
+                signed(one.decisive.lift) + ("" if width <= NARROW else f"  {_word(one)}")
+                for one in evaluations
+            ],
+            names=svg.ForestNames(row=f"lift, {sure} interval", faint="hold"),
+            title="Lift of every candidate with its interval",
+            description="; ".join(f"{one.policy_name}: {signed(one.decisive.lift)}" for one in evaluations),
+            x_label=f"lift: {evaluations[0].metric}",
+            width=width,
+        )
+
+    head = ["candidate", "verdict", "lift", "in %", "interval", "eff. users", "decided by"]
+    rows = [_row(number_of, one) for number_of, one in enumerate(evaluations)]
+    return Section(
+        key="candidates",
+        title="The candidates side by side",
+        how="All were judged on the same users against the same logging policy. The verdicts' bounds "
+        "are wider "
+        "than for one candidate alone, so that all of them hold together: the best of many looks better "
+        "than it is.",
+        body=figure(draw) + table(head, rows, caption="Candidates", numbers=(2, 3, 4, 5)),
+    )
+
+
+def _row(number_of: int, one: Evaluation) -> list[str]:
+    best = one.decisive
+    return [
+        f'<a href="#c{number_of}">{esc(one.policy_name, 80)}</a>',
+        f'<span class="badge {_badge(one)}">{_word(one)}</span>',
+        signed(best.lift),
+        percent(relative(best.lift, best.baseline), 2, sign=True),
+        f"{signed(best.lift_interval.lower)} … {signed(best.lift_interval.upper)}",
+        count(best.effective_users),
+        esc(best.name, 60) + f" ({number(best.baseline)} → {number(best.value)})",
+    ]
+
+
+def _word(one: Evaluation) -> str:
+    return "no verdict" if one.verdict is None else one.verdict.decision
+
+
+def _badge(one: Evaluation) -> str:
+    kind = KINDS.get(_word(one), "none")
+    return {"ship": "fine", "hold": "fatal", "more": "warning", "step": "note"}.get(kind, "note")

@@ -1,0 +1,151 @@
+"""A report that explains itself: names in full, marks, one lower bound, all candidates, a glossary."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from shpi.envs.storefront import Storefront
+from shpi.ope import SLOPE, OracleFQE, default_estimators
+from shpi.ope._names import ABOUT, UNKNOWN, about, mark
+from shpi.ope.candidates import Comparison
+from shpi.ope.problem import Problem, Settings
+from shpi.ope.results import Diagnostic, Verdict
+from shpi.policies import UniformPolicy
+from shpi.report.html import render, render_comparison
+from shpi.report.sections.glossary import TERMS
+from tests.report.evaluations import EVIL, an_estimate, hostile, ordinary
+from tests.report.test_html import read, text
+
+PROVEN = "Proven: the lift. WDR estimates +0.8 on 10, at least +0.31 with 95 % confidence."
+
+
+def shipped(**changes):
+    return ordinary(verdict=Verdict(decision="ship", reasons=(PROVEN,)), **changes)
+
+
+@pytest.mark.parametrize("name", [name for name in ABOUT if name != "SHPI"])
+def test_every_name_is_expanded_with_a_sentence(name):
+    one = ordinary(estimates=(an_estimate(), an_estimate(name + " ")), configuration={})
+    shown = text(render(one))
+    assert ABOUT[name].full in shown
+    assert ABOUT[name].sentence in shown
+
+
+def test_every_default_estimator_is_known():
+    shop = Storefront()
+    logs = shop.rollout(UniformPolicy(shop.n_actions), 20, seed=0)
+    problem = Problem.of(UniformPolicy(shop.n_actions), logs, Settings())
+    for one in (*default_estimators(problem), SLOPE(), OracleFQE()):
+        evaluation = ordinary(configuration={"estimators": [{"name": one.name, "kind": type(one).__name__}]})
+        assert about(evaluation, one.name) is not UNKNOWN, one.name
+
+
+def test_marks_say_what_an_estimate_is_to_the_verdict():
+    one = ordinary(
+        estimates=(
+            an_estimate(),
+            an_estimate("SNPDIS", 0.7),
+            an_estimate("DR", 99.0, 0.1),
+            an_estimate("FQE", 0.8),
+            an_estimate("SHPI(k=4)", 0.8, steps=4),
+            an_estimate("IPS"),
+        ),
+        diagnostics=(Diagnostic(name="w", severity="fatal", sentence="No.", estimator="IPS"),),
+    )
+    found = {estimate.name: mark(one, estimate) for estimate in one.estimates}
+    assert found == {
+        "WDR": "decides", "SNPDIS": "agrees", "DR": "disagrees", "FQE": "may be biased",
+        "SHPI(k=4)": "may be biased", "IPS": "failed a check",
+    }  # fmt: skip
+    page = text(render(one))
+    assert "Round signs may be biased" in page
+    for word in set(found.values()):
+        assert word in page
+
+
+def test_what_needs_a_model_looks_different_and_stands_below():
+    plain = render(ordinary(estimates=(an_estimate(), an_estimate("SNIPS"))))
+    modelled = render(ordinary(estimates=(an_estimate(), an_estimate("FQE"), an_estimate("SNIPS"))))
+    assert "Round signs" not in plain
+    rows = re.findall(r"<td><b>(\w+)</b>", modelled)
+    assert rows[:3] == ["WDR", "SNIPS", "FQE"]
+    assert "FQE ~" in str(ordinary(estimates=(an_estimate(), an_estimate("FQE"))))
+
+
+def test_there_is_one_lower_bound():
+    """The verdict's own; the interval of the estimate ends elsewhere, and is called an interval."""
+    shown = text(render(shipped()))
+    assert shown.count("at least +") == 1
+    assert "lift at least" not in shown
+
+
+def test_the_metric_is_said_in_words_where_there_are_words():
+    @dataclass(frozen=True, kw_only=True, eq=False)
+    class Asked(type(ordinary())):  # type: ignore[misc]
+        question: str = ""
+
+    one = Asked(**{**vars(ordinary()), "question": "Counts each user's purchases in 30 days."})
+    assert "Counts each user's purchases in 30 days: reward per user" in text(render(one))
+
+
+def test_users_needed_are_a_range_where_one_is_known():
+    @dataclass(frozen=True, kw_only=True)
+    class Ranged(Verdict):
+        users_range: tuple[int, int | None] | None = None
+
+    def said(most: int | None) -> str:
+        verdict = Ranged(decision="need more data", users_needed=1200, users_range=(700, most))
+        return text(render(ordinary(verdict=verdict)))
+
+    assert "1,200 users" in said(5000)
+    assert "700 if the lift is one standard error above its estimate, 5,000 if" in said(5000)
+    assert "no number would do" in said(None)
+
+
+def test_a_first_step_has_its_own_words():
+    shown = text(render(ordinary(verdict=Verdict(decision="first step", reasons=("Because.",)))))
+    assert "First step" in shown
+    assert "part of the traffic" in shown
+
+
+def test_the_glossary_has_every_mark():
+    shown = text(render(ordinary()))
+    for word in TERMS:
+        assert word in shown
+    for word in ("decides", "agrees", "disagrees", "may be biased"):
+        assert word in TERMS
+
+
+# ---------------------------------------------------------------------- several candidates
+
+
+def several() -> Comparison:
+    wide = ordinary(policy_name="bold", verdict=Verdict(decision="hold", reasons=("No.",)))
+    return Comparison(evaluations=(shipped(policy_name="careful"), wide), best="careful")
+
+
+def test_all_candidates_stand_side_by_side():
+    page = render_comparison(several())
+    shown = text(page)
+    assert "Ship careful" in shown
+    assert shown.index("side by side") < shown.index("careful: ship")
+    assert "bold: hold" in shown
+    assert page.count("Lift over the logging policy") >= 2
+    reader = read(page)
+    places = [attrs["id"] for _, attrs in reader.tags if "id" in attrs]
+    assert len(set(places)) == len(places)
+    assert {attrs["href"][1:] for tag, attrs in reader.tags if tag == "a"} <= set(places)
+
+
+def test_names_of_candidates_are_shown_not_obeyed():
+    page = render_comparison(Comparison(evaluations=(hostile(), ordinary()), best=EVIL))
+    assert "<script" not in page
+    assert not {"script", "iframe", "img"} & {tag for tag, _ in read(page).tags}
+
+
+def test_a_comparison_is_written(tmp_path):
+    place = several().write_html(tmp_path / "report.html")
+    assert "2 candidates" in place.read_text()
