@@ -150,7 +150,10 @@ def test_another_log_gets_the_model_of_all_rows() -> None:
     )
     applied = fitted.apply(half)
     assert isinstance(fitted, Policy)
-    np.testing.assert_allclose(applied.behaviour, fitted.action_probs(half.contexts), atol=1e-7)
+    timeless = PropensityModel(time=False).fit(logs)  # as a policy it does not know the step
+    behaviour = timeless.apply(half).behaviour
+    np.testing.assert_allclose(behaviour, timeless.action_probs(half.contexts), atol=1e-7)
+    assert fitted.action_probs(half.contexts).shape == (3_000, 5)
     assert np.abs(np.asarray(applied.behaviour) - mu[:3_000]).mean() < 0.02
     other = replace(logs, rewards=np.ones(len(logs)))  # another reward, the same decisions
     np.testing.assert_array_equal(fitted.apply(other).propensities, fitted.apply(logs).propensities)

@@ -75,13 +75,16 @@ def test_the_gravest_come_first(healthy):
     assert ranks == sorted(ranks)
 
 
-def test_right_logs_raise_no_false_alarm():
+def test_right_logs_raise_hardly_a_false_alarm():
     policy = ConstantPolicy((0.3, 0.7))
+    alarms = []
     for seed in range(40):
         logs = bandit(seed, full=seed % 2 == 0)
         problem = Problem.of(policy, logs)
         estimate = SNIPS().estimate(problem)
-        assert not fatal_for(diagnose(problem, [estimate], "SNIPS"), "SNIPS"), seed
+        alarms += [one.name for one in fatal_for(diagnose(problem, [estimate], "SNIPS"), "SNIPS")]
+    assert len(alarms) <= 2  # at a level of 1 % for the balance of the propensities
+    assert set(alarms) <= {"propensity balance"}
 
 
 def test_an_unknown_main_is_refused(healthy):
@@ -169,14 +172,12 @@ def test_wrong_probabilities_fail_mu_itself():
     assert found(ConstantPolicy((0.5, 0.5)), right, "propensities").severity == "fine"
 
 
-def test_a_copy_of_mu_finds_small_propensities():
-    logs = bandit(told=(0.25, 0.25), full=False)
-    one = found(ConstantPolicy((0.5, 0.5)), logs, "logging policy")
+def test_small_propensities_are_found_without_the_whole_mu():
+    one = found(ConstantPolicy((0.5, 0.5)), bandit(told=(0.25, 0.25), full=False), "propensity balance")
     assert one.severity == "fatal"
-    assert one.figure == pytest.approx(2.0, rel=0.05)
-    fine = found(ConstantPolicy((0.5, 0.5)), bandit(full=False), "logging policy")
+    assert "times as often as the propensities say" in one.sentence
+    fine = found(ConstantPolicy((0.5, 0.5)), bandit(full=False), "propensity balance")
     assert fine.severity == "fine"
-    assert fine.figure == pytest.approx(1.0, abs=0.01)
 
 
 def test_estimated_propensities_are_never_just_fine():
@@ -186,7 +187,7 @@ def test_estimated_propensities_are_never_just_fine():
     assert one.severity == "note"
     assert "were estimated from the log" in one.sentence
     unkept = replace(logs, behaviour=None)
-    assert about_propensities(Problem.of(ConstantPolicy((0.5, 0.5)), unkept))[1].severity == "warning"
+    assert about_propensities(Problem.of(ConstantPolicy((0.5, 0.5)), unkept))[0].severity == "warning"
 
 
 def test_missing_propensities_are_fatal():

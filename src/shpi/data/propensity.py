@@ -11,6 +11,10 @@ and is preferred only if it beats the marginal by more than one standard error (
 last term, e = c A / (n + c A) with c = 1/2, is what half a pseudo-count per action would give: no action
 that the log has ever chosen gets probability 0. An action that the log never chose gets exactly 0, because
 nothing in the log supports it.
+
+*Time.* A logging rule that changes within the log, while rewards change for another reason, makes actions
+look good that merely became frequent. So x includes the time of the log and the step of the decision
+(`shpi.data.clock`).
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from shpi.data.calibration import Calibration, spread_rows
+from shpi.data.clock import Clock
 from shpi.data.crossfit import CrossFit, Predictor, all_probabilities, predictions
+from shpi.data.schema import ContextSchema
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 
@@ -52,6 +58,7 @@ class FittedPropensity:
     action_ids: tuple[int | str, ...]
     digest: str
     behaviour_cells: int
+    clock: Clock | None = None  # how the time enters x; None: it does not
 
     @property
     def temperature(self) -> float:
@@ -69,12 +76,19 @@ class FittedPropensity:
         return len(self.whole.seen)
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
-        """mu(a|x) of the model that was fitted on all rows, [n, A]."""
+        """mu(a|x) of the model that was fitted on all rows, at the end of its log, [n, A]."""
+        if self.clock is not None:
+            contexts = np.concatenate([contexts, self.clock.later(len(contexts))], axis=1)
         return np.array(self.whole.probabilities(contexts, candidates))
+
+    @property
+    def _width(self) -> int:
+        """Of a context, without the time."""
+        return len(self.whole.centre) - (0 if self.clock is None else self.clock.width)
 
     def apply(self, logs: LoggedData) -> LoggedData:
         """The log with these propensities: cross-fitted for the log of `fit`, else from all its rows."""
-        if logs.action_space.ids != self.action_ids or logs.schema.width != len(self.whole.centre):
+        if logs.action_space.ids != self.action_ids or logs.schema.width != self._width:
             raise DataError(
                 expected="a log with the actions and context columns of the one the model was fitted on",
                 found=f"{logs.n_actions} actions and {logs.schema.width} context dimensions",
@@ -86,7 +100,7 @@ class FittedPropensity:
         keep = len(logs) * logs.n_actions <= self.behaviour_cells
         behaviour = np.empty((len(logs), logs.n_actions)) if keep else None
         taken = np.empty(len(logs))
-        for rows, p in predictions(logs, predictors, folds):
+        for rows, p in predictions(_with_time(logs, self.clock), predictors, folds):
             taken[rows] = p[np.arange(len(rows)), logs.actions[rows]]
             if behaviour is not None:
                 behaviour[rows] = p
@@ -122,6 +136,7 @@ class PropensityModel:
     max_rows: int = 50_000  # random training rows of the regression; frequencies use all rows
     max_actions: int = 300  # beyond this the marginal stands alone
     pseudo_count: float = 0.5
+    time: bool = True  # let the time and the step of a decision enter x
     behaviour_cells: int = 50_000_000  # keep mu(.|x) in full up to this many (row, action) pairs
 
     def __post_init__(self) -> None:
@@ -132,6 +147,8 @@ class PropensityModel:
 
     def fit(self, logs: LoggedData, *, seed: int = 0) -> FittedPropensity:
         """Estimate, cross-fit, calibrate and choose."""
+        clock = Clock.of(logs) if self.time else None
+        digest, logs = _digest(logs), _with_time(logs, clock)
         crossfit = CrossFit(model=self, logs=logs, rng=np.random.default_rng(np.random.SeedSequence(seed)))
         folds = crossfit.folds()
         everyone = np.ones(len(logs), dtype=bool)
@@ -161,9 +178,25 @@ class PropensityModel:
             by_fold=tuple(by_fold),
             fold_of_row=folds,
             action_ids=logs.action_space.ids,
-            digest=_digest(logs),
+            digest=digest,
             behaviour_cells=self.behaviour_cells,
+            clock=clock,
         )
+
+
+def _with_time(logs: LoggedData, clock: Clock | None) -> LoggedData:
+    """The same log with the time among its context columns."""
+    if clock is None:
+        return logs
+    times = clock.features(logs)
+    last = times[logs.offsets[1:] - 1]
+    names = [*logs.schema.dimensions, *(f"time {column}" for column in range(clock.width))]
+    return replace(
+        logs,
+        contexts=np.concatenate([logs.contexts, times], axis=1, dtype=np.float32),
+        final_contexts=np.concatenate([logs.final_contexts, last], axis=1, dtype=np.float32),
+        schema=ContextSchema.numeric(names),
+    )
 
 
 def _losses(logs: LoggedData, by_fold: list[Predictor], folds: Int64Array) -> Float64Array:

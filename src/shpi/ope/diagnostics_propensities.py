@@ -5,21 +5,18 @@ For any q(x, a), what mu did and what mu said it would do must agree,
     E[ q(x_t, a_t) - sum_a mu(a|x_t) q(x_t, a) ] = 0
 
 With q the mean reward of each action this judges mu by its own propensities: the expected reward per decision
-"by the book" against the one that was seen. It needs mu(.|x) in the log. Where only mu(a_t|x_t) is there, a
-clone c of mu is fitted to other users, and E[c(a_t|x_t) / mu(a_t|x_t)] must not exceed 1.
+"by the book" against the one that was seen. It needs mu(.|x) in the log. `shpi.ope.checks.balance` takes many
+other q, which look at the time, the contexts and the past.
 """
 
 from __future__ import annotations
 
 from functools import reduce
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from shpi.data.calibration import Calibration, CalibrationBin, spread_rows
-from shpi.data.logged import LoggedData
-from shpi.data.propensity import PropensityModel
-from shpi.errors import ShpiError
+from shpi.ope.checks.balance import about_balance
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Diagnostic, Severity
 from shpi.ope.weighting import add_up
@@ -31,22 +28,17 @@ OWN_ERRORS, OWN_GAP = 4.0, 0.01
 # A bin of the calibration table: clear by so many standard errors, and off by so much of its prediction.
 CALIBRATION_WARNING, CALIBRATION_FATAL = (4.0, 0.10), (6.0, 0.30)
 LEAST_PAIRS = 100
-# A clone's mean weight: beyond rounding above 1; so far below 1 that the copy, or the log, is poor.
-CLONE_ABOVE, CLONE_BELOW = 0.02, 0.10
-CLONE_ROWS = 10_000
-_CLONE = PropensityModel(folds=2, priors=(10.0,), max_rows=CLONE_ROWS)
 
 
 def about_propensities(problem: Problem) -> list[Diagnostic]:
-    """Both, of a log that has propensities."""
+    """Those of a log that has propensities."""
     calibration = _calibration(problem)
-    return [_logging_policy(problem), *([] if calibration is None else [calibration])]
-
-
-def _logging_policy(problem: Problem) -> Diagnostic:
-    if all(problem.map(lambda part: part.logs.behaviour is not None)):
-        return _by_the_book(problem)
-    return _by_a_clone(problem)
+    known = all(problem.map(lambda part: part.logs.behaviour is not None))
+    return [
+        *([_by_the_book(problem)] if known else []),
+        *([] if calibration is None else [calibration]),
+        *about_balance(problem),
+    ]
 
 
 def _by_the_book(problem: Problem) -> Diagnostic:
@@ -92,61 +84,6 @@ def _gaps(part: Part, quality: Float64Array) -> Float64Array:
     assert part.logs.behaviour is not None
     gap = quality[part.logs.actions] - part.logs.behaviour @ quality
     return add_up(part.users, np.where(part.observed, gap, 0.0), part.logs.n_users)
-
-
-# Of the log alone, so that it is done once for all policies.
-_CLONES: WeakKeyDictionary[LoggedData, tuple[float, float]] = WeakKeyDictionary()
-
-
-def _by_a_clone(problem: Problem) -> Diagnostic:
-    logs = next(problem.parts()).logs
-    if logs not in _CLONES:
-        _CLONES[logs] = _clone_weight(logs)
-    mean, error = _CLONES[logs]
-    if np.isnan(mean):
-        return Diagnostic(
-            name="logging policy",
-            severity="note",
-            sentence="The logging policy could not be imitated, so its propensities were not checked.",
-        )
-    wrong = mean - 1 > max(OWN_ERRORS * error, CLONE_ABOVE)
-    poor = 1 - mean > max(OWN_ERRORS * error, CLONE_BELOW)
-    sentence = (
-        f"Weighted by its own propensities, a copy of the logging policy counts {mean:.3f} (± {error:.2g})"
-    )
-    if wrong:
-        sentence += " where it cannot exceed 1: the logged propensities are too small."
-    elif poor:
-        sentence += " where 1 is expected: the copy is poor, or the logged propensities are too large."
-    else:
-        sentence += ", and 1 is expected."
-    return Diagnostic(
-        name="logging policy",
-        severity="fatal" if wrong else "note" if poor else "fine",
-        sentence=sentence,
-        figure=mean,
-        threshold=1.0,
-    )
-
-
-def _clone_weight(logs: LoggedData) -> tuple[float, float]:
-    """The mean of c(a|x) / mu(a|x) and its error, on the first users of the log."""
-    assert logs.propensities is not None
-    if logs.propensity_mode == "estimated":  # the estimate is the clone: its calibration is judged instead
-        return 1.0, 0.0
-    few = int(np.searchsorted(logs.offsets, 2 * CLONE_ROWS))
-    part = logs if few >= logs.n_trajectories else logs.select(np.arange(max(few, 1)))
-    try:
-        clone = _CLONE.fit(part, seed=0).apply(part)
-    except ShpiError:
-        return float("nan"), float("nan")
-    assert clone.propensities is not None
-    assert part.propensities is not None
-    ratio = clone.propensities / part.propensities
-    users = part.user_codes[part.trajectory_of_row]
-    mean = float(ratio.mean())
-    by_user = add_up(users, ratio - mean, part.n_users)
-    return mean, float(np.sqrt(np.sum(by_user**2))) / len(ratio)
 
 
 # ---------------------------------------------------------------------- calibration

@@ -1,0 +1,105 @@
+r"""Was one coin thrown for all users of a day? Then days, not users, are the observations.
+
+With S_d the sum of the residuals e of one day and V_d the sum of their squares, sum_d S_d^2 / V_d is about
+chi-squared with one degree of freedom per day if every decision was its own draw. How much of e is common to
+a day is the correlation of two of its decisions, (S_d^2 - V_d) / (n_d V_d) in the mean: 1 where a day has one
+arm, near 0 where probabilities merely drift.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from scipy import stats
+
+from shpi.ope.checks.residuals import Groups
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Diagnostic
+from shpi.protocols import Float64Array, Int64Array
+
+DAY = 86_400_000_000  # microseconds
+LEVEL = 1e-3
+SHARED = 0.2  # the correlation within days from which on they are taken for switched as a whole
+LEAST_PER_DAY = 5.0
+FEW_DAYS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Days:
+    """What is known about the days of a log."""
+
+    count: int
+    correlation: float
+    chance: float
+
+    @property
+    def switched(self) -> bool:
+        """Whether the users of a day share their arm."""
+        return self.chance < LEVEL and self.correlation > SHARED
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """One if the days were switched as a whole."""
+        if not self.switched:
+            return []
+        few = self.count < FEW_DAYS
+        return [
+            Diagnostic(
+                name="switched by day",
+                severity="fatal" if few else "warning",
+                sentence=f"The users of a day got the same arm (correlation {self.correlation:.2f} within "
+                f"days): the {self.count} days are the observations, not the users, and make the bounds."
+                + (f" Fewer than {FEW_DAYS} days are too few." if few else ""),
+                figure=self.correlation,
+                threshold=SHARED,
+            )
+        ]
+
+
+def days_of(problem: Problem, groups: Groups) -> Days | None:
+    """The correlation within days; None for a log without a calendar or with a single day."""
+
+    def sums(part: Part) -> dict[int, Float64Array]:
+        if part.logs.time_unit != "us":
+            return {}
+        return by_day(part.logs.times // DAY, groups.residuals(part))
+
+    return problem.memo("days", lambda: _days(problem.map(sums)))
+
+
+def by_day(day: Int64Array, residuals: Float64Array) -> dict[int, Float64Array]:
+    """For each day the sums of e, of e^2, and the count of decisions, [3, G]."""
+    days, code = np.unique(day, return_inverse=True)
+    columns = [
+        np.stack([np.bincount(code, weights=w, minlength=len(days)) for w in (e, e**2, np.ones_like(e))])
+        for e in residuals.T
+    ]
+    table = np.stack(columns, axis=2)  # [3, D, G]
+    return {int(one): table[:, place].astype(np.float64) for place, one in enumerate(days)}
+
+
+def _days(parts: list[dict[int, Float64Array]]) -> Days | None:
+    total: dict[int, Float64Array] = reduce(_merged, parts, {})
+    if len(total) < 2:
+        return None
+    table = np.stack(list(total.values()))  # [D, 3, G]
+    sums, squares, counts = table[:, 0], table[:, 1], table[:, 2]
+    enough = (squares > 0) & (counts >= LEAST_PER_DAY)
+    if not enough.any():
+        return None
+    statistic = np.where(enough, sums**2 / np.where(enough, squares, 1.0), 0.0).sum(axis=0)  # [G]
+    chance = stats.chi2.sf(statistic, np.maximum(enough.sum(axis=0), 1))
+    pairs = np.where(enough, (sums**2 - squares), 0.0).sum(axis=0)
+    possible = np.where(enough, (counts - 1) * squares, 0.0).sum(axis=0)
+    correlation = pairs / np.maximum(possible, 1e-300)
+    g = int(np.argmax(correlation))
+    return Days(
+        count=len(total),
+        correlation=float(correlation[g]),
+        chance=float(min(chance[g] * len(chance), 1.0)),
+    )
+
+
+def _merged(one: dict[int, Float64Array], other: dict[int, Float64Array]) -> dict[int, Float64Array]:
+    return one | {day: one.get(day, 0.0) + sums for day, sums in other.items()}

@@ -1,0 +1,145 @@
+"""What was known before a decision, as columns that right propensities must balance.
+
+    E[ (1[a_t = a] - mu(a|x_t)) z_t ] = 0        for every z_t that is known before the action is chosen
+
+All columns are indicators, so that an imbalance reads as "chosen 12 % of the time, not 10 %": the time of the
+log, the step, cells of the contexts, and outcomes of earlier decisions. Those are the negative controls: no
+action can have changed them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.ope.problem import Part
+from shpi.protocols import BoolArray, Float64Array, Int64Array
+
+TIME_CELLS = 8
+MOST_DIMENSIONS, MOST_METRICS = 12, 3
+FEW_VALUES = 6
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cells:
+    """Cuts of one column: values up to the first, between the first and the second, …."""
+
+    words: str
+    cuts: Float64Array
+
+    def columns(self, values: Float64Array, known: BoolArray | None = None) -> list[Float64Array]:
+        """An indicator [n] for each cell."""
+        code = np.searchsorted(self.cuts, values, side="left")
+        here = np.ones(len(values), dtype=bool) if known is None else known
+        return [((code == cell) & here).astype(np.float64) for cell in range(len(self.cuts) + 1)]
+
+    def names(self) -> list[str]:
+        """One per cell."""
+        if len(self.cuts) == 0:
+            return [self.words]
+        edges = [f"{cut:.3g}" for cut in self.cuts]
+        first, last = f"Where {self.words} is at most {edges[0]}", f"Where {self.words} is above {edges[-1]}"
+        middle = [
+            f"Where {self.words} is above {a}, at most {b}"
+            for a, b in zip(edges[:-1], edges[1:], strict=True)
+        ]
+        return [first, *middle, last]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Instruments:
+    """The columns of a log, cut where the first part of it says."""
+
+    names: tuple[str, ...]
+    time: Cells | None
+    step: Cells
+    contexts: tuple[tuple[int, Cells], ...]
+    past: tuple[tuple[str, Cells], ...]
+
+    @classmethod
+    def of(cls, part: Part) -> Instruments:
+        """Cuts at quantiles of one part."""
+        logs = part.logs
+        time = None
+        if logs.time_unit == "us" and np.ptp(logs.times) > 0:
+            cuts = np.unique(np.quantile(logs.times, np.arange(1, TIME_CELLS) / TIME_CELLS))
+            time = Cells(words="time", cuts=cuts)
+        longest = int(part.steps.max())
+        step = Cells(words="the step", cuts=np.unique([0.0, longest // 2]) if longest > 0 else np.empty(0))
+        contexts: list[tuple[int, Cells]] = []
+        for j in range(logs.schema.width):
+            values = logs.contexts[:, j].astype(np.float64)
+            if len(contexts) < MOST_DIMENSIONS and np.ptp(values) > 0:
+                contexts.append((j, Cells(words=f"'{logs.schema.dimensions[j]}'", cuts=_cuts(values))))
+        past: list[tuple[str, Cells]] = []
+        for name, values in _past(part):
+            known = part.steps > 0
+            if known.any() and np.ptp(values[known]) > 0:
+                past.append((name, Cells(words=name, cuts=_cuts(values[known]))))
+        names = ["Over all decisions"]
+        if time is not None:
+            names += [
+                f"part {cell + 1} of {len(time.cuts) + 1} of the log's time"
+                for cell in range(len(time.cuts) + 1)
+            ]
+        names += step.names() if len(step.cuts) else []
+        names += [name for _, cells in contexts for name in cells.names()]
+        names += [name for _, cells in past for name in cells.names()]
+        return cls(names=tuple(names), time=time, step=step, contexts=tuple(contexts), past=tuple(past))
+
+    def columns(self, part: Part) -> Float64Array:
+        """[n, J], in the order of the names."""
+        logs = part.logs
+        found = [np.ones(len(logs))]
+        if self.time is not None:
+            found += self.time.columns(logs.times.astype(np.float64))
+        if len(self.step.cuts):
+            found += self.step.columns(part.steps.astype(np.float64))
+        for j, cells in self.contexts:
+            found += cells.columns(logs.contexts[:, j].astype(np.float64))
+        past = dict(_past(part))
+        for name, cells in self.past:
+            found += cells.columns(past[name], part.steps > 0)
+        return np.stack(found, axis=1)
+
+
+def _cuts(values: Float64Array) -> Float64Array:
+    """Between few values, or at the quartiles."""
+    distinct = np.unique(values[:: max(1, len(values) // 100_000)])
+    if len(distinct) <= FEW_VALUES:
+        between: Float64Array = distinct[:-1] + (distinct[1:] - distinct[:-1]) / 2
+        return between
+    cuts: Float64Array = np.unique(np.quantile(values, [0.25, 0.5, 0.75]))
+    inside: Float64Array = cuts[cuts < distinct[-1]]
+    return inside
+
+
+def _past(part: Part) -> list[tuple[str, Float64Array]]:
+    """What earlier decisions brought, as known now [n] each; 0 at a first decision."""
+    logs = part.logs
+    known_at_once = part.rewards if logs.immediate is None else logs.immediate
+    seen = np.where(part.observed, known_at_once, 0.0)
+    finite = [name for name, values in logs.metrics.items() if np.isfinite(values).all()]
+    return [
+        ("the reward before", _shifted(part, seen)),
+        ("the mean reward before", _mean_before(part, seen)),
+        *((f"'{name}' before", _shifted(part, logs.metrics[name])) for name in finite[:MOST_METRICS]),
+    ]
+
+
+def _shifted(part: Part, values: Float64Array) -> Float64Array:
+    before = np.append(0.0, values[:-1])
+    return np.where(part.steps > 0, before, 0.0)
+
+
+def _mean_before(part: Part, values: Float64Array) -> Float64Array:
+    return sum_before(part, values) / np.maximum(part.steps, 1)
+
+
+def sum_before(part: Part, values: Float64Array) -> Float64Array:
+    """The sum over the earlier decisions of the same trajectory [n]."""
+    total = np.append(0.0, np.cumsum(values))[:-1]
+    first: Int64Array = part.logs.offsets[:-1][part.logs.trajectory_of_row]
+    before: Float64Array = total - total[first]
+    return before

@@ -1,0 +1,74 @@
+"""How often actions were chosen beyond what the propensities say, by groups of actions.
+
+Where mu(.|x) is known, e = 1[a_t in g] - mu(g|x_t), of mean 0 on both sides. Where only mu(a_t|x_t) was
+logged, e = 1[a_t in g] / mu(a_t|x_t) - |g|, whose mean is 0 if mu may choose every action of g, and less
+otherwise: then only an excess says that the propensities are wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from shpi.ope.problem import Part, Problem
+from shpi.protocols import Float64Array, Int64Array
+
+SINGLE_ACTIONS = 12  # so many actions are looked at one by one; the others in blocks
+BLOCKS = 4
+LEAST_COUNT = 50  # an action looked at by itself was chosen at least so often
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Groups:
+    """Groups of actions, and how many could have been chosen: chance must be shared among all of those."""
+
+    of_action: Int64Array  # [A] the group of each action; -1: in none
+    names: tuple[str, ...]
+    candidates: int
+    exact: bool  # mu(.|x) is known
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of(cls, problem: Problem) -> Groups:
+        """The most frequent actions one by one, the others in blocks of neighbours."""
+        parts = problem.map(lambda part: (part.logs.behaviour is not None, part.logs.actions))
+        exact = all(known for known, _ in parts)
+        logs = next(problem.parts()).logs
+        size, ids = logs.n_actions, logs.action_space.ids
+        counts = reduce(np.add, [np.bincount(actions, minlength=size) for _, actions in parts])
+        groups = np.full(size, -1, dtype=np.int64)
+        if size == 2 and exact:  # the other one says the same
+            groups[1] = 0
+            return cls(of_action=groups, names=(f"action {ids[1]!r}",), candidates=1, exact=exact)
+        top = np.argsort(-counts, kind="stable")[:SINGLE_ACTIONS]
+        single = top[counts[top] >= LEAST_COUNT]
+        groups[single] = np.arange(len(single))
+        names = [f"action {ids[a]!r}" for a in single]
+        rest = np.flatnonzero(groups < 0)
+        for block in np.array_split(rest, min(BLOCKS, len(rest))) if len(rest) else []:
+            groups[block] = len(names)
+            last = f" to {ids[block[-1]]!r}" if len(block) > 1 else ""
+            names.append(f"action {ids[block[0]]!r}{last}")
+        return cls(of_action=groups, names=tuple(names), candidates=size + BLOCKS, exact=exact)
+
+    def residuals(self, part: Part) -> Float64Array:
+        """E [n, G]; see the top of this file."""
+        logs, n = part.logs, len(part.logs)
+        member = np.zeros((logs.n_actions, len(self)))
+        inside = self.of_action >= 0
+        member[np.flatnonzero(inside), self.of_action[inside]] = 1.0
+        taken = member[logs.actions]  # [n, G]
+        if self.exact:
+            assert logs.behaviour is not None
+            result: Float64Array = taken - logs.behaviour @ member
+            return result
+        assert logs.propensities is not None
+        possible = np.broadcast_to(member.sum(axis=0), (n, len(self)))
+        if logs.candidates is not None:
+            possible = logs.candidates.astype(np.float64) @ member
+        weighted: Float64Array = taken / logs.propensities[:, None] - possible
+        return weighted
