@@ -141,7 +141,7 @@ def test_censored_rewards_are_reported_and_left_out() -> None:
     assert "360 of 900" in finding(report, "reward_censored").message
     assert report.facts.reward is not None
     assert report.facts.reward.observed == 540
-    assert report.facts.reward.spread.mean == 1
+    assert report.facts.reward.spread.mean == pytest.approx(1 / 3)  # paid once a session of three
     hidden = replace(marked, reward_observed=np.zeros(900, dtype=bool))
     assert finding(hidden.audit(), "reward_unobserved").severity == "error"
 
@@ -152,7 +152,7 @@ def test_dropped_decisions_of_a_derived_reward_appear_in_the_rows() -> None:
     text = str(log.audit())
     assert "300 = 240 used + 60 dropped   ✓ adds up" in text
     assert "future not observed" in text
-    assert "ReturnWithin(horizon='2d')" in text
+    assert "ReturnWithin(horizon='2d', pays='session')" in text
 
 
 def test_absent_propensities() -> None:

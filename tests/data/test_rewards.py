@@ -94,7 +94,10 @@ def naive(log: LoggedData, definition: RewardDefinition) -> tuple[np.ndarray, np
                     for s in log.session_of_row[t:b]
                     if s > session and log.times[log.session_offsets[s]] <= close + window
                 }
-                rewards[t] = min(len(later), 1) if isinstance(definition, ReturnWithin) else len(later)
+                rewards[t] = len(later)
+                if isinstance(definition, ReturnWithin):
+                    paid = definition.pays == "decision" or t == log.session_offsets[session + 1] - 1
+                    rewards[t] = min(len(later), 1) * paid
                 complete = close + window <= end
             elif isinstance(definition, SumWithin):
                 window = float(definition.horizon) * per_day
@@ -121,6 +124,7 @@ def naive(log: LoggedData, definition: RewardDefinition) -> tuple[np.ndarray, np
 
 DEFINITIONS = [
     ReturnWithin(horizon=3),
+    ReturnWithin(horizon=3, pays="decision"),
     SessionsWithin(horizon=5),
     SumWithin(metric="sale", horizon=4),
     DiscountedSum(metric="sale", gamma=0.8, horizon=3),
@@ -201,8 +205,17 @@ def test_a_success_just_before_the_end_is_dropped_like_a_failure() -> None:
 def test_sessions_end_before_their_window_starts() -> None:
     log = log_of([[0, 2, 8, 20]], sessions=[[0, 0, 1, 2]])
     derived = log.with_rewards(ReturnWithin(horizon="7d"), censored="mark")
-    np.testing.assert_array_equal(derived.rewards, [1, 1, 0, 0])  # 6 days after the session's end
+    np.testing.assert_array_equal(derived.rewards, [0, 1, 0, 0])  # 6 days after the session's end
     np.testing.assert_array_equal(derived.reward_observed, [True, True, True, False])
+
+
+def test_a_return_is_paid_once() -> None:
+    """Failed before: a return after a session of three decisions counted three times."""
+    log = log_of([[0, 0.1, 0.2, 5, 5.1, 30]], sessions=[[0, 0, 0, 1, 1, 2]])
+    once = log.with_rewards(ReturnWithin(horizon="7d"), censored="mark")
+    np.testing.assert_array_equal(once.rewards, [0, 0, 1, 0, 0, 0])
+    every = log.with_rewards(ReturnWithin(horizon="7d", pays="decision"), censored="mark")
+    np.testing.assert_array_equal(every.rewards, [1, 1, 1, 0, 0, 0])
 
 
 def test_terminated_users_go_by_their_time_like_the_others() -> None:

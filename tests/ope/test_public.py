@@ -117,7 +117,7 @@ def bandit(logs):
 @pytest.mark.parametrize("horizon", ["1d", "3d", "7d"])
 def test_no_single_tag_brings_users_back(random_log, horizon):
     """The negative control: every tag as a policy of its own, the bounds valid for all of them together."""
-    logs = bandit(random_log.with_rewards(ReturnWithin(horizon=horizon)))
+    logs = bandit(random_log.with_rewards(ReturnWithin(horizon=horizon, pays="decision")))
     found = [
         evaluate(ConstantPolicy(one), logs, estimators=[SNIPS()], details=False)
         for one in np.eye(logs.n_actions)

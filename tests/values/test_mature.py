@@ -227,7 +227,7 @@ def until(logs: LoggedData, end: float) -> LoggedData:
     [
         SumWithin(metric="m", horizon=DAYS),
         SessionsWithin(horizon=DAYS),
-        ReturnWithin(horizon=3.0),
+        ReturnWithin(horizon=3.0, pays="decision"),
         DiscountedSum(metric="m", gamma=0.8, per=1),
     ],
 )
@@ -269,6 +269,10 @@ def test_a_return_that_was_seen_stays_one() -> None:
     assert (completed.rewards[np.asarray(marked.rewards) == 1] == 1).all()
     assert completed.rewards.min() >= 0
     assert completed.rewards.max() <= 1
+    every = logs.with_rewards(ReturnWithin(horizon=3.0, pays="decision"), censored=Complete(), log_end=END)
+    last = logs.session_offsets[1:] - 1
+    np.testing.assert_array_equal(completed.rewards[last], np.asarray(every.rewards)[last])
+    assert not np.delete(completed.rewards, last).any()
 
 
 # ---------------------------------------------------------------------- the past

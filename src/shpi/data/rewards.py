@@ -3,7 +3,7 @@
 A derived reward looks into the future of a decision, inside its trajectory. Let t be the time of the
 decision, e the time of the last decision of its session, h the horizon:
 
-    ReturnWithin     1 if another session of the user starts by e + h, else 0
+    ReturnWithin     1 if another session of the user starts by e + h, else 0; paid once, at the session's end
     SessionsWithin   the number of later sessions that start by e + h
     SumWithin        sum of m_j over this and later decisions j with t_j < t + h
     DiscountedSum    sum of gamma^{steps or time from t to j} m_j over this and later decisions j
@@ -150,14 +150,33 @@ class SessionsWithin:
 
 @dataclass(frozen=True, kw_only=True)
 class ReturnWithin:
-    """1 if the user starts another session within ``horizon`` of this session's end, else 0."""
+    """1 if the user starts another session within ``horizon`` of this session's end, else 0.
+
+    A return is one event: it is paid once, at the session's last decision, so that the rewards of a user add
+    up to the number of returns. ``pays="decision"`` gives it to every decision of the session, as a
+    bandit over single decisions needs it; then rewards must not be added up.
+    """
 
     horizon: Duration = "7d"
+    pays: Literal["session", "decision"] = "session"
+
+    def __post_init__(self) -> None:
+        if self.pays not in ("session", "decision"):
+            raise ConfigError(expected="pays 'session' or 'decision'", found=repr(self.pays))
 
     def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
         """See `RewardDefinition`."""
         counts, seen = SessionsWithin(horizon=self.horizon).look_ahead(timeline)
-        return np.minimum(counts, 1.0), seen
+        returned = np.minimum(counts, 1.0)
+        return (self.paid(timeline.logs, returned) if self.pays == "session" else returned), seen
+
+    @staticmethod
+    def paid(logs: LoggedData, returned: Float64Array) -> Float64Array:
+        """What every decision of a session knows [n], at the last decision of each."""
+        once = np.zeros(len(returned))
+        last = logs.session_offsets[1:] - 1
+        once[last] = returned[last]
+        return once
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,6 +84,10 @@ class Complete:
                 found=type(definition).__name__,
                 remedy="use censored='drop' or 'mark'",
             )
+        if isinstance(definition, ReturnWithin) and definition.pays == "session":
+            every = replace(definition, pays="decision")
+            known = every.look_ahead(timeline)[0]
+            return definition.paid(timeline.logs, self.complete(timeline, every, known, open_))
         rows = np.flatnonzero(open_)
         whole = rewards.copy()
         if timeline.counted:
