@@ -217,9 +217,7 @@ def expand(role: str, patterns: Sequence[str], available: Sequence[str], taken: 
 
 def missing_column(role: str, name: str, available: Sequence[str]) -> ColumnError:
     """The error for a column that is not in the table, with the closest names that are."""
-    import difflib
-
-    close = difflib.get_close_matches(name, available, n=3, cutoff=0.5)
+    close = close_names(name, available)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
     shown = ", ".join(available[:12]) + (", …" if len(available) > 12 else "")
     return ColumnError(
@@ -228,3 +226,20 @@ def missing_column(role: str, name: str, available: Sequence[str]) -> ColumnErro
         where=f"{role} = '{name}'",
         remedy=f"{hint} Correct the column map".strip(),
     )
+
+
+def close_names(name: str, available: Sequence[str]) -> list[str]:
+    """The columns that are spelt like a name, capitals, blanks and underscores aside; else similar ones."""
+    import difflib
+
+    plain: dict[str, str] = {}
+    for column in available:
+        plain.setdefault(_plain(column), column)
+    same = plain.get(_plain(name))
+    if same is not None:
+        return [same]
+    return [plain[key] for key in difflib.get_close_matches(_plain(name), list(plain), n=3, cutoff=0.6)]
+
+
+def _plain(name: str) -> str:
+    return "".join(sign for sign in name.lower() if sign.isalnum())

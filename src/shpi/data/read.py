@@ -54,7 +54,8 @@ def read_log(
     """Read a log.
 
     Args:
-        source: A Parquet file, glob or (hive) folder, CSV(.gz) files, or a polars, pandas or pyarrow table.
+        source: A Parquet file, glob or (hive) folder, CSV or JSON lines (.gz), dsjson, or a polars, pandas or
+            pyarrow table.
             A file written by `LoggedData.to_parquet` needs no ``columns``.
         columns: The column map, the same as a dict, or the path of a TOML file with it.
         session_gap: Overrides the map: a pause longer than this, e.g. ``"30m"``, starts a new session.
@@ -212,11 +213,11 @@ def _ledger(
             remedy="; ".join(f"{drop.rows} rows: {drop.reason}" for drop in drops),
         )
     return Ledger(
-        rows_in=len(order.target),
+        rows_in=len(order.target) + sum(drop.rows for drop in table.drops),
         rows_used=len(layout.decisions),
-        drops=tuple(drops),
+        drops=(*table.drops, *drops),
         final_rows=layout.final_rows,
-        notes=order.notes,
+        notes=(*table.notes, *order.notes),
     )
 
 

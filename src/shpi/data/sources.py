@@ -1,11 +1,8 @@
-"""Tables from anywhere: Parquet (file, glob, hive folder), CSV(.gz), polars, pandas, pyarrow."""
+"""Tables from anywhere: Parquet (file, glob, hive folder), CSV, JSON lines (.gz), polars, pandas, pyarrow."""
 
 from __future__ import annotations
 
-import csv
 import glob as globbing
-import gzip
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +10,10 @@ from typing import Any
 
 import polars as pl
 
+from shpi.data.ledger import Drop
+from shpi.data.tables.delimited import read_delimited
+from shpi.data.tables.formats import TEXT_PATTERNS, format_of
+from shpi.data.tables.json_lines import read_json_lines
 from shpi.errors import ColumnError, DataError
 from shpi.protocols import Int64Array
 
@@ -28,6 +29,8 @@ class TableSource:
     files: tuple[Path, ...] = ()
     in_memory: pl.DataFrame | None = None
     row_numbers: Int64Array | None = None  # of a part of a table: the numbers of its rows in the whole
+    drops: tuple[Drop, ...] = ()  # lines of the files that are no rows of the table
+    notes: tuple[str, ...] = ()  # what had to be found out about the files
 
     @property
     def columns(self) -> list[str]:
@@ -88,9 +91,12 @@ def _from_frame(frame: pl.DataFrame, label: str) -> TableSource:
 def _list_files(source: str | Path) -> list[Path]:
     place = Path(source)
     if place.is_dir():
-        files = sorted(place.rglob("*.parquet")) or sorted([*place.glob("*.csv"), *place.glob("*.csv.gz")])
+        texts = {file for pattern in TEXT_PATTERNS for file in place.glob(pattern)}
+        files = sorted(place.rglob("*.parquet")) or sorted(texts)
         if not files:
-            raise DataError(expected="Parquet or CSV files", found="a folder without any", where=str(place))
+            raise DataError(
+                expected="Parquet, CSV or JSON files", found="a folder without any", where=str(place)
+            )
         return files
     if place.exists():
         return [place]
@@ -112,23 +118,37 @@ def _from_files(files: list[Path], label: str) -> TableSource:
             where=str(empty[0]),
             remedy="write the file again, or leave it out of the glob",
         )
-    csvs = [file for file in files if _is_csv(file)]
-    if csvs and len(csvs) < len(files):
-        raise DataError(expected="files of one format", found="CSV and Parquet together", where=label)
-    if csvs:
-        frame = pl.concat([_read_csv(file) for file in files], how="vertical_relaxed")
-        if frame.height == 0:
-            raise DataError(expected="at least one row", found="a header without rows", where=label)
-        return TableSource(frame=frame.lazy(), label=label, files=tuple(files), in_memory=frame)
-    return TableSource(frame=_scan_parquet(files, label), label=label, files=tuple(files))
+    formats = {format_of(file) for file in files}
+    if len(formats) > 1:
+        raise DataError(
+            expected="files of one format", found=" and ".join(sorted(formats)) + " together", where=label
+        )
+    if formats == {"parquet"}:
+        return TableSource(frame=_scan_parquet(files, label), label=label, files=tuple(files))
+    tables = [_read_text(file) for file in files]
+    frame = pl.concat([table for table, _, _ in tables], how="vertical_relaxed")
+    if frame.height == 0:
+        raise DataError(expected="at least one row", found="a header without rows", where=label)
+    return TableSource(
+        frame=frame.lazy(),
+        label=label,
+        files=tuple(files),
+        in_memory=frame,
+        drops=tuple(drop for _, drops, _ in tables for drop in drops),
+        notes=tuple(note for _, _, notes in tables for note in notes),
+    )
 
 
-def _is_csv(file: Path) -> bool:
-    return file.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz"))
+def _read_text(file: Path) -> tuple[pl.DataFrame, tuple[Drop, ...], tuple[str, ...]]:
+    if format_of(file) == "csv":
+        frame, notes = read_delimited(file)
+        return frame, (), notes
+    frame, drops = read_json_lines(file)
+    return frame, drops, ()
 
 
 def _scan_file(file: Path) -> pl.LazyFrame:
-    return _read_csv(file).lazy() if _is_csv(file) else pl.scan_parquet(file)
+    return pl.scan_parquet(file) if format_of(file) == "parquet" else _read_text(file)[0].lazy()
 
 
 def _scan_parquet(files: list[Path], label: str) -> pl.LazyFrame:
@@ -143,7 +163,8 @@ def _scan_parquet(files: list[Path], label: str) -> pl.LazyFrame:
                 expected="a complete Parquet file",
                 found=f"one that cannot be read ({_short(error)})",
                 where=str(file),
-                remedy="the file is truncated or of another format: write or copy it again",
+                remedy="the file is truncated or of another format: write or copy it again; text files are "
+                "known by their names, such as log.csv or log.jsonl",
             ) from None
         _same_types(first, schema, files[0], file)
         first = first or schema
@@ -168,43 +189,6 @@ def _same_types(
                 found=str(schema[name]),
                 where=str(file),
                 remedy="write the files with one type and one time zone per column",
-            )
-
-
-def _read_csv(file: Path) -> pl.DataFrame:
-    separator = "\t" if ".tsv" in file.name.lower() else ","
-    try:
-        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        text = raw.decode("utf-8-sig")
-    except (OSError, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise DataError(
-            expected="a complete UTF-8 CSV file",
-            found=f"one that cannot be read ({_short(error)})",
-            where=str(file),
-            remedy="the file is truncated or in another encoding: write or copy it again",
-        ) from None
-    _check_csv_lines(text, separator, file)
-    try:
-        return pl.read_csv(
-            io.BytesIO(raw), separator=separator, infer_schema_length=None, try_parse_dates=False
-        )
-    except pl.exceptions.PolarsError as error:
-        raise DataError(expected="a readable CSV file", found=_short(error), where=str(file)) from None
-
-
-def _check_csv_lines(text: str, separator: str, file: Path) -> None:
-    """Every line must have as many fields as the header: a short line would become silent nulls."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    header = next(reader, [])
-    if not any(header):
-        raise DataError(expected="a CSV header", found="an empty line", where=str(file))
-    for record in reader:
-        if len(record) != len(header) and record:
-            raise DataError(
-                expected=f"{len(header)} fields, as in the header",
-                found=f"{len(record)} fields",
-                where=f"line {reader.line_num} of {file}",
-                remedy="repair or delete the line",
             )
 
 

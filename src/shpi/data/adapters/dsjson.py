@@ -22,6 +22,7 @@ from shpi.data import ragged
 from shpi.data.actions import ActionSpace
 from shpi.data.adapters.dsjson_events import Event, Skip, read_event
 from shpi.data.adapters.dsjson_features import action_features, context_table
+from shpi.data.durations import parse_duration
 from shpi.data.ledger import Drop, Ledger
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
@@ -33,6 +34,7 @@ def from_vw_dsjson(
     *,
     user: str | None = None,
     action_id: str | None = None,
+    session_gap: str | None = None,
     max_categories: int = 50,
 ) -> LoggedData:
     """A log from dsjson lines.
@@ -46,10 +48,11 @@ def from_vw_dsjson(
             context. Without it each event is its own user.
         action_id: The action feature that names an action, for example ``"_tag"`` or ``"i.id"``. Without
             it the name is ``_tag`` where every action has one, else the position in ``_multi``.
+        session_gap: A pause of a user that is longer than this, e.g. ``"30m"``, starts a new session.
         max_categories: The most frequent values of a text feature that get a dimension of their own;
             the others share ``<other>``.
     """
-    events, drops, lines_in = _read_events(source, user=user)
+    events, drops, lines_in = read_events(source, user=user)
     if not events:
         raise DataError(
             expected="at least one labelled event",
@@ -57,7 +60,7 @@ def from_vw_dsjson(
             + ("; ".join(f"{drop.rows} {drop.reason}" for drop in drops) or "no lines at all"),
         )
     events = _in_order(events)
-    names = _action_names(events, action_id)
+    names = action_names(events, action_id)
     space, feature_notes = action_features(events, names)
     contexts, schema, context_notes = context_table(events, max_categories=max_categories)
     actions = space.index([names[i][event.chosen] for i, event in enumerate(events)])
@@ -76,6 +79,7 @@ def from_vw_dsjson(
         behaviour=behaviour,
         candidates=None if candidates.all() else candidates,
         offsets=offsets,
+        session_offsets=_sessions(offsets, times, session_gap),
         users=np.array([event.line if user is None else event.user for event in events])[offsets[:-1]],
         times=times or None,
         time_unit="us" if times else "step",
@@ -101,15 +105,15 @@ def _lines(source: str | Path | Iterable[str]) -> Iterator[str]:
         raise DataError(expected="a whole text file", found=str(error), where=str(path)) from None
 
 
-def _read_events(
-    source: str | Path | Iterable[str], *, user: str | None
+def read_events(
+    source: str | Path | Iterable[str], *, user: str | None, name: str | None = None
 ) -> tuple[list[Event], list[Drop], int]:
     """The usable events, what was left out by reason, and the number of lines that are not blank."""
     events: list[Event] = []
     drops: dict[str, Drop] = {}
     seen: set[str] = set()
     lines_in = 0
-    name = str(source) if isinstance(source, str | Path) else "dsjson"
+    name = name or (str(source) if isinstance(source, str | Path) else "dsjson")
     for number, line in enumerate(_lines(source), start=1):
         if not line.strip():
             continue
@@ -140,7 +144,7 @@ def _in_order(events: list[Event]) -> list[Event]:
     return sorted(events, key=lambda event: (event.user or "", (event.time or 0) if event.user else 0))
 
 
-def _action_names(events: list[Event], action_id: str | None) -> list[list[int | str]]:
+def action_names(events: list[Event], action_id: str | None) -> list[list[int | str]]:
     """For each event, the names of its candidates."""
     key = action_id
     if key is None:
@@ -181,6 +185,16 @@ def _offsets(events: list[Event]) -> Int64Array:
     starts = np.ones(len(events), dtype=bool)
     for row in range(1, len(events)):
         starts[row] = events[row].user is None or events[row].user != events[row - 1].user
+    return ragged.offsets_from_starts(starts)
+
+
+def _sessions(offsets: Int64Array, times: list[int], gap: str | None) -> Int64Array:
+    if gap is None:
+        return offsets
+    if not times:
+        raise DataError(expected="a Timestamp in every event, for session_gap", found="none")
+    starts = np.append(True, np.diff(times) > parse_duration(gap))
+    starts[offsets[:-1]] = True
     return ragged.offsets_from_starts(starts)
 
 

@@ -1,0 +1,60 @@
+"""What a file is, by its content and not by its name alone; and its text, whatever the encoding."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Literal
+
+from shpi.errors import DataError
+
+Format = Literal["parquet", "csv", "jsonl"]
+
+CSV_NAMES = (".csv", ".tsv", ".txt", ".psv")
+JSON_NAMES = (".jsonl", ".ndjson", ".json", ".dsjson")
+TEXT_PATTERNS = tuple(f"*{name}{zipped}" for name in (*CSV_NAMES, *JSON_NAMES) for zipped in ("", ".gz"))
+_BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_LOOK = 4096  # bytes from the start of a file that tell what it is
+
+
+def format_of(file: Path) -> Format:
+    """Parquet by its magic number, JSON lines by the first character, CSV otherwise if the name says so."""
+    name = file.name.lower().removesuffix(".gz")
+    with file.open("rb") as stream:
+        head = stream.read(_LOOK)
+    if head[:4] == b"PAR1":
+        return "parquet"
+    if head[:2] == b"\x1f\x8b":
+        try:
+            head = zlib.decompressobj(31).decompress(head)
+        except zlib.error:
+            head = b""
+    first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    if first == b"{" or (first == b"[" and name.endswith(JSON_NAMES)) or name.endswith(JSON_NAMES):
+        return "jsonl"
+    return "csv" if name.endswith(CSV_NAMES) else "parquet"
+
+
+def text_of(file: Path, what: str) -> tuple[str, str]:
+    """The text of a file and its encoding: what its first bytes say, else UTF-8, else Windows-1252."""
+    try:
+        raw = file.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+        for mark, encoding in _BOMS:
+            if raw.startswith(mark):
+                return raw.decode(encoding), encoding
+        try:
+            return raw.decode("utf-8"), "utf-8"
+        except UnicodeDecodeError:
+            if b"\x00" in raw:
+                raise
+            return raw.decode("cp1252"), "cp1252"
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(
+            expected=f"a complete {what} file of text",
+            found=f"one that cannot be read ({str(error)[:160] or type(error).__name__})",
+            where=str(file),
+            remedy="the file is truncated or in an unknown encoding: write or copy it again, in UTF-8",
+        ) from None
