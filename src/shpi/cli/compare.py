@@ -1,4 +1,4 @@
-"""``shpi compare``: every learner on one log, side by side: seconds, memory, online return."""
+"""``shpi compare``: every learner on one log, side by side: what its policy would bring, seconds, memory."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shpi.cli.fit import parse_option
+from shpi.cli.held_out import judge
 from shpi.cli.reading import add_reading_options, read_logs
 from shpi.cli.simulate import parse_param
 from shpi.errors import ConfigError
@@ -26,13 +27,16 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
 
 DESCRIPTION = """Run every learner on one log, and compare what they bring.
 
-With the name of a simulator, its trained agent writes the log (uniformly at random with probability epsilon),
-and each policy is then tried on new users of the same world; the users are the same for all policies. With a
-LOG, read as by `shpi audit`, seconds and memory are compared, and also returns if --env names a simulator.
+With a LOG, read as by `shpi audit`, every learner sees one part of the users, and its policy is judged on the
+others: the lift over the logging policy with its interval, and the gate's verdict, bounds for all policies
+together. With the name of a simulator, its trained agent writes the log (uniformly at random with probability
+epsilon), and each policy is tried on new users of that world, the same for all; with a LOG --env does that.
 Each learner runs in a process of its own. Online learners meet as many users as the log has.
 """
 
 EXAMPLES = """examples:
+  shpi compare log.parquet
+  shpi compare events.csv --columns map.toml --learners shpi,bandit,session-rl,best --held-out 0.6
   shpi compare storefront --epsilon 1 --users 4000
   shpi compare synthetic --learners clone,bandit,session-rl,shpi,bcq -o k=5 --json table.json
   shpi compare log.parquet --env recogym --learners shpi,bandit -o shpi.gamma=0.95
@@ -53,6 +57,11 @@ class Row:
     online: float | None = None  # mean over users of the simulator's own measure, or of the return
     online_error: float | None = None  # its standard error
     attained: float | None = None  # of what can be attained, where the simulator knows
+    lift: float | None = None  # over the logging policy, on users who were held out
+    lift_lower: float | None = None  # its interval
+    lift_upper: float | None = None
+    estimator: str | None = None  # that decides
+    verdict: str | None = None
     problem: str | None = None  # an error, or why it was skipped
     story: str | None = None
 
@@ -70,7 +79,7 @@ def add_parser(verbs: Any) -> None:
     """Register the verb."""
     parser = verbs.add_parser(
         "compare",
-        help="every learner on one log: seconds, memory, online return",
+        help="every learner on one log: what each would bring, seconds, memory",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -79,6 +88,8 @@ def add_parser(verbs: Any) -> None:
     add = parser.add_argument
     add("--learners", metavar="A,B,C", help="default: all that can run")
     add("-o", "--option", action="append", default=[], metavar="[LEARNER.]KEY=VALUE", help="may be repeated")
+    add("--held-out", type=float, default=0.5, metavar="S",
+        help="with a LOG: the share of the users to judge by (0.5); 0: seconds and memory alone")  # fmt: skip
     add("--env", metavar="ENV", help="with a LOG: the simulator in which policies are tried")
     add("--param", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the simulator")
     add("--epsilon", type=float, default=0.3, metavar="E", help="of the logging policy (default: 0.3)")
@@ -99,9 +110,14 @@ def run(options: argparse.Namespace) -> int:
     if logs is None:
         return 2
     chosen = find_learners(options.learners, online=world is not None)
+    judged_on = None
+    if world is None and options.held_out > 0:
+        logs, judged_on = logs.split_users(options.held_out, seed=options.seed)
     settings = find_settings(options.option, chosen, logs, options.seed)
-    print(f"{logs}\n", file=sys.stderr)
+    print(f"learned from {logs}", file=sys.stderr)
+    print(f"judged on {judged_on}\n" if judged_on is not None else "", file=sys.stderr)
     rows: list[Row] = []
+    policies: dict[str, Policy] = {}
     if world is not None and mu is not None:
         rows.append(evaluate(Row(learner="(logging)"), mu, world, options))
     with tempfile.TemporaryDirectory() as folder, _bar(len(chosen)) as advance:
@@ -109,7 +125,13 @@ def run(options: argparse.Namespace) -> int:
         logs.to_parquet(place)
         for name in chosen:
             advance(name)
-            rows.append(compare_one(name, settings.get(name, {}), place, world, options))
+            row, policy = compare_one(name, settings.get(name, {}), place, world, options)
+            rows.append(row)
+            if policy is not None:
+                policies[name] = policy
+    if judged_on is not None and policies:
+        said = judge(policies, judged_on, options.seed)
+        rows = [Row(**(asdict(row) | said.get(row.learner, {}))) for row in rows]
     show(rows, world)
     if options.json is not None:
         write_json(options.json, rows, logs, world, options)
@@ -191,25 +213,26 @@ def find_settings(
 
 def compare_one(
     name: str, settings: Mapping[str, Any], log: Path, world: World | None, options: argparse.Namespace
-) -> Row:
-    """Learn in a process of its own, then try the policy."""
+) -> tuple[Row, Policy | None]:
+    """Learn in a process of its own, then try the policy where there is a simulator."""
     from shpi.learners import registry
     from shpi.policies import load_policy
 
     problem = registry.missing(name)
     if problem is not None:
-        return Row(learner=name, problem=f"skipped: {problem}")
+        return Row(learner=name, problem=f"skipped: {problem}"), None
     with tempfile.TemporaryDirectory() as folder:
         facts = learn(name, settings, log, world, Path(folder), options.timeout)
         if "error" in facts:
-            return Row(learner=name, problem=facts["error"])
+            return Row(learner=name, problem=facts["error"]), None
         row = Row(
             learner=name,
             cpu_seconds=facts["cpu_seconds"],
             peak_bytes=facts["peak_bytes"],
             story=facts.get("story"),
         )
-        return row if world is None else evaluate(row, load_policy(Path(folder) / "policy"), world, options)
+        policy = load_policy(Path(folder) / "policy")
+        return row if world is None else evaluate(row, policy, world, options), policy
 
 
 def learn(
@@ -274,28 +297,52 @@ def evaluate(row: Row, policy: Policy, world: World, options: argparse.Namespace
 
 
 def show(rows: Sequence[Row], world: World | None) -> None:
-    """Print the table, with the best online return in bold."""
+    """Print the table, with the best row in bold."""
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=None if world is None else f"online on {world.name}", title_justify="left")
-    attains = any(row.attained is not None for row in rows)
-    titles = ["learner", "CPU s", "peak MB"]
-    titles += ["online", "± s.e."] if world is not None else []
-    titles += ["attained"] if attains else []
-    for title in titles:
-        table.add_column(title, justify="left" if title == "learner" else "right", no_wrap=True)
-    table.add_column("note", overflow="fold")
-    best = max((row.online for row in rows if row.online is not None), default=None)
+    columns = [(title, cell) for title, cell in COLUMNS.items() if any(cell(row) for row in rows)]
+    for title, _ in columns:
+        left = title in ("learner", "verdict", "by")
+        table.add_column(title, justify="left" if left else "right", no_wrap=True)
+    best = best_row(rows)
     for row in rows:
-        cells = [row.learner, _text(row.cpu_seconds, ".1f"), _text(_megabytes(row.peak_bytes), ",.0f")]
-        cells += [_text(row.online, ",.5g"), _text(row.online_error, ".2g")] if world is not None else []
-        cells += [_text(row.attained, ".1%")] if attains else []
-        table.add_row(
-            *cells, escape(row.problem or ""), style="bold" if best is not None and row.online == best else ""
-        )
+        table.add_row(*(cell(row) for _, cell in columns), style="bold" if row is best else "")
     Console(file=sys.stdout).print(table)
+    for row in rows:
+        if row.problem is not None:
+            print(f"{row.learner}: {row.problem}")
+    if any(row.lift is not None for row in rows):
+        print(
+            "lift: over the logging policy, on users who were held out; 95 % intervals, one by one. "
+            "The verdicts' bounds hold for all rows together."
+        )
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "learner": lambda row: row.learner,
+    "lift": lambda row: _text(row.lift, "+,.4g"),
+    "interval": lambda row: (
+        "" if row.lift is None else f"{_text(row.lift_lower, '+,.3g')} … {_text(row.lift_upper, '+,.3g')}"
+    ),
+    "verdict": lambda row: row.verdict or "",
+    "by": lambda row: row.estimator or "",
+    "online": lambda row: _text(row.online, ",.5g"),
+    "± s.e.": lambda row: _text(row.online_error, ".2g"),
+    "attained": lambda row: _text(row.attained, ".1%"),
+    "CPU s": lambda row: _text(row.cpu_seconds, ".1f"),
+    "peak MB": lambda row: _text(_megabytes(row.peak_bytes), ",.0f"),
+}
+
+
+def best_row(rows: Sequence[Row]) -> Row | None:
+    """The largest online return; of held-out estimates the largest lower end, if it is above 0."""
+    online = [row for row in rows if row.online is not None]
+    if online:
+        return max(online, key=lambda row: row.online or 0.0)
+    sure = [row for row in rows if row.lift_lower is not None and row.lift_lower > 0]
+    return max(sure, key=lambda row: row.lift_lower or 0.0, default=None)
 
 
 def write_json(
@@ -309,7 +356,8 @@ def write_json(
         "log": {"source": list(options.log), "fingerprint": logs.fingerprint(), "decisions": len(logs)},
         "world": None if world is None else {"name": world.name, "params": dict(world.params)},
         "settings": {
-            name: getattr(options, name) for name in ("epsilon", "users", "rollouts", "seed", "option")
+            name: getattr(options, name)
+            for name in ("epsilon", "users", "rollouts", "seed", "option", "held_out")
         },
         "rows": [asdict(row) for row in rows],
     }
