@@ -1,14 +1,12 @@
 """Logs in shards: the same answers as in memory, and memory that does not grow with the number of shards."""
 
-import json
 import tracemalloc
 
 import numpy as np
 import pytest
 
-from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
-from shpi.data.shards import ShardedLog
+from shpi.data.shards import write_shards
 from shpi.features import Identity
 from shpi.ope import (
     DR,
@@ -36,17 +34,6 @@ ESTIMATORS = [
     FQE(**MODEL), DirectMethod(**MODEL), MIS(**MODEL), KStepSHPI(k=1, **MODEL), KStepSHPI(k=3, **MODEL),
     KStepSHPI(**MODEL), SLOPE(candidates=(KStepSHPI(k=H, **MODEL), KStepSHPI(k=1, **MODEL))),
 ]  # fmt: skip
-
-
-def write_shards(logs, folder):
-    """Some logs as the files of one sharded log."""
-    folder.mkdir()
-    files = [f"shard-{number:05d}.parquet" for number in range(len(logs))]
-    for name, one in zip(files, logs, strict=True):
-        one.to_parquet(folder / name)
-    manifest = {"files": files, "ledger": Ledger(rows_in=0, rows_used=0).to_json()}
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    return ShardedLog.open(folder)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ is not per row (schema, action ids, ledger, modes) is JSON in the file's own met
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,40 @@ import polars as pl
 
 from shpi.data import ragged
 from shpi.data.actions import ActionSpace
+from shpi.data.checks import check_arrays
 from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
 from shpi.data.question import Counted
 from shpi.data.schema import ContextSchema
-from shpi.errors import DataError
+from shpi.data.seal import BLANK, DAMAGED, check_seal, read_seal, seal
+from shpi.errors import DataError, ShpiError
+from shpi.files.atomic import new_file, writing
+from shpi.files.described import ACTION_SPACE, CONTEXT_SCHEMA, COUNTED, LEDGER
+from shpi.files.engines import engine_errors
+from shpi.files.reading import parse_json
+from shpi.files.schema import Record, check, one_of, whole
 from shpi.protocols import Int64Array
 
 KEY = "shpi"
 VERSION = 1
 DECISION, FINAL = 0, 1
 
+_HEADER = Record(
+    {
+        "version": whole(1),
+        "schema": CONTEXT_SCHEMA,
+        "actions": ACTION_SPACE,
+        "ledger": LEDGER,
+        "propensity_mode": one_of("logged", "estimated", "absent"),
+        "time_unit": one_of("us", "step"),
+        "metrics": [str],
+    },
+    {"checksum": str, "endings": (None, str), "counted": (None, COUNTED)},  # not in files of 0.1
+)
+
 
 def write_canonical(logs: LoggedData, path: Path) -> Path:
-    """Write the file under a temporary name, then move it into place."""
+    """Write the file, whole or not at all."""
     table = to_table(logs)
     header = {
         "version": VERSION,
@@ -42,51 +62,135 @@ def write_canonical(logs: LoggedData, path: Path) -> Path:
         "endings": logs.endings,
         "counted": None if logs.counted is None else logs.counted.to_json(),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        table.write_parquet(draft, metadata={KEY: json.dumps(header)}, compression="zstd")
-        os.replace(draft, path)  # noqa: PTH105
-    finally:
-        draft.unlink(missing_ok=True)
+    header["checksum"] = BLANK
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(path) as file, engine_errors(str(path)):
+        table.write_parquet(file, metadata={KEY: json.dumps(header)}, compression="zstd")
+        seal(file)
     return path
 
 
-def is_canonical(path: str | Path) -> bool:
-    """Whether a path is one Parquet file that carries shpi's header."""
-    return _header(Path(path)) is not None
-
-
-def read_canonical(path: Path) -> LoggedData:
-    """Open a file written by `write_canonical`."""
-    header = _header(path)
-    if header is None:
-        raise DataError(expected="a log written by shpi", found="another file", where=str(path))
-    if header["version"] > VERSION:
+def read_header(path: Path, *, verify: bool = True) -> dict[str, Any]:
+    """What a canonical file says about itself, without reading its rows; by default after its checksum."""
+    if verify and path.is_file():
+        check_seal(path)
+    text = _header(path)
+    if text is None:
+        raise DataError(
+            expected="a log written by shpi",
+            found="another file",
+            where=str(path),
+            remedy="read any other table with a column map: LoggedData.read(path, columns)",
+        )
+    header = parse_json(text, str(path), finite=False)  # an error of the mean of one user is not a number
+    if isinstance(header, dict) and type(header.get("version")) is int and header["version"] > VERSION:
         raise DataError(
             expected=f"a file of version {VERSION} or older",
             found=f"version {header['version']}",
             where=str(path),
             remedy="upgrade shpi",
         )
-    try:
+    check(header, _HEADER, str(path))
+    if "checksum" in header and read_seal(path) is None:
+        raise DataError(expected="a file with its checksum", found="none", where=str(path), remedy=DAMAGED)
+    return dict(header)
+
+
+def is_canonical(path: str | Path) -> bool:
+    """Whether a path is one Parquet file that carries shpi's header."""
+    place = Path(path)
+    return place.is_file() and (read_seal(place) is not None or _header(place) is not None)
+
+
+def read_canonical(path: Path) -> LoggedData:
+    """Open a file written by `write_canonical`, and check every value in it."""
+    header = read_header(path)
+    with engine_errors(str(path), remedy=DAMAGED):
         table = pl.read_parquet(path)
-    except pl.exceptions.PolarsError as error:
+    _check_table(table, header, str(path))
+    try:
+        logs = from_table(table, header)
+        check_arrays(logs)
+    except ShpiError as error:
+        where = f"{error.where} of {path}" if error.where else str(path)
         raise DataError(
-            expected="a complete Parquet file", found=f"one that cannot be read ({error})", where=str(path)
+            expected=error.expected, found=error.found, where=where, remedy=error.remedy or DAMAGED
         ) from None
-    return from_table(table, header)
+    return logs
 
 
-def _header(path: Path) -> dict[str, Any] | None:
+def _header(path: Path) -> str | None:
+    """The text of shpi's header; None for any other file."""
     if not path.is_file() or path.stat().st_size < 12:
         return None
     try:
-        text = pl.read_parquet_metadata(path).get(KEY)
-    except (pl.exceptions.PolarsError, OSError):
+        with engine_errors(str(path)):
+            return pl.read_parquet_metadata(path).get(KEY)
+    except ShpiError:
         return None
-    header: dict[str, Any] | None = None if text is None else json.loads(text)
-    return header
+
+
+def _check_table(table: pl.DataFrame, header: dict[str, Any], where: str) -> None:
+    """Every column that the header promises, of its type and without gaps; one last context per user."""
+    for name, kind in _columns(header, table.columns).items():
+        if name not in table.columns:
+            found = "none"
+        elif table[name].null_count():
+            found = f"{table[name].null_count()} empty values"
+        elif not kind(table[name].dtype):
+            found = str(table[name].dtype)
+        else:
+            continue
+        raise DataError(
+            expected=f"the column '{name}', complete and of its type",
+            found=found,
+            where=where,
+            remedy=DAMAGED,
+        )
+    final = table["shpi_row"].to_numpy()
+    trajectory = table["trajectory"].to_numpy()
+    ends = np.append(trajectory[1:] != trajectory[:-1], True)
+    if (
+        table.height == 0
+        or not np.array_equal(final == FINAL, ends)
+        or not np.isin(final, (DECISION, FINAL)).all()
+        or not np.array_equal(trajectory[ends], np.arange(int(ends.sum())))
+    ):
+        raise DataError(
+            expected="trajectories 0, 1, …, each ending with its last context",
+            found="rows in another order",
+            where=where,
+            remedy=DAMAGED,
+        )
+
+
+def _columns(header: dict[str, Any], present: list[str]) -> dict[str, Callable[[Any], bool]]:
+    """The columns of a file, each with a test of its type."""
+    flag: Callable[[Any], bool] = lambda dtype: dtype == pl.Boolean  # noqa: E731
+    real: Callable[[Any], bool] = lambda dtype: dtype == pl.Float64  # noqa: E731
+    whole_number: Callable[[Any], bool] = lambda dtype: dtype.is_integer()  # noqa: E731
+    columns = dict.fromkeys(("shpi_row", "trajectory", "session"), whole_number)
+    columns |= {
+        "action": lambda dtype: dtype == pl.Int32,
+        "user": lambda dtype: dtype.is_integer() or dtype == pl.String,
+        "time": lambda dtype: dtype.is_numeric(),
+        "terminated": flag,
+        "final_observed": flag,
+    }
+    if header["propensity_mode"] != "absent":
+        columns["propensities"] = real
+    columns |= {name: real for name in ("rewards", "propensities", "immediate") if name in present}
+    columns |= {f"metric:{name}": real for name in header["metrics"]}
+    if "reward_observed" in present:
+        columns["reward_observed"] = flag
+    dimensions = ContextSchema.from_json(header["schema"]).dimensions
+    columns |= {f"x:{name}": lambda dtype: dtype == pl.Float32 for name in dimensions}
+    count = len(header["actions"]["ids"])
+    for name, kind in (("candidate", flag), ("behaviour", real)):
+        if any(column.startswith(f"{name}:") for column in present):
+            columns |= {f"{name}:{j}": kind for j in range(count)}
+    return columns
 
 
 def to_table(logs: LoggedData) -> pl.DataFrame:

@@ -23,6 +23,8 @@ def check_arrays(logs: LoggedData) -> None:
     _finite("final_contexts", logs.final_contexts)
     if logs.rewards is not None:
         _finite("rewards", logs.rewards[:, None])
+    if logs.immediate is not None:
+        _finite("immediate", logs.immediate[:, None])
     for name, values in logs.metrics.items():
         _finite(f"metrics[{name!r}]", values[:, None])
     _check_actions(logs)

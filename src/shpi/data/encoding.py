@@ -129,7 +129,7 @@ def _learn_schema(
         categories: tuple[str, ...] = ()
         if kinds[name] == "categorical":
             counts = (
-                table.frame.select(pl.col(name).cast(pl.String).drop_nulls().alias("value"))
+                table.frame.select(_labels(name, types[name]).drop_nulls().alias("value"))
                 .group_by("value")
                 .len()
                 .sort(["len", "value"], descending=[True, False])
@@ -148,6 +148,11 @@ def _learn_schema(
             )
         )
     return ContextSchema(features=tuple(features))
+
+
+def _labels(name: str, dtype: pl.DataType) -> pl.Expr:
+    column = pl.col(name)
+    return (column.fill_nan(None) if dtype.is_float() else column).cast(pl.String)
 
 
 def _kind(name: str, dtype: pl.DataType, columns: Columns) -> Kind:

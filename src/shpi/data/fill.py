@@ -91,12 +91,15 @@ def _expressions(
     table: TableSource, columns: Columns, encoding: Encoding, metrics: list[str]
 ) -> list[pl.Expr]:
     """What each block brings: encoded contexts and the other columns under fixed names."""
+    types = table.frame.collect_schema()
     ids = encoding.action_space.ids
     whole = bool(ids) and isinstance(ids[0], int)
     label = pl.col(columns.action).cast(pl.Int64 if whole else pl.String)
     parts = [
         expression.alias(f"x{j}")
-        for j, expression in enumerate(e for f in encoding.schema.features for e in f.expressions())
+        for j, expression in enumerate(
+            e for f in encoding.schema.features for e in f.expressions(types[f.name])
+        )
     ]
     parts.append(label.alias("action"))
     numbers = {"reward": columns.reward, "propensity": columns.propensity}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shpi.data.columns import Columns
 from shpi.data.durations import parse_duration
 from shpi.data.sources import TableSource
-from shpi.data.times import check_text_times, time_expression
+from shpi.data.times import check_number_times, check_text_times, time_expression
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Int64Array
 
@@ -87,6 +87,7 @@ def _key_frame(table: TableSource, columns: Columns) -> tuple[pl.DataFrame, bool
     time, has_calendar = pl.int_range(pl.len(), dtype=pl.Int64), False
     if columns.time is not None:
         time, has_calendar = time_expression(columns.time, schema[columns.time], columns.time_unit)
+        check_number_times(table.frame, columns.time, schema[columns.time], columns.time_unit, table.label)
         if schema[columns.time] == pl.String:
             notes += check_text_times(table.frame, columns.time, table.label)
     keys = [pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), time.alias("time")]

@@ -58,14 +58,22 @@ class Feature:
             return (*known, f"{self.name}={OTHER}", *extra)
         return (self.name, f"{self.name}={MISSING}") if self.missing == "indicator" else (self.name,)
 
-    def expressions(self) -> list[pl.Expr]:
-        """Polars expressions for the encoded dimensions, in the order of ``dimensions``."""
+    def expressions(self, dtype: pl.DataType | None = None) -> list[pl.Expr]:
+        """Polars expressions for the encoded dimensions, in the order of ``dimensions``.
+
+        Args:
+            dtype: of the column; a category that is written as a floating-point NaN is a missing one.
+        """
         column = pl.col(self.name)
         if self.kind == "categorical":
-            text = column.cast(pl.String)
-            hits = [(text == category).fill_null(False) for category in self.categories]
-            other = (~text.is_in(list(self.categories))).fill_null(self.missing in ("mean", "zero"))
-            absent = [column.is_null()] if self.missing == "indicator" else []
+            known = column.fill_nan(None) if dtype is not None and dtype.is_float() else column
+            text = known.cast(pl.String)
+            hits = [text == category for category in self.categories]
+            other = ~text.is_in(list(self.categories))
+            if self.missing not in ("error", "drop"):  # there, a null becomes NaN, which is then reported
+                hits = [hit.fill_null(False) for hit in hits]
+                other = other.fill_null(self.missing in ("mean", "zero"))
+            absent = [known.is_null()] if self.missing == "indicator" else []
             parts = [*hits, other, *absent]
         else:
             number = column.cast(pl.Float64)
@@ -121,7 +129,8 @@ class ContextSchema:
                 found=f"a table without {absent}",
                 remedy="rename the columns or open the log with another column map",
             )
-        parts = [expression for feature in self.features for expression in feature.expressions()]
+        types = table.schema
+        parts = [e for feature in self.features for e in feature.expressions(types[feature.name])]
         if not parts:
             return np.zeros((table.height, 0), dtype=np.float32)
         matrix: Float32Array = table.select(parts).to_numpy(order="c").astype(np.float32, copy=False)

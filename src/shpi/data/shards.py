@@ -8,10 +8,8 @@ are the sums over the log.
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,19 +17,28 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from shpi.data.canonical import read_canonical, write_canonical
+from shpi.data.canonical import read_canonical, read_header, write_canonical
 from shpi.data.columns import Columns, expand
 from shpi.data.encoding import Encoding, learn_encoding
 from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
 from shpi.data.read import Duplicates, Invalid, read_table
+from shpi.data.seal import read_seal
 from shpi.data.sources import TableSource, open_table
 from shpi.errors import ConfigError, DataError
+from shpi.files.atomic import new_folder, write_text
+from shpi.files.bundle import checksum, to_json
+from shpi.files.described import LEDGER
+from shpi.files.reading import read_json
+from shpi.files.schema import Record, check, whole
 from shpi.progress import progress_bar
 
 T = TypeVar("T")
 
 MANIFEST = "manifest.json"
+VERSION = 2
+_FIRST = {"version": int, "files": [str], "ledger": LEDGER, "rows": whole()}
+_SCHEMAS = {1: Record(_FIRST), 2: Record({**_FIRST, "checksums": [str], "checksum": str})}
 ROWS_PER_SHARD = 500_000
 ROWS_PER_PART = 1_000_000  # rows held while they are dealt into buckets
 ROW = "__shpi_row"  # the row number in the source, kept for error messages
@@ -50,21 +57,17 @@ class ShardedLog:
         """Open a folder made by `prepare_shards`."""
         place = Path(folder)
         try:
-            manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            manifest = read_json(place / MANIFEST)
+        except (FileNotFoundError, NotADirectoryError):
             raise DataError(
                 expected=f"a folder with {MANIFEST}",
                 found="none",
                 where=str(place),
                 remedy="make it with shpi.data.shards.prepare_shards(source, columns, folder)",
             ) from None
-        files = tuple(place / name for name in manifest["files"])
-        absent = [file for file in files if not file.exists()]
-        if absent:
-            raise DataError(
-                expected="every shard of the manifest", found=f"{absent[0].name} missing", where=str(place)
-            )
-        return cls(folder=place, files=files, ledger=Ledger.from_json(manifest["ledger"]))
+        return cls(
+            folder=place, files=_checked_files(manifest, place), ledger=Ledger.from_json(manifest["ledger"])
+        )
 
     def __len__(self) -> int:
         return len(self.files)
@@ -111,20 +114,77 @@ def prepare_shards(
     count = shards if shards is not None else max(1, -(-rows // ROWS_PER_SHARD))
     if count < 1:
         raise ConfigError(expected="at least one shard", found=str(shards))
-    draft = place.with_name(f".{place.name}.{os.getpid()}.part")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    try:
+    with new_folder(place) as draft:
         with progress_bar(f"preparing {count} shards", 2 * rows, progress) as advance:
             _deal(table, chosen, encoding, draft, count, advance)
             files, ledgers = _finish(table, chosen, encoding, draft, count, invalid, duplicates, advance)
-        ledger = Ledger.sum(ledgers)
-        manifest = {"version": 1, "files": files, "ledger": ledger.to_json(), "rows": ledger.rows_used}
-        (draft / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        draft.rename(place)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        _write_manifest(draft, files, ledgers)
     return ShardedLog.open(place)
+
+
+def write_shards(parts: Iterable[LoggedData], folder: str | Path) -> ShardedLog:
+    """Write logs that are in memory, no user in two of them, as the shards of a new folder."""
+    files, ledgers = [], []
+    with new_folder(folder) as draft:
+        for number, logs in enumerate(parts):
+            files.append(f"shard-{number:05d}.parquet")
+            known = logs.ledger.rows_used == len(logs)  # a part of a log carries the ledger of the whole
+            ledgers.append(logs.ledger if known else Ledger(rows_in=len(logs), rows_used=len(logs)))
+            write_canonical(replace(logs, ledger=ledgers[-1]), draft / files[-1])
+        _write_manifest(draft, files, ledgers)
+    return ShardedLog.open(folder)
+
+
+def _write_manifest(draft: Path, files: list[str], ledgers: list[Ledger]) -> None:
+    ledger = Ledger.sum(ledgers)
+    manifest = {
+        "version": VERSION,
+        "files": files,
+        "checksums": [read_seal(draft / name) for name in files],
+        "ledger": ledger.to_json(),
+        "rows": ledger.rows_used,
+    }
+    write_text(draft / MANIFEST, to_json(manifest | {"checksum": checksum(manifest)}))
+
+
+def _checked_files(manifest: Any, place: Path) -> tuple[Path, ...]:
+    """The shards of a manifest: all of them, each once, in their order, nothing from elsewhere."""
+    version = manifest.get("version") if isinstance(manifest, dict) else None
+    if type(version) is not int or version not in _SCHEMAS:
+        raise DataError(
+            expected=f"version {' or '.join(map(str, _SCHEMAS))} of a folder of shards",
+            found=f"version {version!r}"[:80],
+            where=str(place / MANIFEST),
+            remedy="prepare the shards again with prepare_shards, or upgrade shpi",
+        )
+    check(manifest, _SCHEMAS[version], str(place / MANIFEST))
+    names = manifest["files"]
+    odd = [name for name in names if not re.fullmatch(r"shard-[0-9]{5,}\.parquet", name)]
+    if odd or names != sorted(set(names)):
+        raise _not_whole(f"{odd[0]!r}"[:80] if odd else "a shard twice or out of order", place)
+    if version > 1 and manifest["checksum"] != checksum(manifest):
+        raise _not_whole("a manifest that was changed", place)
+    absent = [name for name in names if not (place / name).is_file()]
+    if absent:
+        raise _not_whole(f"{absent[0]} missing", place)
+    headers = [read_header(place / name, verify=False) for name in names]
+    rows = sum(header["ledger"]["rows_used"] for header in headers)
+    if rows != manifest["rows"] or rows != manifest["ledger"]["rows_used"]:
+        raise _not_whole(f"{rows:,} rows in the shards and {manifest['rows']:,} in the manifest", place)
+    if any(header[key] != headers[0][key] for header in headers for key in ("schema", "actions")):
+        raise _not_whole("shards of different logs", place)
+    if version > 1 and [read_seal(place / name) for name in names] != manifest["checksums"]:
+        raise _not_whole("a shard that was changed or replaced", place)
+    return tuple(place / name for name in names)
+
+
+def _not_whole(found: str, place: Path) -> DataError:
+    return DataError(
+        expected="every shard of the manifest, once and in order",
+        found=found,
+        where=str(place),
+        remedy="copy the folder again, or prepare the shards again with prepare_shards",
+    )
 
 
 def _needed(table: TableSource, columns: Columns, encoding: Encoding) -> list[str]:

@@ -14,6 +14,7 @@ from shpi.data.ledger import Drop
 from shpi.data.tables.delimited import read_delimited
 from shpi.data.tables.formats import TEXT_PATTERNS, format_of
 from shpi.data.tables.json_lines import read_json_lines
+from shpi.data.tables.partitions import root_of, scan_partitions
 from shpi.errors import ColumnError, DataError
 from shpi.protocols import Int64Array
 
@@ -66,9 +67,10 @@ def open_table(source: Any) -> TableSource:
     if isinstance(source, pl.DataFrame):
         return _from_frame(source, "the polars table")
     if isinstance(source, str | Path):
-        return _from_files(_list_files(source), str(source))
+        return _from_files(_list_files(source), str(source), [root_of(source)])
     if isinstance(source, list | tuple) and source and all(isinstance(item, str | Path) for item in source):
-        return _from_files([file for item in source for file in _list_files(item)], f"{len(source)} paths")
+        files = [file for item in source for file in _list_files(item)]
+        return _from_files(files, f"{len(source)} paths", [root_of(item) for item in source])
     module = type(source).__module__.split(".")[0]
     if module == "pandas":
         return _from_frame(pl.from_pandas(source, nan_to_null=False), "the pandas table")
@@ -109,7 +111,7 @@ def _list_files(source: str | Path) -> list[Path]:
     return files
 
 
-def _from_files(files: list[Path], label: str) -> TableSource:
+def _from_files(files: list[Path], label: str, roots: list[Path]) -> TableSource:
     empty = [file for file in files if file.stat().st_size == 0]
     if empty:
         raise DataError(
@@ -124,7 +126,7 @@ def _from_files(files: list[Path], label: str) -> TableSource:
             expected="files of one format", found=" and ".join(sorted(formats)) + " together", where=label
         )
     if formats == {"parquet"}:
-        return TableSource(frame=_scan_parquet(files, label), label=label, files=tuple(files))
+        return TableSource(frame=_scan_parquet(files, label, roots), label=label, files=tuple(files))
     tables = [_read_text(file) for file in files]
     frame = pl.concat([table for table, _, _ in tables], how="vertical_relaxed")
     if frame.height == 0:
@@ -151,7 +153,7 @@ def _scan_file(file: Path) -> pl.LazyFrame:
     return pl.scan_parquet(file) if format_of(file) == "parquet" else _read_text(file)[0].lazy()
 
 
-def _scan_parquet(files: list[Path], label: str) -> pl.LazyFrame:
+def _scan_parquet(files: list[Path], label: str, roots: list[Path]) -> pl.LazyFrame:
     first: dict[str, pl.DataType] | None = None
     total = 0
     for file in files:
@@ -170,8 +172,7 @@ def _scan_parquet(files: list[Path], label: str) -> pl.LazyFrame:
         first = first or schema
     if total == 0:
         raise DataError(expected="at least one row", found="Parquet files without rows", where=label)
-    hive = any("=" in part for file in files for part in file.parts)
-    return pl.scan_parquet(files, hive_partitioning=hive)
+    return scan_partitions(files, roots, list(first or {}))
 
 
 def _same_types(

@@ -8,6 +8,7 @@ from shpi.data.columns import TimeColumnUnit
 from shpi.errors import ColumnError, DataError
 
 MICROSECONDS = {"d": 86_400_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
+YEAR_9999 = 253_402_300_800_000_000  # microseconds since 1970
 _OFFSET = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
 _FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d")
 
@@ -23,17 +24,48 @@ def time_expression(column: str, dtype: pl.DataType, unit: TimeColumnUnit) -> tu
         return _parsed(column).to_physical(), True
     if dtype.is_numeric():
         if unit in ("auto", "step"):
-            return (time if dtype.is_float() else time.cast(pl.Int64)), False
+            return (time if dtype.is_float() else time.cast(pl.Int64, strict=False)), False
         if unit == "ns":
-            return (time.cast(pl.Int64) // 1_000), True
+            return (time.cast(pl.Int64, strict=False) // 1_000), True
         if dtype.is_float():
-            return (time * MICROSECONDS[unit]).round().cast(pl.Int64), True
-        return time.cast(pl.Int64) * MICROSECONDS[unit], True
+            return (time * MICROSECONDS[unit]).round().cast(pl.Int64, strict=False), True
+        return time.cast(pl.Int64, strict=False) * MICROSECONDS[unit], True
     raise ColumnError(
         expected="a time column of dates, timestamps, ISO text or numbers",
         found=str(dtype),
         where=f"column '{column}'",
     )
+
+
+def check_number_times(
+    frame: pl.LazyFrame, column: str, dtype: pl.DataType, unit: TimeColumnUnit, where: str
+) -> None:
+    """Refuse numbers that are no times of this unit: they would wrap around, and change the order."""
+    time, per_unit = pl.col(column), 1.0
+    if isinstance(dtype, pl.Datetime):
+        time, per_unit = time.to_physical(), {"ns": 1e-3, "us": 1.0, "ms": 1e3}[dtype.time_unit]
+    elif not dtype.is_numeric() or unit in ("auto", "step"):
+        return
+    else:
+        per_unit = 1e-3 if unit == "ns" else float(MICROSECONDS[unit])
+    size = time.cast(pl.Float64).abs() * per_unit
+    facts = frame.select(largest=size.max(), row=size.arg_max()).collect().row(0, named=True)
+    if facts["largest"] is None or not facts["largest"] > YEAR_9999:
+        return
+    value = frame.select(pl.col(column).slice(facts["row"], 1)).collect().item()
+    fits = [name for name in ("s", "ms", "us", "ns") if _in_range(value, name)]
+    hint = f"; time_unit = '{fits[0]}' would fit" if fits else ""
+    raise DataError(
+        expected=f"times before the year 9999 in the unit '{unit}'",
+        found=str(value),
+        where=f"column '{column}', row {facts['row']} of {where}",
+        remedy=f"say what the numbers count with time_unit{hint}",
+    )
+
+
+def _in_range(value: object, unit: str) -> bool:
+    per_unit = 1e-3 if unit == "ns" else float(MICROSECONDS[unit])
+    return isinstance(value, int | float) and abs(value) * per_unit < YEAR_9999
 
 
 def _parsed(column: str) -> pl.Expr:

@@ -47,7 +47,7 @@ def new_file(path: str | Path) -> Iterator[IO[bytes]]:
         sweep(target)
         draft, number = _open_draft(target)
         try:
-            with os.fdopen(number, "wb") as file:
+            with os.fdopen(number, "w+b") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -168,7 +168,7 @@ def _open_draft(target: Path) -> tuple[Path, int]:
     """A new draft, open for writing and locked."""
     while True:
         draft = _draft_name(target)
-        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666)
+        number = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666)
         if _lock(draft, number):
             return draft, number
         os.close(number)

@@ -29,9 +29,20 @@ LEDGER = Record(
         "drops": [
             Record(
                 {"reason": str, "rows": whole()},
-                {"column": str, "example": (None, whole()), "remedy": str},
+                {"column": str, "example": (None, whole()), "remedy": str, "asked": bool},
             )
         ],
         "notes": [str],
     },
+)
+
+COUNTED = Record(
+    {
+        "metric": {str: (None, bool, int, float, str)},
+        "users": whole(),
+        "observed_less": float,
+        "by_hand": float,
+        "by_hand_error": float,
+        "by_hand_users": whole(),
+    }
 )

@@ -58,8 +58,8 @@ def read_json(place: Path) -> Any:
     return parse_json(data, str(place))
 
 
-def parse_json(data: bytes | str, where: str) -> Any:
-    """Strict JSON in UTF-8: no NaN, no infinity, no bottomless nesting, no text after the end."""
+def parse_json(data: bytes | str, where: str, *, finite: bool = True) -> Any:
+    """Strict JSON in UTF-8: no bottomless nesting, no text after the end, NaN only with ``finite=False``."""
     if len(data) > LARGEST_JSON:
         raise DataError(
             expected=f"a manifest of at most {LARGEST_JSON // 2**20} MB",
@@ -68,9 +68,9 @@ def parse_json(data: bytes | str, where: str) -> Any:
             remedy="copy the file again from where it was saved",
         )
     try:
-        content = json.loads(data, parse_constant=_refuse)
+        content = json.loads(data, parse_constant=_refuse if finite else float)
         # What cannot be written again was not written by us: lone surrogates, endless numbers.
-        json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(content, ensure_ascii=False, allow_nan=not finite).encode()
     except (UnicodeError, ValueError, RecursionError) as error:
         raise DataError(
             expected="a manifest in JSON",

@@ -1,0 +1,99 @@
+"""Hive folders: ``events/day=2026-11-15/part.parquet`` has a column ``day``, if it lies below the given root.
+
+A folder above the root says nothing about its files, and a folder never replaces a column of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import Path
+from urllib.parse import unquote
+
+import polars as pl
+
+from shpi.errors import ColumnError
+
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
+
+
+def root_of(source: str | Path) -> Path:
+    """Where the partitions of a source begin: a folder itself, the plain part of a glob, never a file."""
+    place = Path(source)
+    if place.exists():
+        return place
+    plain = []
+    for part in place.parts:
+        if any(sign in part for sign in "*?["):
+            break
+        plain.append(part)
+    return Path(*plain)
+
+
+def scan_partitions(files: list[Path], roots: list[Path], columns: list[str]) -> pl.LazyFrame:
+    """All files as one table, with the columns of their folders.
+
+    Args:
+        files: Parquet files of one schema.
+        roots: what was asked for; partition folders count below these.
+        columns: of the files.
+    """
+    found = [_partitions(file, roots) for file in files]
+    if not any(found):
+        return pl.scan_parquet(files, hive_partitioning=False)
+    for file, values in zip(files, found, strict=True):
+        if list(values) != list(found[0]):
+            raise ColumnError(
+                expected=f"the partition folders {', '.join(found[0]) or 'of the first file, none'}",
+                found=", ".join(values) or "none",
+                where=str(file),
+                remedy="read the parts of the folder that are partitioned alike",
+            )
+        clash = [name for name in values if name in columns]
+        if clash:
+            raise ColumnError(
+                expected="partition folders whose names are no columns of the files",
+                found=f"the folder '{clash[0]}={values[clash[0]]}' and a column '{clash[0]}'",
+                where=str(file),
+                remedy="rename the folder or drop the column: which of the two is right cannot be known",
+            )
+    types = {name: _type([values[name] for values in found]) for name in found[0]}
+    return pl.concat(
+        [
+            pl.scan_parquet(file, hive_partitioning=False).with_columns(
+                pl.lit(_parsed(value, types[name]), dtype=types[name]).alias(name)
+                for name, value in values.items()
+            )
+            for file, values in zip(files, found, strict=True)
+        ]
+    )
+
+
+def _partitions(file: Path, roots: list[Path]) -> dict[str, str | None]:
+    """The values that the folders between a root and a file name."""
+    below = [file.relative_to(root).parts[:-1] for root in roots if file.is_relative_to(root)]
+    parts = max(below, key=len, default=())
+    pairs = (part.split("=", 1) for part in parts if re.fullmatch(r"[^=]+=.*", part))
+    return {name: None if value == _MISSING else unquote(value) for name, value in pairs}
+
+
+def _parsed(value: str | None, dtype: type[pl.DataType]) -> str | int | date | None:
+    if value is None or dtype == pl.String:
+        return value
+    return int(value) if dtype == pl.Int64 else date.fromisoformat(value)
+
+
+def _type(values: list[str | None]) -> type[pl.DataType]:
+    known = [value for value in values if value is not None]
+    if known and all(re.fullmatch(r"-?\d{1,18}", value) for value in known):
+        return pl.Int64
+    if known and all(_is_date(value) for value in known):
+        return pl.Date
+    return pl.String
+
+
+def _is_date(value: str) -> bool:
+    try:
+        return len(value) == 10 and bool(date.fromisoformat(value))
+    except ValueError:
+        return False
