@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from shpi.data.durations import parse_duration
 from shpi.data.question.metric import Metric
 from shpi.data.schema import Level, MissingPolicy
+from shpi.data.tables.events import Events
 from shpi.errors import ColumnError, ConfigError
 
 TimeColumnUnit = Literal["auto", "d", "s", "ms", "us", "ns", "step"]
@@ -53,6 +54,7 @@ class Columns:
     churn_after: str | int | float | None = None  # who is silent for longer has left; "never": nobody leaves
     metric: Metric | str | Mapping[str, Any] | None = None  # what a user is worth, e.g. "purchases in 30d"
     action_features: str | None = None  # a table with one row per action, read beside the log
+    events: tuple[Any, ...] = ()  # outcomes from other tables, see `shpi.data.tables.events.Events`
     identity: Names = ()  # columns that make a decision unique; default (user, time, order, action)
 
     def __post_init__(self) -> None:
@@ -78,6 +80,7 @@ class Columns:
                 expected=f"missing-value policies among {', '.join(get_args(MissingPolicy))}",
                 found=str(wrong),
             )
+        object.__setattr__(self, "events", tuple(Events.of(one) for one in self.events))
         if self.metric is not None:
             object.__setattr__(self, "metric", Metric.of(self.metric))
         if isinstance(self.churn_after, str) and self.churn_after != "never":
@@ -105,10 +108,10 @@ class Columns:
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(expected="valid TOML", found=str(error), where=str(place)) from None
-        return cls.from_mapping(content.get("columns", content), where=str(place))
+        return cls.from_mapping(content.get("columns", content), where=str(place), folder=place.parent)
 
     @classmethod
-    def from_mapping(cls, content: Mapping[str, Any], where: str = "") -> Columns:
+    def from_mapping(cls, content: Mapping[str, Any], where: str = "", folder: Path | None = None) -> Columns:
         """Build from plain values; an unknown or missing key is an error that names it."""
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(content) - known)
@@ -118,7 +121,8 @@ class Columns:
             )
         if "action" not in content:
             raise ConfigError(expected="the key 'action'", found="a map without it", where=where)
-        return cls(**content)
+        events = tuple(Events.of(one, folder) for one in content.get("events", ()))
+        return cls(**(dict(content) | {"events": events}))
 
     def to_toml(self) -> str:
         """The map as TOML text; only what differs from the defaults."""
@@ -126,9 +130,10 @@ class Columns:
         tables = []
         for item in fields(self):
             value = getattr(self, item.name)
-            if isinstance(value, Metric):
-                pairs = (f"{key} = {json.dumps(one)}" for key, one in value.to_mapping().items())
-                lines.append(f"metric = {{ {', '.join(pairs)} }}")
+            if item.name == "events":
+                tables += [line for one in value for line in ("[[events]]", *_pairs(one.to_mapping()))]
+            elif isinstance(value, Metric):
+                lines.append(f"metric = {{ {', '.join(_pairs(value.to_mapping()))} }}")
             elif isinstance(value, Mapping):
                 if value:
                     tables += [
@@ -189,6 +194,16 @@ class Columns:
             if fnmatch.fnmatchcase(column, glob):
                 return policy
         return "error"
+
+
+def _pairs(content: Mapping[str, Any]) -> list[str]:
+    """Keys and values as TOML writes them."""
+    return [
+        f"{key} = {{ {', '.join(_pairs(value))} }}"
+        if isinstance(value, Mapping)
+        else f"{key} = {json.dumps(value)}"
+        for key, value in content.items()
+    ]
 
 
 def is_glob(name: str) -> bool:

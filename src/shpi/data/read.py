@@ -28,7 +28,9 @@ from shpi.data.missing import note_filled
 from shpi.data.order import RowOrder, order_rows
 from shpi.data.question import Metric, count, leave_after
 from shpi.data.schema import ContextSchema
+from shpi.data.slicing import cut
 from shpi.data.sources import TableSource, open_table
+from shpi.data.tables.join import join_events, known_rows
 from shpi.errors import ConfigError, DataError
 from shpi.progress import progress_bar
 from shpi.protocols import BoolArray
@@ -78,17 +80,29 @@ def read_log(
     chosen = _column_map(columns)
     if session_gap is not None:
         chosen = replace(chosen, session_gap=session_gap, session=None)
-    table = open_table(source)
+    table, chosen = join_events(open_table(source), chosen)
     encoding = learn_encoding(
         table, chosen, schema=schema, action_space=action_space, action_features=action_features
     )
     logs = read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
-    logs = note_filled(logs, table.frame)
-    return asked(logs, metric or chosen.metric, churn_after or chosen.churn_after)
+    logs = _known(note_filled(logs, table.frame), table)
+    return asked(logs, metric or chosen.metric, churn_after or chosen.churn_after, table.known_until)
+
+
+def _known(logs: LoggedData, table: TableSource) -> LoggedData:
+    """The decisions whose outcomes in other tables are known."""
+    kept = known_rows(logs.times, table.known_until)
+    if kept.all():
+        return logs
+    reason = "too young: events of other tables that belong to it may come after the end"
+    return cut(logs, kept, reason, asked=True)
 
 
 def asked(
-    logs: LoggedData, metric: Metric | str | Mapping[str, Any] | None, churn_after: Duration | None
+    logs: LoggedData,
+    metric: Metric | str | Mapping[str, Any] | None,
+    churn_after: Duration | None,
+    log_end: int | float | None = None,
 ) -> LoggedData:
     """The log with its question settled: how users end, and what is counted.
 
@@ -96,8 +110,8 @@ def asked(
     """
     chosen = None if metric is None else Metric.of(metric)
     if churn_after is not None and (chosen is None or chosen.window is None):
-        logs = leave_after(logs, churn_after)
-    return logs if chosen is None else count(logs, chosen)
+        logs = leave_after(logs, churn_after, log_end=log_end)
+    return logs if chosen is None else count(logs, chosen, log_end=log_end)
 
 
 def _column_map(columns: Columns | Mapping[str, Any] | str | Path) -> Columns:

@@ -32,6 +32,7 @@ class TableSource:
     row_numbers: Int64Array | None = None  # of a part of a table: the numbers of its rows in the whole
     drops: tuple[Drop, ...] = ()  # lines of the files that are no rows of the table
     notes: tuple[str, ...] = ()  # what had to be found out about the files
+    known_until: int | float | None = None  # decisions after this have outcomes that are not known yet
 
     @property
     def columns(self) -> list[str]:
