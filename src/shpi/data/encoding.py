@@ -122,7 +122,9 @@ def _learn_schema(
             value.filter(value.is_finite()).mean().alias(n) for n, value in zip(filled, values, strict=True)
         ]
         means = {
-            n: value or 0.0 for n, value in table.frame.select(finite).collect().row(0, named=True).items()
+            # contexts are single precision; so is the mean, which a sum in another order then does not move
+            n: float(np.float32(value or 0.0))
+            for n, value in table.frame.select(finite).collect().row(0, named=True).items()
         }
     features = []
     for name in names:

@@ -21,6 +21,7 @@ from shpi.policies import ConstantPolicy, Greedy, PolicyDensity, SupportLimited,
 from shpi.policies.scorers import Scorer
 from shpi.policies.training_users import TrainingUsers, remember
 from shpi.protocols import BoolArray, Float64Array, Policy, Simulator
+from shpi.threads import one_thread
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
@@ -51,6 +52,7 @@ def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[[Any, LoggedData],
     """Of a learner's ``fit``: what is no log is a clear error, and the policy knows its items and users."""
 
     @wraps(fit)
+    @one_thread
     def checked(self: Any, logs: LoggedData) -> P:
         check_log(logs, type(self).__name__)
         policy = with_items(fit(self, logs), schema=logs.schema, actions=logs.action_space)

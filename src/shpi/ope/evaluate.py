@@ -34,6 +34,7 @@ from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Overlap, 
 from shpi.ope.robust import DR, WDR
 from shpi.progress import begin, expect, in_stages
 from shpi.protocols import Policy
+from shpi.threads import one_thread
 
 Per = Literal["user", "decision"]
 
@@ -53,6 +54,7 @@ class Decides(Protocol):
 
 
 @in_stages("evaluating")
+@one_thread
 def evaluate(
     policy: Policy,
     logs: LoggedData | ShardedLog,
