@@ -18,7 +18,7 @@ CONTEXT_SCHEMA = [
 ]
 
 ACTION_SPACE = Record(
-    {"ids": ([int], [str])},
+    {"ids": [(int, str)]},
     {"feature_names": [str], "features": (None, [[float]])},
 )
 
