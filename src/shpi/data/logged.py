@@ -29,6 +29,8 @@ from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray
 
 if TYPE_CHECKING:  # imported when used: the audit, the readers and the estimators stand on this file
+    import polars as pl
+
     from shpi.data.audit import AuditReport
     from shpi.data.columns import Columns
     from shpi.data.propensity import PropensityModel
@@ -376,6 +378,19 @@ class LoggedData:
                 digest.update(np.ascontiguousarray(array).data)
         digest.update(repr(self.action_space.ids).encode())
         return digest.hexdigest()[:16]
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from importlib import import_module  # the report stands above this room
+
+        card: Any = import_module("shpi.report.cards").log_card
+        return str(card(self))
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row per decision: user, time, session, item, reward, propensity, context, metrics."""
+        from shpi.data.frames import log_frame
+
+        return log_frame(self)
 
     def __repr__(self) -> str:
         return (

@@ -21,6 +21,8 @@ from shpi.progress import progress_bar
 from shpi.protocols import Float64Array, Policy
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from shpi.ope.gate import Gate
 
 REPLICATES = 20_000  # of the largest error; the level is then known to about 0.1 %
@@ -48,6 +50,23 @@ class Comparison:
 
         write: Any = import_module("shpi.report.html").write_comparison
         return Path(write(self, path))
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from importlib import import_module  # the report stands above this room
+
+        card: Any = import_module("shpi.report.cards").comparison_card
+        return str(card(self))
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row per candidate: its verdict, and what the estimator that decides says."""
+        import polars as pl
+
+        rows = []
+        for one in self.evaluations:
+            row = one.to_polars().filter(pl.col("estimator") == one.main).to_dicts()[0]
+            rows.append(row | {"verdict": None if one.verdict is None else one.verdict.decision})
+        return pl.DataFrame(rows)
 
     def __repr__(self) -> str:
         said = ((one.policy_name, one.verdict) for one in self.evaluations)

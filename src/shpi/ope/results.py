@@ -18,13 +18,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
 from shpi.protocols import Float64Array
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Severity = Literal["fine", "note", "warning", "fatal"]
 Decision = Literal["ship", "hold", "need more data"]
@@ -232,6 +235,36 @@ class Evaluation:
         from shpi.ope.text import render
 
         return render(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from importlib import import_module  # the report stands above this room
+
+        card: Any = import_module("shpi.report.cards").evaluation_card
+        return str(card(self))
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row per estimator: value, lift, interval, effective users, and what it is to the verdict."""
+        import polars as pl
+
+        from shpi.ope._names import mark
+
+        rows = [
+            {
+                "policy": self.policy_name,
+                "estimator": one.name,
+                "mark": mark(self, one),
+                "value": one.value,
+                "baseline": one.baseline,
+                "lift": one.lift,
+                "lower": one.lift_interval.lower,
+                "upper": one.lift_interval.upper,
+                "lower_bound": one.lift_interval.lower_bound,
+                "effective_users": one.effective_users,
+            }
+            for one in self.estimates
+        ]
+        return pl.DataFrame(rows)
 
     def __repr__(self) -> str:
         one = self.decisive

@@ -84,6 +84,13 @@ class PolicyMethods:
     def __repr__(self: Policy) -> str:
         return short_repr(self)
 
+    def _repr_html_(self: Policy) -> str:
+        """For notebooks."""
+        from importlib import import_module  # the report stands above this room
+
+        card: Any = import_module("shpi.report.cards").policy_card
+        return str(card(self))
+
 
 def short_repr(policy: Policy) -> str:
     """One line: what it is, what it chooses from, what it looks at."""

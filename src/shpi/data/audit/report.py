@@ -31,6 +31,7 @@ from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.console import Console
 
 
@@ -109,6 +110,21 @@ class AuditReport:
         from shpi.data.audit.text import as_text
 
         return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from importlib import import_module  # the report stands above this room
+
+        card: Any = import_module("shpi.report.cards").audit_card
+        return str(card(self))
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row per finding, the worst first."""
+        import polars as pl
+
+        return pl.DataFrame(
+            [{"severity": f.severity, "code": f.code, "message": f.message} for f in self.findings]
+        )
 
     def __repr__(self) -> str:
         counts = f"{self.count('error')} errors, {self.count('warning')} warnings"
