@@ -13,6 +13,7 @@ from shpi.data.columns import Columns
 from shpi.data.logged import LoggedData
 from shpi.data.question import Metric, leave_after, whole_story
 from shpi.data.read import read_log
+from shpi.data.shards import prepare_shards
 from shpi.errors import ConfigError, DataError
 
 DAY = 86_400_000_000
@@ -237,3 +238,24 @@ def test_the_audit_asks_where_the_log_does_not_say():
     assert "if nobody has left" in text
     settled = read_log(table(visits), MAP, churn_after="10d").audit()
     assert not settled.has("endings_unknown")
+
+
+@pytest.mark.parametrize(
+    "question", [{"metric": "bought in 20d"}, {"churn_after": "10d"}, {"metric": "returns within 5d in 20d"}]
+)
+def test_shards_are_asked_the_same_question(tmp_path, question):
+    rng = np.random.default_rng(2)
+    visits = {
+        f"u{i}": (rng.uniform(0, 50) + np.cumsum(rng.exponential(3.0, rng.geometric(0.2)))).tolist()
+        for i in range(60)
+    }
+    frame = table({user: [day for day in days if day < 60] for user, days in visits.items()})
+    columns = replace(MAP, **question)
+    whole = read_log(frame, columns)
+    shards = prepare_shards(frame, columns, tmp_path / "shards", shards=3)
+    joined = LoggedData.concat(list(shards))
+    assert len(joined) == len(whole)
+    np.testing.assert_allclose(joined.rewards, whole.rewards)
+    np.testing.assert_array_equal(joined.terminated, whole.terminated)
+    assert shards.ledger.balanced()
+    assert shards.ledger.rows_dropped == whole.ledger.rows_dropped

@@ -27,6 +27,7 @@ from shpi.data.logged import LoggedData
 from shpi.data.missing import note_filled
 from shpi.data.order import RowOrder, order_rows
 from shpi.data.question import Metric, count, leave_after
+from shpi.data.question.count import Observed
 from shpi.data.schema import ContextSchema
 from shpi.data.slicing import cut
 from shpi.data.sources import TableSource, open_table
@@ -85,11 +86,11 @@ def read_log(
         table, chosen, schema=schema, action_space=action_space, action_features=action_features
     )
     logs = read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
-    logs = _known(note_filled(logs, table.frame), table)
+    logs = known_part(note_filled(logs, table.frame), table)
     return asked(logs, metric or chosen.metric, churn_after or chosen.churn_after, table.known_until)
 
 
-def _known(logs: LoggedData, table: TableSource) -> LoggedData:
+def known_part(logs: LoggedData, table: TableSource) -> LoggedData:
     """The decisions whose outcomes in other tables are known."""
     kept = known_rows(logs.times, table.known_until)
     if kept.all():
@@ -103,15 +104,17 @@ def asked(
     metric: Metric | str | Mapping[str, Any] | None,
     churn_after: Duration | None,
     log_end: int | float | None = None,
+    observed: Observed | None = None,
 ) -> LoggedData:
     """The log with its question settled: how users end, and what is counted.
 
-    A metric with a window needs no ``churn_after``: it looks at nobody for longer than that.
+    A metric with a window needs no ``churn_after``: it looks at nobody for longer than that. ``log_end`` and
+    ``observed`` say what a part of a log cannot know by itself.
     """
     chosen = None if metric is None else Metric.of(metric)
     if churn_after is not None and (chosen is None or chosen.window is None):
         logs = leave_after(logs, churn_after, log_end=log_end)
-    return logs if chosen is None else count(logs, chosen, log_end=log_end)
+    return logs if chosen is None else count(logs, chosen, log_end=log_end, observed=observed)
 
 
 def _column_map(columns: Columns | Mapping[str, Any] | str | Path) -> Columns:

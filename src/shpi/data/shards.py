@@ -22,9 +22,12 @@ from shpi.data.columns import Columns, expand
 from shpi.data.encoding import Encoding, learn_encoding
 from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
-from shpi.data.read import Duplicates, Invalid, read_table
+from shpi.data.question import Metric
+from shpi.data.question.count import observe
+from shpi.data.read import Duplicates, Invalid, asked, known_part, read_table
 from shpi.data.seal import read_seal
 from shpi.data.sources import TableSource, open_table
+from shpi.data.tables.join import join_events
 from shpi.errors import ConfigError, DataError
 from shpi.files.atomic import new_folder, write_text
 from shpi.files.bundle import checksum, to_json
@@ -108,7 +111,7 @@ def prepare_shards(
             remedy="open it with ShardedLog.open, or remove it",
         )
     chosen = columns if isinstance(columns, Columns) else Columns.from_toml(columns)
-    table = open_table(source)
+    table, chosen = join_events(open_table(source), chosen)
     encoding = learn_encoding(table, chosen, action_features=action_features)
     rows = table.frame.select(pl.len()).collect().item()
     count = shards if shards is not None else max(1, -(-rows // ROWS_PER_SHARD))
@@ -118,6 +121,7 @@ def prepare_shards(
         with progress_bar(f"preparing {count} shards", 2 * rows, progress) as advance:
             _deal(table, chosen, encoding, draft, count, advance)
             files, ledgers = _finish(table, chosen, encoding, draft, count, invalid, duplicates, advance)
+        ledgers = _settle(table, chosen, [draft / name for name in files]) or ledgers
         _write_manifest(draft, files, ledgers)
     return ShardedLog.open(place)
 
@@ -133,6 +137,26 @@ def write_shards(parts: Iterable[LoggedData], folder: str | Path) -> ShardedLog:
             write_canonical(replace(logs, ledger=ledgers[-1]), draft / files[-1])
         _write_manifest(draft, files, ledgers)
     return ShardedLog.open(folder)
+
+
+def _settle(table: TableSource, columns: Columns, files: list[Path]) -> list[Ledger]:
+    """Ask every shard the map's question; what only the whole log knows is gathered first."""
+    if columns.metric is None and columns.churn_after is None and table.known_until is None:
+        return []
+    metric = None if columns.metric is None else Metric.of(columns.metric)
+    end = table.known_until
+    if end is None:
+        end = max(read_canonical(file).times.max() for file in files)
+    observed = None
+    if metric is not None and metric.window is not None:
+        observed = observe((known_part(read_canonical(file), table) for file in files), metric, end)
+    ledgers = []
+    for file in files:
+        logs = known_part(read_canonical(file), table)
+        logs = asked(logs, metric, columns.churn_after, end, observed)
+        write_canonical(logs, file)
+        ledgers.append(logs.ledger)
+    return ledgers
 
 
 def _write_manifest(draft: Path, files: list[str], ledgers: list[Ledger]) -> None:
@@ -244,7 +268,9 @@ def _finish(
             continue
         frame = pl.concat([pl.read_parquet(part) for part in parts])
         numbers = frame[ROW].to_numpy()
-        shard_table = replace(table, frame=frame.lazy(), in_memory=frame, row_numbers=numbers)
+        # What was left out of the table as a whole is entered once.
+        once = replace(table, drops=(), notes=()) if files else table
+        shard_table = replace(once, frame=frame.lazy(), in_memory=frame, row_numbers=numbers)
         logs = read_table(shard_table, columns, encoding, invalid=invalid, duplicates=duplicates)
         drops = tuple(
             drop if drop.example is None else replace(drop, example=int(numbers[drop.example]))

@@ -14,6 +14,7 @@ left to be bootstrapped: the trajectories are complete (``endings`` is "by windo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -116,6 +117,25 @@ def count(
     facts = _facts(logs, chosen, np.where(kept, scale * values, 0.0), known_end - entry, window)
     weights = scale / reach.share(np.where(kept, ages, 0))
     return _weighted(logs, facts, values, weights, kept)
+
+
+def observe(parts: Iterable[LoggedData], metric: Metric, log_end: int | float | None = None) -> Observed:
+    """For how long the users of all parts are observed; for a metric with a window.
+
+    Args:
+        parts: a log in parts of whole users; they are passed over once.
+        metric: that will be counted in each of them.
+        log_end: the time up to which the log is complete; None takes its last time.
+    """
+    entries, ends, within = [], [], 0
+    for part in parts:
+        ends.append(part.times.max())
+        within = 0 if metric.within is None else int(in_time_unit(metric.within, part.time_unit))
+        entries.append(user_entries(_from_entry(part, metric)))
+    end = max(ends) if log_end is None else log_end
+    entry = np.concatenate(entries)
+    known_end = end - within
+    return Observed(log_end=end, times=np.sort((known_end - entry)[known_end >= entry]))
 
 
 def user_entries(logs: LoggedData) -> NDArray[Any]:
