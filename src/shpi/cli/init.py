@@ -114,7 +114,7 @@ def guessed(sample: pl.DataFrame) -> dict[str, Any]:
     """The guess of `shpi.data.guess`, with pauses as session ends where nothing else says so."""
     from shpi.data.guess import guess_columns
 
-    found: dict[str, Any] = tomllib.loads(guess_columns(sample.columns))
+    found: dict[str, Any] = tomllib.loads(guess_columns(sample.columns, sample.schema))
     if "time" in found and "session" not in found and is_calendar(sample[found["time"]]):
         found.setdefault("session_gap", GAP)
     return found

@@ -39,6 +39,7 @@ class Ledger:
     drops: tuple[Drop, ...] = ()
     final_rows: int = 0  # rows without an action that only carry a trajectory's last context
     notes: tuple[str, ...] = field(default=())
+    changing: tuple[str, ...] = ()  # context dimensions that differ between rows of the same decision
 
     @property
     def rows_dropped(self) -> int:
@@ -59,6 +60,7 @@ class Ledger:
             drops=(*self.drops, drop),
             final_rows=self.final_rows,
             notes=self.notes,
+            changing=self.changing,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -69,6 +71,7 @@ class Ledger:
             "final_rows": self.final_rows,
             "drops": [drop.to_json() for drop in self.drops],
             "notes": list(self.notes),
+            "changing": list(self.changing),
         }
 
     @classmethod
@@ -80,6 +83,7 @@ class Ledger:
             final_rows=row.get("final_rows", 0),
             drops=tuple(Drop(**drop) for drop in row.get("drops", ())),
             notes=tuple(row.get("notes", ())),
+            changing=tuple(row.get("changing", ())),
         )
 
     @classmethod
@@ -88,6 +92,7 @@ class Ledger:
         merged: dict[tuple[str, str], Drop] = {}
         rows_in = used = final = 0
         notes: dict[str, None] = {}
+        changing: dict[str, None] = {}
         for ledger in ledgers:
             rows_in, used, final = (
                 rows_in + ledger.rows_in,
@@ -95,6 +100,7 @@ class Ledger:
                 final + ledger.final_rows,
             )
             notes.update(dict.fromkeys(ledger.notes))
+            changing.update(dict.fromkeys(ledger.changing))
             for drop in ledger.drops:
                 key = (drop.reason, drop.column)
                 old = merged.get(key)
@@ -116,4 +122,5 @@ class Ledger:
             final_rows=final,
             drops=tuple(merged.values()),
             notes=tuple(notes),
+            changing=tuple(changing),
         )

@@ -147,6 +147,7 @@ def read_table(
     duplicate = _duplicates(table, columns, order, filled, duplicates)
     layout = lay_out(order, filled, duplicate)
     ledger = _ledger(table, columns, order, filled, duplicate, layout, invalid)
+    ledger = replace(ledger, changing=_changing(encoding, filled, duplicate))
     return _build(columns, encoding, order, filled, layout, ledger)
 
 
@@ -169,6 +170,13 @@ def _duplicates(
             remedy="remove them, read with duplicates='drop' or 'keep', or name an order column",
         )
     return repeat
+
+
+def _changing(encoding: Encoding, filled: Filled, duplicate: BoolArray) -> tuple[str, ...]:
+    """Context dimensions whose value is another one where a decision is repeated: they were updated later."""
+    rows = np.flatnonzero(duplicate[1:]) + 1  # a repeat stands after the row that it repeats
+    differs = (filled.contexts[rows] != filled.contexts[rows - 1]).any(axis=0)
+    return tuple(name for name, changed in zip(encoding.schema.dimensions, differs, strict=True) if changed)
 
 
 def _ledger(
@@ -307,5 +315,6 @@ def _no_map(source: Any) -> ConfigError:
         expected="a column map, since this is not a file written by shpi",
         found="none",
         where=table.label,
-        remedy="start from this guess, saved as map.toml:\n\n" + guess_columns(table.columns),
+        remedy="start from this guess, saved as map.toml:\n\n"
+        + guess_columns(table.columns, table.frame.collect_schema()),
     )

@@ -261,7 +261,8 @@ def _finish(
     advance: Callable[[float], None],
 ) -> tuple[list[str], list[Ledger]]:
     """Stage two: each bucket becomes a canonical file."""
-    files, ledgers = [], []
+    files: list[str] = []
+    ledgers: list[Ledger] = []
     for bucket in range(count):
         parts = sorted(draft.glob(f"part-{bucket:05d}-*.parquet"))
         if not parts:

@@ -33,6 +33,7 @@ LEDGER = Record(
             )
         ],
         "notes": [str],
+        "changing": [str],
     },
 )
 

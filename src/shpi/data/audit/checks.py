@@ -278,6 +278,49 @@ def check_leaks(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         )
 
 
+KNOWN_WHEN = (
+    "find out when it is written: if its value is stored with the decision and never updated, it may stay. "
+    "If it can change afterwards, move it from 'context' to 'metrics'. If nobody knows, leave it out: a policy "
+    "that rests on it looks good here and fails when it is served"
+)
+
+
+def check_known_when(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
+    """Columns that may be known only after the decision."""
+    told = {leak.dimension for leak in facts.columns.leaks}
+    for name, there, usual in facts.columns.only_with_reward:
+        if name not in told:
+            yield Finding(
+                severity="warning",
+                code="only_with_reward",
+                message=f"Context column '{name}' leaves its usual value only where a reward came "
+                f"({there:.0%} of these decisions, {usual:.0%} of all): it may be filled after the decision.",
+                remedy=KNOWN_WHEN,
+                column=name,
+            )
+        told.add(name)
+    for name, chance in facts.columns.ranks:
+        if name not in told:
+            yield Finding(
+                severity="warning",
+                code="predicts_reward",
+                message=f"Context column '{name}' alone tells rewarded decisions from others (in "
+                f"{chance:.0%} of the pairs): hardly anything that is known before the decision does.",
+                remedy=KNOWN_WHEN,
+                column=name,
+            )
+    changing = facts.ledger.changing
+    if changing:
+        yield Finding(
+            severity="warning",
+            code="changing_column",
+            message=f"Rows that repeat a decision have other values in {_some(changing)}: that was written "
+            "after the decision.",
+            remedy=KNOWN_WHEN,
+            column=", ".join(changing),
+        )
+
+
 def _some(names: Sequence[object], shown: int = 5) -> str:
     """The first few of a list, and how many more there are."""
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
@@ -292,5 +335,6 @@ _CHECKS = (
     check_propensities,
     check_time,
     check_leaks,
+    check_known_when,
     check_columns,
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.stats import rankdata
 
 from shpi.data.calibration import spread_rows
 from shpi.data.schema import MISSING, OTHER
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 MIN_CLASS = 10  # rewards of each kind before a perfect separation says anything
+SUSPICIOUS_RANK = 0.95
+FILLED_ROWS = 20  # decisions with another value than usual, before their rewards say anything
+FILLED_SHARE, USUAL_SHARE = 0.98, 0.8  # of rewards there, and at most among all decisions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,8 @@ class ColumnFacts:
     constant: tuple[str, ...]  # features
     same: tuple[tuple[str, str], ...]  # dimension, earlier dimension with the same values
     leaks: tuple[Leak, ...]
+    only_with_reward: tuple[tuple[str, float, float], ...] = ()  # dimension, reward share there and among all
+    ranks: tuple[tuple[str, float], ...] = ()  # dimension, chance to rank a rewarded decision above another
 
 
 def column_facts(logs: LoggedData, suspicious: float) -> ColumnFacts:
@@ -55,7 +61,53 @@ def column_facts(logs: LoggedData, suspicious: float) -> ColumnFacts:
         constant=tuple(constant) if len(logs) > 1 else (),
         same=_same(logs, varying),
         leaks=tuple(_leaks(logs, varying, suspicious)),
+        only_with_reward=tuple(_only_with_reward(logs, varying)),
+        ranks=tuple(_ranks(logs, varying)),
     )
+
+
+def _came(logs: LoggedData, dimensions: int) -> tuple[Int64Array, BoolArray]:
+    """Rows that are looked at, and whether a reward came there: more than the least that there is."""
+    seen = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
+    rows = np.flatnonzero(seen)
+    rows = rows[spread_rows(len(rows), dimensions)]
+    y = np.asarray(logs.rewards)[rows]
+    return rows, y > y.min(initial=np.inf)
+
+
+def _only_with_reward(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float, float]]:
+    """Dimensions that leave their usual value almost only where a reward came."""
+    if logs.rewards is None or not len(varying):
+        return []
+    rows, came = _came(logs, logs.schema.width)
+    usual = float(came.mean()) if len(came) else 1.0
+    if usual > USUAL_SHARE:
+        return []
+    found = []
+    for j in varying.tolist():
+        x = logs.contexts[rows, j]
+        values, counts = np.unique(x, return_counts=True)
+        filled = x != values[counts.argmax()]
+        if FILLED_ROWS <= filled.sum() <= 0.5 * len(x) and came[filled].mean() >= FILLED_SHARE:
+            found.append((logs.schema.dimensions[j], float(came[filled].mean()), usual))
+    return found
+
+
+def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
+    """Dimensions by which rewarded decisions are told from others: the area under the ROC curve, or 1 - it."""
+    if logs.rewards is None or not len(varying):
+        return []
+    rows, came = _came(logs, logs.schema.width)
+    positive = int(came.sum())
+    if min(positive, len(rows) - positive) < FILLED_ROWS:
+        return []
+    found = []
+    for j in varying.tolist():
+        place = rankdata(logs.contexts[rows, j])
+        area = (place[came].sum() - positive * (positive + 1) / 2) / (positive * (len(rows) - positive))
+        if max(area, 1 - area) >= SUSPICIOUS_RANK:
+            found.append((logs.schema.dimensions[j], float(max(area, 1 - area))))
+    return found
 
 
 def _same(logs: LoggedData, varying: Int64Array) -> tuple[tuple[str, str], ...]:

@@ -18,6 +18,9 @@ what can be learned. An *info* is worth knowing.
 | uniform_ess | warning | that ESS below 200 or 1 % of the decisions, and half of the log |
 | leaking_column | error | correlation 0.999 with a later reward, or a perfect split of a binary one |
 | leaking_column | warning | correlation 0.95 with a later reward |
+| only_with_reward | warning | a column leaves its usual value only where a reward came (98 % of 20 or more) |
+| predicts_reward | warning | a column alone ranks rewarded decisions above others in 95 % of the pairs |
+| changing_column | warning | a column differs between repeated rows of the same decision |
 | many_dropped | warning | more than 10 % of the rows were dropped |
 | propensities_absent | warning | there are no propensities |
 | propensities_estimated | info | the propensities are estimated |
