@@ -280,8 +280,8 @@ def check_leaks(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
 
 KNOWN_WHEN = (
     "find out when it is written: if its value is stored with the decision and never updated, it may stay. "
-    "If it can change afterwards, move it from 'context' to 'metrics'. If nobody knows, leave it out: a policy "
-    "that rests on it looks good here and fails when it is served"
+    "If it can change afterwards, move it from 'context' to 'metrics'. If nobody knows, leave it out: a "
+    "policy that rests on it looks good here and fails when it is served"
 )
 
 

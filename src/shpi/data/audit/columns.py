@@ -94,7 +94,7 @@ def _only_with_reward(logs: LoggedData, varying: Int64Array) -> list[tuple[str, 
 
 
 def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
-    """Dimensions by which rewarded decisions are told from others: the area under the ROC curve, or 1 - it."""
+    """Dimensions by which rewarded decisions are told from others: area under the ROC curve, or 1 - it."""
     if logs.rewards is None or not len(varying):
         return []
     rows, came = _came(logs, logs.schema.width)
