@@ -49,6 +49,12 @@ ABSENT = {
     "terminated": "true in the last row of a user who is gone for good",
 }
 GAP = "30m"
+# Lines to think about, which no name of a column can tell.
+LATER = (
+    ("terminated", 'terminated = "…"', ABSENT["terminated"]),
+    ("churn_after", 'churn_after = "30d"', "or: who is silent for longer has left; the audit proposes one"),
+    ("metric", 'metric = "reward in 30d"', "the question: what is one user worth, over which time?"),
+)
 EXTRAS = {
     "order": "breaks ties in time",
     "candidates": "the items that could have been shown",
@@ -203,8 +209,7 @@ def as_toml(answers: Mapping[str, Any], sample: pl.DataFrame, source: str) -> st
     rest = [key for key in (*EXTRAS, *answers) if key not in ROLES]
     present = [key for key in dict.fromkeys(rest) if key in answers]
     lines += [_line(key, answers[key], EXTRAS.get(key, "")) for key in present]
-    if "terminated" not in answers:
-        lines.append('# terminated = "…"'.ljust(WIDTH) + f"  # {ABSENT['terminated']}")
+    lines += [f"# {one}".ljust(WIDTH) + f"  # {about}" for key, one, about in LATER if key not in answers]
     unused = _unused(answers, sample.columns)
     if unused:
         lines += ["", f"# Not used: {', '.join(unused)}"]
