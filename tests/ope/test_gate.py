@@ -27,6 +27,7 @@ from shpi.ope import (
     interval_of,
 )
 from shpi.ope.candidates import joint_level
+from shpi.ope.verdict.needed import Factors
 from shpi.policies import ConstantPolicy, Greedy, LinearScorer
 
 SHARED = {"policy_name": "pi", "metric": "reward", "main": "SNIPS"}
@@ -42,7 +43,7 @@ def estimate(lift_influence, lift: float, *, baseline: float = 10.0, base_influe
         name="SNIPS", value=baseline + lift, baseline=baseline, lift=lift,
         value_error=error, lift_error=error,
         value_interval=interval_of(baseline + lift, psi), lift_interval=interval_of(lift, psi),
-        effective_users=float(len(psi)), influence_value=psi + base, influence_lift=psi,
+        effective_users=float(len(psi)), influence_value=psi + base, influence_lift=psi, consistent=True,
     )  # fmt: skip
 
 
@@ -122,15 +123,33 @@ def test_a_relative_lift_is_paired_with_its_baseline():
 def test_users_needed_would_do():
     """With the users that the verdict asks for, four logs out of five of the same policy would ship."""
     lift, sd, users = 0.1, 1.0, 200
-    needed = Gate().decide(evaluation(lift, sd=sd, users=users)).users_needed
-    exact = (stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) ** 2 * (sd / lift) ** 2
-    assert exact <= needed <= 1.1 * exact
-    rng = np.random.default_rng(1)
-    ships = 0
-    for _ in range(400):
-        draw = rng.standard_normal(needed) * sd + lift
-        ships += interval_of(draw.mean(), draw - draw.mean()).lower_bound > 0
-    assert 0.74 <= ships / 400 <= 0.88
+    verdict = Gate().decide(evaluation(lift, sd=sd, users=users))
+    t = lift / (sd / np.sqrt(users))
+    exact = (stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) ** 2 * (sd / lift) ** 2 * ((1 + t**2) / t**2) ** 2
+    assert exact <= verdict.users_needed <= 1.1 * exact
+    least, most = verdict.users_range
+    assert least < verdict.users_needed < most
+    weak = Gate(patience=1e6).decide(evaluation(0.02, sd=sd, users=users))
+    assert weak.users_range[1] is None  # one standard error less, and nothing is left to be proven
+
+
+def test_users_needed_holds_what_it_promises_after_selection():
+    """Over true lifts of all sizes, of which those that look promising but unproven are asked about."""
+    rng = np.random.default_rng(3)
+    truth = np.abs(2 * rng.standard_normal(20_000))  # in standard errors of the log
+    seen = truth + rng.standard_normal(len(truth))
+    asked = [
+        (true, Factors.of(t, 1.0, 0.95, 0.8))
+        for true, t in zip(truth, seen, strict=True)
+        if 0 < t < stats.norm.ppf(0.95)
+    ]
+    asked = [(true, one) for true, one in asked if one.plain <= Gate().patience]
+    rates = {
+        name: np.mean([rng.normal(true * np.sqrt(getattr(one, name))) > 1.645 for true, one in asked])
+        for name in ("plain", "likely")
+    }
+    assert 0.78 < rates["likely"] < 0.9
+    assert rates["plain"] < 0.72  # what taking the estimate at its word would give
 
 
 def test_patience_ends():
@@ -219,8 +238,9 @@ def test_an_undecided_guard_asks_for_data(logs):
     verdict = judged(logs, close, patience=1e9)
     assert verdict.guards[0].severity == "warning"
     assert verdict.guards[0].figure > 0
-    assert verdict.decision == "need more data"
+    assert verdict.decision == "first step"  # less of the policy loses less of the metric
     assert verdict.users_needed > 3_000
+    assert judged(logs, close, patience=1e9, first_steps=False).decision == "need more data"
 
 
 def test_absolute_and_relative_guards_agree(logs):

@@ -42,7 +42,7 @@ exit codes:
   2 the policy or the log could not be read, they do not belong together, or the command is wrong
 """
 
-EXITS = {"ship": 0, "hold": 3, "need more data": 4}
+EXITS = {"ship": 0, "hold": 3, "need more data": 4, "first step": 5}
 FEW_STEPS = 4
 ESTIMATORS = ("wdr", "shpi", "snpdis", "snips", "pdis", "ips", "dr", "magic", "fqe", "dm", "mis", "slope")
 

@@ -222,17 +222,20 @@ def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate],
 def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Estimate]) -> Estimator:
     """The estimator that decides: the one that was named, or by how far the weights reach.
 
-    Without a name it is the first with at least `LEAST_EFFECTIVE` effective users; when none has as many, the
-    one with the most. Rewards have no say in it, so lucky estimates are not favoured. Estimators that trust a
-    model, and plain ones, whose intervals do not hold with heavy weights, decide only among themselves.
+    Without a name it is the first with at least `LEAST_EFFECTIVE` effective users, those that follow all
+    decisions before those that follow some; when none has as many, the one with the most. Rewards have no say
+    in it, so lucky estimates are not favoured. Estimators that trust a model, and plain ones, whose intervals
+    do not hold with heavy weights, decide only among themselves, and never ship.
     """
-    found = {one.name: one.effective_users for one in estimates}
+    found = {one.name: one for one in estimates}
     known = {one.name: one for one in chosen}
     if name is None:
         sound = [key for key, one in known.items() if key in found and not isinstance(_inner(one), UNSOUND)]
         able = sound or list(found)
-        enough = [key for key in able if found[key] >= LEAST_EFFECTIVE]
-        name = enough[0] if enough else max(able, key=lambda key: found[key])
+        enough = [key for key in able if found[key].effective_users >= LEAST_EFFECTIVE]
+        whole = [key for key in enough if found[key].steps is None]
+        most = max(able, key=lambda key: found[key].effective_users)
+        name = (whole or enough or [most])[0]
     if name not in found:
         raise ConfigError(
             expected=f"a main estimator among those with an answer, {sorted(found)}", found=repr(name)

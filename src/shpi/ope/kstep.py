@@ -30,6 +30,7 @@ fold of the user (`shpi.ope.backups`); the noise of that fit is part of the infl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -86,12 +87,7 @@ class KStepSHPI:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        fits = cross_fits(problem, "state", self.features, self.ridge)
-        deltas = _Deltas(
-            problem=problem,
-            fits=fits,
-            key=f"backups state {problem.number_of(self.features)} {self.ridge}",
-        )
+        deltas = Deltas.of(problem, self.features, self.ridge)
         if self.k == "session":
             counted = as_sessions(problem)
             steps, window = None, None
@@ -99,27 +95,56 @@ class KStepSHPI:
             counted = problem
             steps = min(self.k, problem.horizon) if self.form == "start" else None
             window = None if self.form == "start" or self.k >= problem.horizon else self.k
-        terms = partial(deltas.terms, sessions=self.k == "session")
-        of_mu = step_means(counted, StepWeights.equal, terms, normalise=True, steps=steps)
-        of_pi = step_means(
+        return weighted_deltas(
+            self.name,
+            deltas,
             counted,
             partial(window_weights, k=window),
-            terms,
-            normalise=True,
             steps=steps,
-            reference=of_mu,
+            follows=session_steps(problem) if self.k == "session" else self.k,
         )
-        slope = _Slope(of_pi=of_pi, of_mu=of_mu, window=window, steps=steps, counted=counted, terms=terms)
-        moved = problem.users * deltas.noise_of_fit(slope)
-        base = on_policy(problem)
-        return finish(
-            self.name,
-            problem,
-            base.value + of_pi.value - of_mu.value,
-            base.influence + of_pi.influence - of_mu.influence + moved - moved.mean(),
-            of_pi.weights,
-            steps=session_steps(problem) if self.k == "session" else self.k,
-        )
+
+
+def weighted_deltas(
+    name: str,
+    deltas: Deltas,
+    counted: Problem,
+    weigh: Callable[[Part], StepWeights],
+    *,
+    steps: int | None = None,
+    follows: int | None = None,
+    consistent: bool = False,
+) -> Estimate:
+    """J(mu) plus the weighted sum of the deltas minus the plain one.
+
+    Args:
+        name: of the estimate.
+        deltas: the terms.
+        counted: the problem itself, or its view by sessions.
+        weigh: the weights of a part.
+        steps: only the deltas of the first so many decisions count; None: all.
+        follows: for how many decisions the weights follow what a decision changes; None: for all.
+        consistent: see `Estimate.consistent`.
+    """
+    problem = deltas.problem
+    terms = partial(deltas.terms, sessions=counted is not problem)
+    of_mu = problem.memo(
+        f"{deltas.key} of mu {counted is problem} {steps}",
+        lambda: step_means(counted, StepWeights.equal, terms, normalise=True, steps=steps),
+    )
+    of_pi = step_means(counted, weigh, terms, normalise=True, steps=steps, reference=of_mu)
+    slope = _Slope(of_pi=of_pi, of_mu=of_mu, weigh=weigh, steps=steps, counted=counted, terms=terms)
+    moved = problem.users * deltas.noise_of_fit(slope)
+    base = on_policy(problem)
+    return finish(
+        name,
+        problem,
+        base.value + of_pi.value - of_mu.value,
+        base.influence + of_pi.influence - of_mu.influence + moved - moved.mean(),
+        of_pi.weights,
+        steps=follows,
+        consistent=consistent,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -128,7 +153,7 @@ class _Slope:
 
     of_pi: StepMeans
     of_mu: StepMeans
-    window: int | None
+    weigh: Callable[[Part], StepWeights]
     steps: int | None
     counted: Problem
     terms: partial[Terms]
@@ -136,7 +161,7 @@ class _Slope:
     def of(self, part: Part) -> Float64Array:
         """The derivative of the lift by each delta [n] of a part of ``counted``."""
         counted, terms = self.counted, self.terms(self.counted, part)
-        with_pi = self.of_pi.normaliser.shares(part, window_weights(part, self.window), terms)
+        with_pi = self.of_pi.normaliser.shares(part, self.weigh(part), terms)
         with_mu = self.of_mu.normaliser.shares(part, StepWeights.equal(part), terms)
         discounts = counted.per_user * counted.discounts[part.steps]
         if self.steps is not None:
@@ -145,12 +170,26 @@ class _Slope:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Deltas:
+class Deltas:
     """delta_t of every decision, with V from the fit that has not seen the user."""
 
     problem: Problem
     fits: tuple[Backups, ...]
     key: str
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        features: Recipe | FeatureMap | None = None,
+        ridge: float | None = None,
+    ) -> Deltas:
+        """Fit V^mu without each fold in turn, once for all estimators with the same settings."""
+        return cls(
+            problem=problem,
+            fits=cross_fits(problem, "state", features, ridge),
+            key=f"backups state {problem.number_of(features)} {ridge}",
+        )
 
     def terms(self, counted: Problem, part: Part, *, sessions: bool) -> Terms:
         """The deltas. Parts of a session view have the same rows as those of the problem itself."""

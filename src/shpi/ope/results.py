@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Severity = Literal["fine", "note", "warning", "fatal"]
-Decision = Literal["ship", "hold", "need more data"]
+Decision = Literal["ship", "first step", "need more data", "hold"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +100,35 @@ class Diagnostic:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FirstStep:
+    """A mixture (1 - share) mu + share pi, decision by decision, that is proven over the whole horizon."""
+
+    share: float
+    lift: float
+    at_least: float  # the lower bound of its lift, which holds for all mixtures that were tried together
+    confidence: float
+    effective_users: float
+
+    def sentence(self) -> str:
+        """In words."""
+        return (
+            f"{100 * self.share:.3g} % of decisions by the new policy can be proven today: {self.lift:+.4g}, "
+            f"at least {self.at_least:+.4g} with {100 * self.confidence:.3g} % confidence, over the whole "
+            f"horizon ({self.effective_users:,.0f} effective users)."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """May I ship this?"""
 
     decision: Decision
     reasons: tuple[str, ...] = ()
-    users_needed: int | None = None  # for "need more data": about so many users in all
+    users_needed: int | None = None  # for "need more data" and "first step": about so many users in all
+    # The same if the lift is one standard error above, or below, its estimate; None: then none would do.
+    users_range: tuple[int, int | None] | None = None
     guards: tuple[Diagnostic, ...] = ()  # one per guard metric
+    first_step: FirstStep | None = None  # for "first step": what can be done today
 
     @property
     def ship(self) -> bool:

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shpi.ope.results import Estimate, Evaluation
+    from shpi.ope.results import Estimate, Evaluation, Verdict
 
 _HEAD = ("estimator", "value", "lift", "lift, two-sided", "lift at least", "eff. users")
 _WIDTH = 100
@@ -25,7 +25,7 @@ def render(evaluation: Evaluation) -> str:
         lines += ["", f"VERDICT: {evaluation.verdict.decision.upper()}"]
         lines += _wrapped(evaluation.verdict.reasons, "  ")
         if evaluation.verdict.users_needed is not None:
-            lines.append(f"  About {evaluation.verdict.users_needed:,} users would be needed.")
+            lines.append(f"  {_needed(evaluation.verdict)}")
     rows = [_HEAD, *(_row(estimate, _sign(evaluation, estimate)) for estimate in evaluation.estimates)]
     if evaluation.short_term is not None:
         rows.append(_row(evaluation.short_term, ""))
@@ -47,6 +47,16 @@ def render(evaluation: Evaluation) -> str:
         lines.append("")
         lines += _wrapped([f"{d.severity}: {d.sentence}" for d in worth], "")
     return "\n".join(lines)
+
+
+def _needed(verdict: Verdict) -> str:
+    text = f"About {verdict.users_needed:,} users would be needed"
+    if verdict.users_range is not None:
+        least, most = verdict.users_range
+        text += f", {least:,} if the lift is one standard error larger than estimated, "
+        text += "more than can be said" if most is None else f"{most:,}"
+        text += " if it is one smaller"
+    return f"{text}."
 
 
 def _sign(evaluation: Evaluation, estimate: Estimate) -> str:

@@ -13,10 +13,10 @@ DISASTER = 200.0  # against 1 for an ordinary decision
 
 
 def _rare_disaster(rng: np.random.Generator, users: int) -> Setting:
-    """Action 1 costs ``DISASTER`` so rarely that a log of this size shows 1 to 6 of them."""
+    """Action 1 costs ``DISASTER`` so rarely that a log of this size is expected to show 3 to 8."""
     mu, pi = two_actions(rng)
     horizon = 3
-    chance = rng.uniform(1.0, 6.0) / (users * horizon * float(mu[0, 1]))
+    chance = rng.uniform(3.0, 8.0) / (users * horizon * float(mu[0, 1]))
     chain = types(
         np.ones(1),
         np.array([[1.0, 1.0 - chance * DISASTER]]),
@@ -90,7 +90,7 @@ def _plain(chain: Chain, mu: Float64Array, pi: Float64Array) -> Setting:
 rare_disaster = World(
     name="rare disaster",
     words="The action brings a little more, and once in thousands of decisions costs what 200 decisions "
-    "bring; a log shows 1 to 6 of them.",
+    "bring; 3 to 8 of them are expected in a log.",
     build=_rare_disaster,
 )
 heavy_tails = World(

@@ -10,10 +10,13 @@ from scipy import stats
 
 from shpi.ope.intervals import interval_of, standard_error
 from shpi.ope.results import Diagnostic, Estimate, Severity
+from shpi.ope.verdict.guards import Guard
+from shpi.ope.verdict.needed import Factors
+from shpi.ope.verdict.rare import widened
 from shpi.protocols import Float64Array
 
 if TYPE_CHECKING:
-    from shpi.ope.gate import Gate, Guard
+    from shpi.ope.gate import Gate
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,25 +30,29 @@ class Claim:
     upper: float
     shown: str  # the estimate and its bound, for people
     strict: bool  # a margin of exactly 0 does not do
+    believed: bool = True  # False: the estimate leaves something out, or trusts a model, and proves nothing
 
     @classmethod
-    def of_lift(cls, gate: Gate, estimate: Estimate, method: str) -> Claim:
-        """The lift is above the least one that is wanted."""
+    def of_lift(cls, gate: Gate, estimate: Estimate, method: str, extra: float = 0.0) -> Claim:
+        """The lift is above the least one that is wanted; ``extra``: see `shpi.ope.verdict.rare`."""
         share = gate.min_lift if gate.relative else 0.0
         margin, influence = margin_of(estimate, -share)
         margin -= 0.0 if gate.relative else gate.min_lift
         wanted = f"{gate.min_lift:+.3%} of the present value" if gate.relative else f"{gate.min_lift:+.4g}"
         words = "the lift" if gate.min_lift == 0 else f"the lift over {wanted}"
-        return cls._of(gate, words, margin, influence, method, estimate, strict=True)
+        return cls._of(gate, words, margin, influence, method, estimate, strict=True, extra=extra)
 
     @classmethod
-    def of_guard(cls, gate: Gate, guard: Guard, estimate: Estimate, method: str) -> Claim:
-        """A guard metric falls by no more than it may."""
-        margin, influence = margin_of(estimate, guard.max_drop if guard.relative else 0.0)
-        margin += 0.0 if guard.relative else guard.max_drop
-        drop = f"{guard.max_drop:.3g}" if not guard.relative else f"{guard.max_drop:.3%}"
-        words = f"the guard '{guard.label}' (may fall by {drop})"
-        return cls._of(gate, words, margin, influence, method, estimate, strict=False)
+    def of_guard(
+        cls, gate: Gate, guard: Guard, estimate: Estimate, method: str, per: str, extra: float = 0.0
+    ) -> Claim:
+        """A guard metric falls, or rises, by no more than it may."""
+        sign = -1.0 if guard.rises else 1.0
+        margin, influence = margin_of(estimate, sign * guard.amount if guard.relative else 0.0)
+        margin, influence = sign * margin, sign * influence
+        margin += 0.0 if guard.relative else guard.amount
+        words = guard.words(per)
+        return cls._of(gate, words, margin, influence, method, estimate, strict=False, sign=sign, extra=extra)
 
     @classmethod
     def _of(
@@ -58,20 +65,23 @@ class Claim:
         estimate: Estimate,
         *,
         strict: bool,
+        sign: float = 1.0,
+        extra: float = 0.0,
     ) -> Claim:
-        bounds = [
-            sign * _careful(sign * margin, sign * influence, gate.confidence, method, gate.seed)
-            for sign in (1.0, -1.0)
-        ]
-        at = estimate.lift + bounds[0] - margin
+        quantile = float(stats.norm.ppf(gate.confidence))
+        bounds = []
+        for side in (1.0, -1.0):
+            bound = _careful(side * margin, side * influence, gate.confidence, method, gate.seed)
+            bounds.append(side * (side * margin - widened(side * margin - bound, quantile, extra)))
+        at = estimate.lift + sign * (bounds[0] - margin)
         shown = (
             f"{estimate.name} estimates {estimate.lift:+.4g} on {estimate.baseline:.4g}, "
-            f"at least {at:+.4g} with {100 * gate.confidence:.3g} % confidence"
+            f"at {'least' if sign > 0 else 'most'} {at:+.4g} with {100 * gate.confidence:.3g} % confidence"
         )
         return cls(
             words=words,
             margin=margin,
-            error=standard_error(influence),
+            error=math.hypot(standard_error(influence), math.sqrt(extra)),
             lower=bounds[0],
             upper=bounds[1],
             shown=shown,
@@ -81,15 +91,17 @@ class Claim:
     @property
     def proven(self) -> bool:
         """The lower bound says so."""
-        return self.lower > 0 if self.strict else self.lower >= 0
+        return self.believed and (self.lower > 0 if self.strict else self.lower >= 0)
 
     @property
     def refuted(self) -> bool:
         """The upper bound speaks against it; a lift whose very estimate is too small is not promising."""
         return (self.margin <= 0 and not self.proven) if self.strict else self.upper < 0
 
-    def reason(self) -> str:
-        """In words."""
+    def reason(self, *, settled: bool = True) -> str:
+        """In words; if nothing is ``settled``, without saying what the evidence speaks for."""
+        if not settled:
+            return f"Undecided: {self.words}. {self.shown}."
         if self.proven:
             return f"Proven: {self.words}. {self.shown}."
         if not self.refuted:
@@ -100,12 +112,9 @@ class Claim:
             return f"No sign of it: {self.words}. {self.shown}."
         return f"Evidence against {self.words}. {self.shown}."
 
-    def users_factor(self, confidence: float, power: float) -> float:
+    def factors(self, confidence: float, power: float) -> Factors:
         """So many times the users would prove a margin of this size with the given power."""
-        if self.margin <= 0:
-            return math.inf
-        z = float(stats.norm.ppf(confidence) + stats.norm.ppf(power))
-        return min(z * self.error / self.margin, 1e100) ** 2
+        return Factors.of(self.margin, self.error, confidence, power)
 
     def diagnostic(self) -> Diagnostic:
         """For `Verdict.guards`."""

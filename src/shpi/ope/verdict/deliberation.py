@@ -1,0 +1,311 @@
+"""From claims, diagnostics and events to a verdict on one policy. `shpi.ope.gate` says by which rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import stats
+
+from shpi.errors import ConfigError, ShpiError
+from shpi.ope.baseline import on_policy
+from shpi.ope.candidates import joint_level
+from shpi.ope.diagnostics import fatal_for
+from shpi.ope.diagnostics_log import UNSEEN_FATAL
+from shpi.ope.diagnostics_weights import about_weights
+from shpi.ope.estimator import LEAST_EFFECTIVE, Estimator
+from shpi.ope.evaluate import default_estimators
+from shpi.ope.per_decision import PerDecision
+from shpi.ope.problem import Problem
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, FirstStep, Verdict
+from shpi.ope.verdict.claims import Claim
+from shpi.ope.verdict.events import LEAST_EVENTS, Events, events
+from shpi.ope.verdict.guards import Guard
+from shpi.ope.verdict.needed import Factors, rounded_up
+from shpi.ope.verdict.rare import unseen_variance
+from shpi.ope.verdict.whole_horizon import proven_mixtures, whole
+
+if TYPE_CHECKING:
+    from shpi.ope.gate import Gate
+
+# Fatal diagnostics that more users of the same kind would cure.
+CURABLE = ("effective users", "users", "steps left out")
+UNSEEN_RATE = 3.0  # what none of n users showed happens to at most 3/n of them, with 95 % confidence
+SERVE = (
+    "To take it, toss a coin at each decision, let the new policy choose with that probability, and log the "
+    "mixture's probabilities: its log then decides about the next step."
+)
+
+
+def may_ship(estimate: Estimate) -> bool:
+    """Whether an estimate may say ship: importance weights over the whole horizon, and no model to trust."""
+    return estimate.consistent and estimate.steps is None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Deliberation:
+    """One policy before its gate."""
+
+    gate: Gate
+    evaluation: Evaluation
+    problem: Problem | None  # None: neither guards, nor a witness, nor a first step
+
+    def verdict(self) -> Verdict:
+        """The first of these that applies: forbidden, shipped, refuted, a first step, undecided."""
+        grave = [one for one in self.stops if one.name not in CURABLE]
+        forbids = [one for one in grave if one.estimator is None or self.able]
+        against = [claim for claim in self.claims if claim.refuted]
+        if forbids:
+            words = [f"{one.sentence} No decision can rest on this." for one in forbids]
+            return self._say("hold", *words, *(claim.reason() for claim in against))
+        few = self.few_events
+        if against and few is None:
+            return self._say("hold", *(claim.reason() for claim in against))
+        if self.able and not self.stops and few is None and all(claim.proven for claim in self.claims):
+            return self._say("ship", *(claim.reason() for claim in self.claims), *self._unseen())
+        step = None if against else self.first_step()
+        if step is not None:
+            return self._take(step)
+        if grave:  # of an estimator that never ships
+            return self._say("hold", *self._never_ships(), *(one.sentence for one in grave))
+        return self._undecided()
+
+    def _say(self, decision: str, *reasons: str) -> Verdict:
+        said = tuple(claim.diagnostic() for claim in self.guards)
+        return Verdict(decision=decision, reasons=reasons, guards=said)  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------------ what is claimed
+
+    @cached_property
+    def main(self) -> Estimate:
+        """The estimate that decides."""
+        return self.evaluation.decisive
+
+    @cached_property
+    def able(self) -> bool:
+        """Whether the estimator that decides may ship."""
+        return may_ship(self.main)
+
+    @cached_property
+    def stops(self) -> tuple[Diagnostic, ...]:
+        """Fatal diagnostics of the log and of the estimator that decides."""
+        return fatal_for(self.evaluation.diagnostics, self.evaluation.main)
+
+    @cached_property
+    def lifts(self) -> tuple[Claim, ...]:
+        """The lift, by the estimator that decides and by its witness."""
+        witness = self.evaluation.longer
+        if self.able and not self.stops and self.problem is not None:  # it can only refuse a ship
+            witness = whole(self.problem, per_decision=self.per_decision)
+        judges = (self.main,) if witness is None else (self.main, witness)
+        return tuple(Claim.of_lift(self.gate, one, self._method, self._rare(one)) for one in judges)
+
+    @cached_property
+    def guards(self) -> tuple[Claim, ...]:
+        """What must not fall or rise; the weaker of decider and witness."""
+        return tuple(self._guard(guard) for guard in self.gate.guards)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """All that must be proven."""
+        return (*self.lifts, *self.guards)
+
+    @property
+    def per_decision(self) -> bool:
+        """Whether the evaluation counts per decision."""
+        return self.evaluation.configuration.get("per") == "decision"
+
+    def _rare(self, estimate: Estimate, share: float = 1.0) -> float:
+        """What few users with extreme outcomes add to the variance of a lift."""
+        if self.problem is None or self.per_decision or estimate.steps is not None:
+            return 0.0
+        absent = self.problem.propensity_mode == "absent"
+        return 0.0 if absent else unseen_variance(self.problem, estimate, share)
+
+    @property
+    def _method(self) -> str:
+        return "skewed" if self.problem is None else self.problem.settings.interval
+
+    @cached_property
+    def few_events(self) -> Events | None:
+        """Too few outcomes with what the policy favours; None where there are enough."""
+        if self.problem is None or self.problem.propensity_mode == "absent":
+            return None
+        counted = events(self.problem)
+        return counted if counted is not None and counted.few else None
+
+    # ------------------------------------------------------------------ guards
+
+    def _guard(self, guard: Guard) -> Claim:
+        if self.problem is None:
+            raise ConfigError(
+                expected="the problem, for guard metrics",
+                found="none",
+                where="Gate.decide",
+                remedy="use shpi.evaluate(policy, logs, gate=gate), or gate.decide(evaluation, problem)",
+            )
+        problem, per_decision = self._about(guard)
+        estimates = [self._guard_estimator(problem, per_decision).estimate(problem)]
+        if self.able:
+            witness = whole(problem, per_decision=per_decision)
+            estimates += [] if witness is None else [witness]
+        return self._weakest(guard, estimates, per_decision)
+
+    def _about(self, guard: Guard) -> tuple[Problem, bool]:
+        assert self.problem is not None
+        problem = self.problem
+        key = f"guard {problem.number_of(guard.metric)}"
+        per_decision = self.per_decision if guard.per is None else guard.per == "decision"
+        return problem.memo(key, lambda: problem.with_metric(guard.metric)), per_decision
+
+    def _weakest(
+        self, guard: Guard, estimates: Sequence[Estimate], per_decision: bool, share: float = 1.0
+    ) -> Claim:
+        per = "decision" if per_decision else "user"
+        problem = self._about(guard)[0]
+        extra = 0.0 if per_decision else max(unseen_variance(problem, one, share) for one in estimates)
+        claims = [Claim.of_guard(self.gate, guard, one, self._method, per, extra) for one in estimates]
+        claim = min(claims, key=lambda one: one.lower)
+        return claim if all(may_ship(one) for one in estimates) else replace(claim, believed=False)
+
+    def _guard_estimator(self, problem: Problem, per_decision: bool) -> Estimator:
+        """The one that decides if it is a default one, else the first with enough users."""
+        given = self.gate.guard_estimator
+        able = (given,) if given is not None else default_estimators(problem)
+        wrapped: list[Estimator] = [PerDecision(one) if per_decision else one for one in able]
+        same = [one for one in wrapped if one.name == self.evaluation.main]
+        if same or len(wrapped) == 1:
+            return (same or wrapped)[0]
+        for one in wrapped:
+            try:
+                if one.estimate(problem).effective_users >= LEAST_EFFECTIVE:
+                    return one
+            except ShpiError:
+                continue
+        return wrapped[0]
+
+    # ------------------------------------------------------------------ a first step
+
+    def first_step(self) -> FirstStep | None:
+        """The largest mixture with mu that is proven, with its guards, over the whole horizon."""
+        if not self.gate.first_steps or self.problem is None or self.problem.propensity_mode == "absent":
+            return None
+        if any(one.estimator is None and one.name not in ("support", "users") for one in self.stops):
+            return None
+        passed = proven_mixtures(self.problem, self._step_proven, per_decision=self.per_decision)
+        if not passed:
+            return None
+        share, estimate = passed[-1]
+        influences = np.stack([one.influence_lift for _, one in passed])
+        level = joint_level(influences, self.gate.confidence, seed=self.gate.seed)
+        strict = replace(self.gate, min_lift=0.0, confidence=level)
+        claim = Claim.of_lift(strict, estimate, self._method, self._rare(estimate, share))
+        return FirstStep(
+            share=share,
+            lift=estimate.lift,
+            at_least=max(claim.lower, 0.0) if self.gate.min_lift >= 0 else claim.lower,
+            confidence=self.gate.confidence,
+            effective_users=estimate.effective_users,
+        )
+
+    def _step_proven(self, estimate: Estimate, share: float) -> bool:
+        """A share of the policy brings that share of the lift that is asked for, and keeps all guards."""
+        assert self.problem is not None
+        unseen = [one.figure or 0.0 for one in self.stops if one.name == "support"]
+        if any(share * one > UNSEEN_FATAL for one in unseen):
+            return False
+        if any(one.severity == "fatal" for one in about_weights(self.problem, estimate)):
+            return False
+        asked = replace(self.gate, min_lift=share * self.gate.min_lift)
+        if not Claim.of_lift(asked, estimate, self._method, self._rare(estimate, share)).proven:
+            return False
+        for guard in self.gate.guards:
+            problem, per_decision = self._about(guard)
+            one = whole(problem, per_decision=per_decision, share=share)
+            if one is None or not self._weakest(guard, [one], per_decision, share).proven:
+                return False
+        return True
+
+    def _take(self, step: FirstStep) -> Verdict:
+        rest = self._undecided()
+        why = self._never_ships() or [claim.reason() for claim in self.lifts[:1]]
+        spoken = self._say("first step", step.sentence(), SERVE, *why)
+        return replace(spoken, first_step=step, users_needed=rest.users_needed, users_range=rest.users_range)
+
+    # ------------------------------------------------------------------ undecided
+
+    def _undecided(self) -> Verdict:
+        """Nothing speaks against it, but not enough for it: more users, if so many can be had."""
+        few, gate = self.few_events, self.gate
+        reasons = [*self._never_ships(), *(one.sentence for one in self.stops)]
+        reasons += [] if few is None else [few.sentence()]
+        reasons += [claim.reason(settled=few is None) for claim in self.claims]
+        factors = [self._threshold(one.figure, one.threshold) for one in self.stops]
+        factors += [] if few is None else [Factors.certain(2 * LEAST_EVENTS / max(few.users, 0.5))]
+        if few is None or not factors:
+            factors += [one.factors(gate.confidence, gate.power) for one in self.claims if not one.proven]
+        if not self.able:
+            known = None if self.problem is None else whole(self.problem, per_decision=self.per_decision)
+            factors.append(self._threshold(0.0 if known is None else known.effective_users, None))
+            reasons += self._canary()
+        factor = reduce(Factors.worse, factors)
+        if factor.plain > gate.patience:
+            times = (
+                "no number of users"
+                if math.isinf(factor.plain)
+                else f"about {factor.plain:,.0f} times as many users"
+            )
+            why = f"It would take {times} to prove it; the gate's patience is {gate.patience:g} times."
+            return self._say("hold", *reasons, why)
+        users = self.evaluation.users
+        most = None if math.isinf(factor.most) else rounded_up(factor.most * users)
+        likely = factor.likely if math.isfinite(factor.likely) else factor.plain
+        return replace(
+            self._say("need more data", *reasons),
+            users_needed=rounded_up(likely * users),
+            users_range=(rounded_up(factor.least * users), most),
+        )
+
+    @staticmethod
+    def _threshold(figure: float | None, threshold: float | None) -> Factors:
+        return Factors.certain((threshold or LEAST_EFFECTIVE) / max(figure or 0.0, 1e-3))
+
+    def _never_ships(self) -> list[str]:
+        """Why the estimator that decides may not ship."""
+        if self.able:
+            return []
+        name, steps = self.main.name, self.main.steps
+        if steps is not None:
+            what = f"leaves out what a decision changes after {steps} more of them"
+        elif self.main.weights is None:
+            what = "trusts its model where the log has nothing to say"
+        else:
+            what = "has no bound that holds with heavy weights"
+        return [f"{name} {what}, so it never ships by itself: only weights over the whole horizon do."]
+
+    def _canary(self) -> list[str]:
+        """Users that the policy itself would have to serve to show a lift of this size."""
+        if self.problem is None or self.main.lift <= 0:
+            return []
+        spread = float(np.std(on_policy(self.problem).influence, ddof=1))
+        z = float(stats.norm.ppf(self.gate.confidence) + stats.norm.ppf(self.gate.power))
+        users = rounded_up(2 * (z * spread / self.main.lift) ** 2)
+        return [
+            f"A canary would show what comes later: with {users:,} users served by the policy for all "
+            f"{self.problem.horizon:,} decisions, and as many without it, a lift of {self.main.lift:+.4g} is "
+            f"proven with {self.gate.power:.0%} probability. Watch them to the last decision."
+        ]
+
+    def _unseen(self) -> list[str]:
+        """Which loss that nobody showed would undo a ship."""
+        lower = min(claim.lower for claim in self.lifts)
+        users = self.main.effective_users
+        loss = lower * users / UNSEEN_RATE
+        return [
+            f"What none of {users:,.0f} effective users showed may still happen to {UNSEEN_RATE:.0f} in "
+            f"{users:,.0f}: an unseen loss of {loss:.3g} per user would undo this."
+        ]

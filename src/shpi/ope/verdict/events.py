@@ -1,0 +1,97 @@
+r"""Is there anything in the log that could decide? Outcomes seen with the actions that the policy favours.
+
+Where rewards are mostly one value, such as 0, the other ones are events. A policy that leans on an action
+which few users tried, none of whom had an event after it, looks bad with a small error: what would decide is
+not in the log. Then neither "evidence against" nor a proof is possible, whatever the bounds say.
+
+An action counts if a tenth of what the policy does more often is this action. A user counts for it if some
+reward at or after such a decision is an event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.ope.problem import Part, Problem
+from shpi.protocols import BoolArray, Float64Array
+
+LEAST_EVENTS = 5  # users; with fewer, a Poisson count is known to no better than a factor of three
+MOSTLY = 0.5  # a value that at least so many rewards have is the ordinary outcome
+FAVOURED = 0.1  # of all that the policy does more often
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """The favoured action with the fewest users who had an event after it."""
+
+    action: str
+    gained: float  # how much more often the policy takes it, as a share of the decisions
+    users: int
+    ordinary: float | None  # the value that is no event; None: all rewards are events
+
+    @property
+    def few(self) -> bool:
+        """Whether nothing can be decided."""
+        return self.users < LEAST_EVENTS
+
+    def sentence(self) -> str:
+        """In words."""
+        users = "no user" if self.users == 0 else f"{self.users} user" + "s" * (self.users > 1)
+        what = "was observed" if self.ordinary is None else f"brought anything but {self.ordinary:g}"
+        return (
+            f"The policy takes action {self.action} {100 * self.gained:.2g} % more often, and {users} {what} "
+            f"after it: what would decide is hardly in the log. At least {LEAST_EVENTS} are needed."
+        )
+
+
+def events(problem: Problem) -> Events | None:
+    """The favoured action of which the least is known; None if none is favoured, or rewards never differ."""
+    if problem.reward_range[0] == problem.reward_range[1]:
+        return None
+    ordinary = _ordinary(problem)
+    gained = np.sum([_gained(part) for part in problem.parts()], axis=0) / problem.decisions  # [A]
+    if not gained.sum() > 0:
+        return None
+    seen = np.sum([_users(part, ordinary) for part in problem.parts()], axis=0)  # [A]
+    favoured = np.flatnonzero(gained >= FAVOURED * gained.sum())
+    if not len(favoured):
+        return None
+    least = int(favoured[np.argmin(seen[favoured])])
+    labels = next(problem.parts()).logs.action_space.ids
+    return Events(
+        action=str(labels[least]), gained=float(gained[least]), users=int(seen[least]), ordinary=ordinary
+    )
+
+
+def _ordinary(problem: Problem) -> float | None:
+    """The value of most rewards, looked for in the first part."""
+    part = next(problem.parts())
+    values, counts = np.unique(part.rewards[part.observed], return_counts=True)
+    most = int(counts.argmax())
+    return float(values[most]) if counts[most] >= MOSTLY * counts.sum() else None
+
+
+def _gained(part: Part) -> Float64Array:
+    """The sum over decisions of what pi(a|x) has above mu(a|x), [A]."""
+    logs, total = part.logs, np.zeros(part.logs.n_actions)
+    shares = np.bincount(logs.actions, minlength=logs.n_actions) / len(logs)
+    for rows, probs in part.probs():
+        mu = shares if logs.behaviour is None else logs.behaviour[rows]
+        total += np.maximum(probs - mu, 0.0).sum(axis=0)
+    return total
+
+
+def _users(part: Part, ordinary: float | None) -> Float64Array:
+    """Users with an event at or after a decision for each action, [A]."""
+    logs = part.logs
+    event: BoolArray = part.observed.copy()
+    if ordinary is not None:
+        event &= part.rewards != ordinary
+    # The last event of a trajectory is at or after a decision if its row is not before it.
+    rows = np.where(event, np.arange(len(logs)), -1)
+    last = np.maximum.reduceat(rows, logs.offsets[:-1])
+    before = np.arange(len(logs)) <= last[logs.trajectory_of_row]
+    pairs = np.unique(part.users[before] * np.int64(logs.n_actions) + logs.actions[before])
+    return np.bincount(pairs % logs.n_actions, minlength=logs.n_actions).astype(np.float64)

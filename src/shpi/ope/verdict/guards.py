@@ -1,0 +1,70 @@
+"""Guard metrics: what must not fall, or must not rise, judged as the lift is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from shpi.errors import ConfigError
+from shpi.ope.problem import Rewards
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """A metric that must not fall by more than ``max_drop``, or must not rise by more than ``max_rise``.
+
+    Args:
+        metric: a metric of the log, or a function of a log.
+        max_drop: the largest fall that is acceptable, at least 0. With neither of the two: 0.
+        max_rise: the largest rise that is acceptable, at least 0, for what should stay low: complaints.
+        relative: as a share of what the logging policy brings (0.02 is 2 %), or in the metric's own unit.
+        per: "user" (clicks per user), or "decision" (the click rate); None: as the evaluation counts.
+        name: for the verdict; None takes that of the metric.
+    """
+
+    metric: Rewards
+    max_drop: float | None = None
+    max_rise: float | None = None
+    relative: bool = True
+    per: Literal["user", "decision"] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_drop is not None and self.max_rise is not None:
+            raise ConfigError(
+                expected="max_drop or max_rise",
+                found="both",
+                where="Guard",
+                remedy="write two guards for a metric that must neither fall nor rise",
+            )
+        if not (math.isfinite(self.amount) and self.amount >= 0):
+            which = "max_drop" if self.max_rise is None else "max_rise"
+            raise ConfigError(expected=f"{which} of at least 0", found=str(self.amount), where="Guard")
+        if self.per not in (None, "user", "decision"):
+            raise ConfigError(expected="per 'user' or 'decision'", found=repr(self.per), where="Guard")
+
+    @property
+    def rises(self) -> bool:
+        """Whether a rise is what is guarded against."""
+        return self.max_rise is not None
+
+    @property
+    def amount(self) -> float:
+        """By how much it may fall, or rise."""
+        if self.max_rise is not None:
+            return self.max_rise
+        return 0.0 if self.max_drop is None else self.max_drop
+
+    @property
+    def label(self) -> str:
+        """How the verdict calls it."""
+        named = self.metric if isinstance(self.metric, str) else getattr(self.metric, "__name__", "guard")
+        return self.name or named
+
+    def words(self, per: str) -> str:
+        """The condition as a sentence would have it."""
+        verb = "rise" if self.rises else "fall"
+        amount = f"{self.amount:.3g}" if not self.relative else f"{100 * self.amount:.3g} %"
+        limit = f"must not {verb}" + (f" by more than {amount}" if self.amount > 0 else "")
+        return f"the guard '{self.label}' per {per} ({limit})"

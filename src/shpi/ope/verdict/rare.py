@@ -1,0 +1,80 @@
+r"""Outcomes that few users had: what they may do to a lift that has seen only a handful of them.
+
+A disaster that struck five users says little about how often it strikes, and less about how often it strikes
+after what the policy favours: by chance all five may be users whose importance weights are small. Influences
+then show no danger at all. But which users have which weights is known from everybody. So for the m users
+whose sums of rewards lie far from all others (5 standard deviations of the rest), with mean square distance
+S^2, the variance of their part in the lift is taken to be at least
+
+    lambda_m S^2 E[(w - 1)^2] / U^2,      lambda_m: the Poisson upper limit of an expectation, given m
+
+with w the whole importance product of a user, over all users. From 35 such users on they speak for
+themselves.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from shpi.ope.baseline import on_policy
+from shpi.ope.intervals import FAR, RARE
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Estimate
+from shpi.ope.weighting import add_up
+from shpi.protocols import BoolArray, Float64Array
+
+SURE = 0.95
+
+
+def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) -> float:
+    """What must be added to the variance of a lift because few users had the outcomes that may decide.
+
+    Args:
+        problem: the evaluation, with its metric.
+        estimate: of the lift; what its influences show already is not added again.
+        share: of the policy in a mixture with mu.
+    """
+    far = problem.memo("users far from all others", lambda: _far(on_policy(problem).influence))
+    if not far.any():
+        return 0.0
+    returns = on_policy(problem).influence
+    sizes = returns[far] - float(np.mean(returns[~far]))
+    most = float(stats.chi2.ppf(SURE, 2 * (int(far.sum()) + 1))) / 2
+    weights = np.concatenate(problem.map(lambda part: _weights(part, share)))  # [U]
+    spread = float(np.mean((weights / max(float(weights.mean()), 1e-300) - 1) ** 2))
+    expected = most * float(np.mean(sizes**2)) * spread
+    shown = float(np.sum(estimate.influence_lift[far] ** 2))
+    return max(expected - shown, 0.0) / problem.users**2
+
+
+def _far(returns: Float64Array) -> BoolArray:
+    """The largest group of at most 34 users who lie far from all others, on either side [U]."""
+    users = len(returns)
+    order = np.argsort(-np.abs(returns - np.median(returns)))
+    far = np.zeros(users, dtype=bool)
+    for m in range(min(RARE[-1], users // 10), 0, -1):
+        rest = returns[order[m:]]
+        distance = abs(float(returns[order[m - 1]]) - float(rest.mean()))
+        if distance > FAR * float(rest.std()) and distance > 0:
+            more = m < min(RARE[-1], users // 10)
+            far[order[:m]] = more  # as many as are looked for: perhaps many more, and no few
+            break
+    return far
+
+
+def _weights(part: Part, share: float) -> Float64Array:
+    """The whole product of the mixture's ratios, a mean over a user's trajectories [users of the part]."""
+    logs = part.logs
+    with np.errstate(divide="ignore"):
+        ratios = np.log1p(share * np.expm1(part.log_ratios))
+    products = np.exp(np.minimum(np.add.reduceat(ratios, logs.offsets[:-1]), 300.0))
+    count = np.bincount(logs.user_codes, minlength=logs.n_users)
+    return add_up(logs.user_codes, products, logs.n_users) / count
+
+
+def widened(length: float, quantile: float, extra: float) -> float:
+    """The length of a bound whose variance has ``extra`` added."""
+    return math.hypot(length, quantile * math.sqrt(extra))
