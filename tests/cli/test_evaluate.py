@@ -77,7 +77,9 @@ def test_exit_codes_are_documented(capsys):
     assert stop.value.code == 0
     shown = capsys.readouterr().out
     assert "0 ship, 3 hold, 4 need more data" in shown
-    assert verb.EXITS == {"ship": 0, "hold": 3, "need more data": 4}
+    assert "5 first step" in shown
+    assert "complaints:+0" in shown
+    assert verb.EXITS == {"ship": 0, "hold": 3, "need more data": 4, "first step": 5}
 
 
 def test_a_larger_least_lift_is_harder(place):
@@ -89,9 +91,19 @@ def test_a_larger_least_lift_is_harder(place):
 
 def test_guards_hold_a_lift(place, capsys):
     assert run(place, "good", "log.parquet", "--guard", "click:-2%") == 3
-    assert "guard 'click' (may fall by 2" in capsys.readouterr().out
+    assert "guard 'click' per user (must not fall by more than 2 %)" in capsys.readouterr().out
     assert run(place, "good", "log.parquet", "--guard", "click:-60%") == 0
     assert run(place, "good", "log.parquet", "--guard", "click:-0.5") == 0
+
+
+def test_a_guard_may_be_about_a_rise_and_about_a_rate(place, capsys):
+    """The policy that is good for the reward costs clicks; the bad one brings more of them."""
+    assert run(place, "good", "log.parquet", "--guard", "click:+0") == 0
+    assert "must not rise" in capsys.readouterr().out
+    assert run(place, "bad", "log.parquet", "--metric", "click", "--guard", "click:+5%") == 3
+    capsys.readouterr()
+    assert run(place, "good", "log.parquet", "--guard", "click/decision:-2%") == 3
+    assert "'click' per decision (must not fall by more than 2 %)" in capsys.readouterr().out
 
 
 def test_other_metrics_and_settings(place, capsys):

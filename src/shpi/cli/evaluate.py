@@ -33,12 +33,14 @@ EXAMPLES = """examples:
   shpi evaluate policies/today held-out.parquet
   shpi evaluate policies/today held-out.parquet --out report.html --json evaluation.json
   shpi evaluate policies/today log.parquet --gamma 0.95 --horizon 20 --min-lift 1%
-  shpi evaluate policies/today log.parquet --guard click:-2% --guard complaints:-0
+  shpi evaluate policies/today log.parquet --guard click:-2% --guard complaints:+0
+  shpi evaluate policies/today log.parquet --guard click/decision:-2%
   shpi evaluate policies/today log.parquet --against policies/other policies/third
   shpi evaluate policies/today log.parquet --estimators wdr,snpdis,shpi:5 --main WDR
 
 exit codes:
-  0 ship, 3 hold, 4 need more data (of POLICY, also where there are others to compare it with)
+  0 ship, 3 hold, 4 need more data, 5 first step: a part of the policy is proven
+    (of POLICY, also where there are others to compare it with)
   2 the policy or the log could not be read, they do not belong together, or the command is wrong
 """
 
@@ -51,7 +53,7 @@ def add_parser(verbs: Any) -> None:
     """Register the verb."""
     parser = verbs.add_parser(
         "evaluate",
-        help="may this policy be shipped? (exit code 0 ship, 3 hold, 4 need more data)",
+        help="may this policy be shipped? (exit code 0 ship, 3 hold, 4 need more data, 5 first step)",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -75,13 +77,15 @@ def add_parser(verbs: Any) -> None:
         default="skewed", help="how intervals are made (default: skewed, t with a correction)")  # fmt: skip
     add("--confidence", type=float, default=0.95, metavar="C", help="of all bounds (default: 0.95)")
     add("--min-lift", default="0", metavar="L", help="ship only above this lift: a number, or e.g. 1%%")
-    add("--guard", action="append", default=[], metavar="METRIC:-DROP",
-        help="a metric that must not fall by more: click:-2%% or click:-0.01; may be repeated")  # fmt: skip
+    add("--guard", action="append", default=[], metavar="METRIC:±AMOUNT",
+        help="a metric that must not fall by more (click:-2%%, click:-0.01) or must not rise by more "
+        "(complaints:+0, must not rise at all); per user, or per decision as click/decision:-2%%; "
+        "may be repeated")  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the verb: 0 ship, 3 hold, 4 need more data."""
+    """Run the verb: 0 ship, 3 hold, 4 need more data, 5 first step."""
     from shpi.policies import read_policy_file
 
     for name in ("out", "json"):
@@ -122,17 +126,26 @@ def gate_of(options: argparse.Namespace) -> Gate:
 
 
 def parse_guard(text: str) -> Guard:
-    """``click:-2%`` or ``click:-0.01``."""
+    """``click:-2%`` must not fall by more, ``complaints:+0`` must not rise; ``/decision`` makes a rate."""
     from shpi.ope.gate import Guard
 
-    metric, colon, drop = text.rpartition(":")
-    if not colon or not metric or not drop.startswith("-"):
+    metric, colon, change = text.rpartition(":")
+    if not colon or not metric or change[:1] not in ("-", "+"):
         raise ConfigError(
-            expected="--guard METRIC:-DROP, e.g. click:-2% (of the present value) or click:-0.01",
+            expected="--guard METRIC:-DROP (must not fall by more) or METRIC:+RISE (must not rise by more), "
+            "e.g. click:-2% (of the present value), click:-0.01, complaints:+0",
             found=repr(text),
         )
-    amount, relative = parse_amount(drop[1:], "--guard")
-    return Guard(metric=metric, max_drop=amount, relative=relative)
+    amount, relative = parse_amount(change[1:], "--guard")
+    name, slash, per = metric.rpartition("/")
+    rate = bool(slash) and per == "decision"
+    return Guard(
+        metric=name if rate else metric,
+        max_rise=amount if change[0] == "+" else None,
+        max_drop=amount if change[0] == "-" else None,
+        relative=relative,
+        per="decision" if rate else None,
+    )
 
 
 def parse_amount(text: str, where: str) -> tuple[float, bool]:
