@@ -77,7 +77,7 @@ def test_windows_are_closed_by_v_at_the_first_reward_that_has_not_matured() -> N
     """Dropping gives the same advantages as marking: the bonus V of the first context without a reward."""
     mdp = world(0)
     mu = mdp.random_policy(50)
-    logs = with_metric(mdp.log(mu, 200, STEPS, seed=0))
+    logs = with_metric(mdp.log(mu, 200, STEPS, seed=0, ragged=False))
     reward = SumWithin(metric="m", horizon=4)
     dropped, marked = logs.with_rewards(reward), logs.with_rewards(reward, censored="mark")
     seen = marked.reward_observed

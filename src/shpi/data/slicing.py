@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shpi.data import ragged
+from shpi.data.cut import taken_as_cut, with_cut
 from shpi.data.ledger import Drop, Ledger
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
@@ -54,7 +55,7 @@ def select(logs: LoggedData, trajectories: IntArray | BoolArray | Sequence[int])
     offsets = ragged.offsets_from_lengths(ragged.lengths(logs.offsets)[chosen])
     parts = {name: _take(getattr(logs, name), rows) for name in _ROW_FIELDS}
     parts |= {name: _take(getattr(logs, name), groups) for name in _TRAJECTORY_FIELDS}
-    return replace(
+    part = replace(
         logs,
         **parts,
         offsets=offsets,
@@ -62,6 +63,7 @@ def select(logs: LoggedData, trajectories: IntArray | BoolArray | Sequence[int])
         metrics={name: values[rows] for name, values in logs.metrics.items()},
         ledger=Ledger(rows_in=int(offsets[-1]), rows_used=int(offsets[-1]), notes=logs.ledger.notes),
     )
+    return with_cut(part, taken_as_cut(logs)[groups])
 
 
 def split_users(logs: LoggedData, held_out: float, *, seed: int) -> tuple[LoggedData, LoggedData]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shpi.data.cut import taken_as_cut
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
 
@@ -221,7 +222,7 @@ def last_rows(logs: LoggedData) -> Int64Array:
 def usable_rows(logs: LoggedData) -> BoolArray:
     """Rows whose next context is known, or which end for good [n]."""
     usable = np.ones(len(logs), dtype=bool)
-    usable[last_rows(logs)] = logs.terminated | logs.final_observed
+    usable[last_rows(logs)] = (logs.terminated | logs.final_observed) & ~taken_as_cut(logs)
     if not usable.any():
         raise DataError(
             expected="at least one decision with a next context",

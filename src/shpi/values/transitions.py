@@ -6,12 +6,17 @@ A transition (x_t, a_t, r_t, x_{t+1}) is *usable* when what follows the decision
     truncated, final seen     x_{t+1} is the final context
     truncated, final unseen   not usable: the log stops before the consequence is seen
 and when its reward was seen (``LoggedData.reward_observed``).
+
+Leaving is always seen, going on only if the log does not stop first. In a log without last contexts the rows
+that are not usable are all rows of users who went on, so that among the others leaving looks too frequent.
+`shpi.data.cut` repairs this: of the users who left, as many are treated as if the log had stopped.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from shpi.data.cut import taken_as_cut
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.features import FeatureMap
@@ -28,8 +33,9 @@ def next_known(logs: LoggedData) -> BoolArray:
 
 
 def usable_transitions(logs: LoggedData) -> BoolArray:
-    """For each decision [n], whether its reward and what follows it are known."""
+    """For each decision [n], whether it can be learned from: its reward and what follows it are known."""
     known = next_known(logs)
+    known[logs.offsets[1:][taken_as_cut(logs)] - 1] = False
     return known if logs.reward_observed is None else known & logs.reward_observed
 
 
