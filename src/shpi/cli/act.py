@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   shpi act policies/today users.parquet --keep user_id --out decisions.csv
   echo '{"tenure": 0.4, "seen_before": 2}' | shpi act policies/today - --format jsonl
   shpi act policies/today users.csv --candidates eligible --seed 7
+  shpi act policies/today users.csv --new-items arrivals.csv --explore 10%
 
 output: in a terminal a table, in a pipe JSON lines, in a file what its name says (.csv, .parquet, .jsonl)
 """
@@ -48,6 +49,9 @@ def add_parser(verbs: Any) -> None:
     add("rows", metavar="ROWS", help="a table with the context columns, or - for standard input")
     add("--keep", metavar="A,B", help="columns of ROWS to repeat in the output, such as the user's id")
     add("--candidates", metavar="COLUMN", help="a column with the list of items that are allowed, per row")
+    add("--new-items", metavar="FILE",
+        help="a table of items that the log has never shown: a column item, and their features")  # fmt: skip
+    add("--explore", default="5%", metavar="S", help="how often a policy near mu tries a new item (5%%)")
     add("--seed", type=int, help="of the draws; without it every call draws anew")
     add("--format", choices=FORMATS, help="of the output")
     add("--out", type=Path, metavar="FILE", help="write to a file")
@@ -60,6 +64,12 @@ def run(options: argparse.Namespace) -> int:
 
     form = output_format(options)
     policy, rows = load_policy(options.policy), read_rows(options.rows)
+    if options.new_items is not None:
+        from shpi.cli.evaluate import parse_amount
+        from shpi.policies.new_items import add_items
+
+        explore, _ = parse_amount(options.explore, "--explore")
+        policy = add_items(policy, read_rows(options.new_items), explore=explore)
     kept = columns_of(rows, [name.strip() for name in (options.keep or "").split(",") if name.strip()])
     known = getattr(policy, "items", None)
     ids = () if known is None or known.actions is None else known.actions.ids

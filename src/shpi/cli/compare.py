@@ -8,8 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from shpi.cli.reading import add_reading_options, read_logs
 from shpi.cli.simulate import parse_param
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
+from shpi.progress import begin, expect, stages
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
@@ -120,11 +120,12 @@ def run(options: argparse.Namespace) -> int:
     policies: dict[str, Policy] = {}
     if world is not None and mu is not None:
         rows.append(evaluate(Row(learner="(logging)"), mu, world, options))
-    with tempfile.TemporaryDirectory() as folder, _bar(len(chosen)) as advance:
+    with tempfile.TemporaryDirectory() as folder, stages("learning"):
+        expect(dict.fromkeys(chosen, 1.0))
         place = Path(folder) / "log.parquet"
         logs.to_parquet(place)
         for name in chosen:
-            advance(name)
+            begin(name)
             row, policy = compare_one(name, settings.get(name, {}), place, world, options)
             rows.append(row)
             if policy is not None:
@@ -362,25 +363,6 @@ def write_json(
         "rows": [asdict(row) for row in rows],
     }
     write_text(path, json.dumps(content, indent=2) + "\n")
-
-
-@contextmanager
-def _bar(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar with the name of the learner at work; on standard error, in a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda name: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, completed=-1)
-
-        def advance(name: str) -> None:
-            bar.update(task, description=name, advance=1)
-
-        yield advance
 
 
 def _text(value: float | None, form: str) -> str:

@@ -41,6 +41,7 @@ HOMES = {
     "policies/logistic": "shpi.policies.logistic",
     "policies/mixture": "shpi.policies.plain",
     "policies/mlp-scorer": "shpi.policies.scorers",
+    "policies/padded": "shpi.policies.new_items",
     "policies/policy-density": "shpi.policies.support",
     "policies/pseudo-counts": "shpi.policies.support",
     "policies/relative-density": "shpi.policies.cloned",

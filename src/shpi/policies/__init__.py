@@ -10,6 +10,7 @@
     shared      SharedScorer: the same ranking of actions in every context
     items       rows in, item ids out: with_items
     training_users   the users that a policy was learned from, as hashes
+    new_items   add_items: items that the log has never shown, by their features
     files       save_policy, load_policy, read_policy_file
 
 All are immutable, and all obey a mask of allowed actions.
