@@ -152,6 +152,16 @@ def test_counts_of_sessions_days_and_returns():
     np.testing.assert_array_equal(returns.immediate, 0)
 
 
+def test_the_metric_may_be_any_column_of_the_table():
+    frame = table({"a": [0, 10], "b": [1]})
+    by_name = read_log(frame, MAP, metric="r in 30d")
+    np.testing.assert_array_equal(by_name.rewards, read_log(frame, MAP, metric="reward in 30d").rewards)
+    plain = replace(MAP, metrics=())
+    assert sums(read_log(frame, plain, metric="bought in 30d")) == sums(
+        read_log(frame, MAP, metric="bought in 30d")
+    )
+
+
 def test_a_rate_divides_by_the_window():
     whole = read_log(table({"a": [0, 10], "b": [1]}), MAP, metric="bought in 40d")
     monthly = read_log(table({"a": [0, 10], "b": [1]}), MAP, metric="bought in 40d per 10d")

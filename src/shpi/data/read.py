@@ -7,7 +7,7 @@ are dropped and reported, unless ``duplicates`` says otherwise. Rows in = rows u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,7 +18,7 @@ import polars as pl
 from shpi.data.actions import ActionSpace
 from shpi.data.assemble import Layout, duplicated, lay_out
 from shpi.data.canonical import is_canonical, read_canonical
-from shpi.data.columns import Columns
+from shpi.data.columns import Columns, expand
 from shpi.data.durations import Duration
 from shpi.data.encoding import Encoding, learn_encoding
 from shpi.data.fill import Filled, Problem, fill
@@ -82,12 +82,22 @@ def read_log(
     if session_gap is not None:
         chosen = replace(chosen, session_gap=session_gap, session=None)
     table, chosen = join_events(open_table(source), chosen)
+    chosen = with_counted_column(chosen, metric, table.columns)
     encoding = learn_encoding(
         table, chosen, schema=schema, action_space=action_space, action_features=action_features
     )
     logs = read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
     logs = known_part(note_filled(logs, table.frame), table)
     return asked(logs, metric or chosen.metric, churn_after or chosen.churn_after, table.known_until)
+
+
+def with_counted_column(columns: Columns, metric: Metric | str | None, available: Sequence[str]) -> Columns:
+    """The map, with the column that the metric adds up among the metrics: the reward's column by its name."""
+    wanted = metric or columns.metric
+    what = None if wanted is None else Metric.of(wanted).what
+    if what is None or what not in available or what in expand("metrics", columns.metrics, available, set()):
+        return columns
+    return replace(columns, metrics=(*columns.metrics, what))
 
 
 def known_part(logs: LoggedData, table: TableSource) -> LoggedData:

@@ -24,7 +24,7 @@ from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
 from shpi.data.question import Metric
 from shpi.data.question.count import observe
-from shpi.data.read import Duplicates, Invalid, asked, known_part, read_table
+from shpi.data.read import Duplicates, Invalid, asked, known_part, read_table, with_counted_column
 from shpi.data.seal import read_seal
 from shpi.data.sources import TableSource, open_table
 from shpi.data.tables.join import join_events
@@ -112,6 +112,7 @@ def prepare_shards(
         )
     chosen = columns if isinstance(columns, Columns) else Columns.from_toml(columns)
     table, chosen = join_events(open_table(source), chosen)
+    chosen = with_counted_column(chosen, None, table.columns)
     encoding = learn_encoding(table, chosen, action_features=action_features)
     rows = table.frame.select(pl.len()).collect().item()
     count = shards if shards is not None else max(1, -(-rows // ROWS_PER_SHARD))

@@ -1,0 +1,92 @@
+"""Four strangers' logs, from raw files to a verdict on the command line: learned, true, estimated, verdict.
+
+    python -m benchmarks strangers                     20 seeds of each; about 20 minutes
+    STRANGERS_SEEDS=2 STRANGERS_USERS=1500 python -m benchmarks strangers
+
+The rows of every run are printed as they are done. Goals: the true lift lies in the interval in at least 93 %
+of the runs; the value of the logging policy is right on average; no more than eight commands.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.report import Row
+from benchmarks.strangers.news import News
+from benchmarks.strangers.personalizer import Personalizer
+from benchmarks.strangers.push import Push
+from benchmarks.strangers.shop import Shop
+from benchmarks.strangers.way import Outcome, go, quiet
+from benchmarks.strangers.world import World
+
+WORLDS: tuple[type[World], ...] = (Shop, Push, News, Personalizer)
+FIRST_SEED, SEEDS, USERS = 500, 20, 4_000
+COVERED = 0.93
+
+
+def run() -> list[Row]:
+    quiet()
+    seeds = int(os.environ.get("STRANGERS_SEEDS", SEEDS))
+    users = int(os.environ.get("STRANGERS_USERS", USERS))
+    only = os.environ.get("STRANGERS_ONLY")
+    rows: list[Row] = []
+    for make in WORLDS:
+        world = make()
+        if only is not None and world.name != only:
+            continue
+        found = []
+        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(go(world, Path(folder) / world.name, seed, users))
+            print(_line(found[-1]), file=sys.stderr, flush=True)
+        rows += _rows(world.name, found)
+    return rows
+
+
+def _line(one: Outcome) -> str:
+    return (
+        f"{one.world:13s} {one.seed} mu {one.true_mu:.3f} (log {one.by_hand:.3f})  pi {one.true_pi:.3f}  "
+        f"lift {one.lift:+.3f}  estimated {one.estimate:+.3f} [{one.lower:+.3f}, {one.upper:+.3f}] "
+        f"{'in ' if one.covered else 'OUT'} {one.verdict} by {one.main}"
+    )
+
+
+def _rows(name: str, found: list[Outcome]) -> list[Row]:
+    covered = float(np.mean([one.covered for one in found]))
+    lifts, values = np.array([one.lift for one in found]), np.array([one.by_hand for one in found])
+    mu = found[0].true_mu
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+    shipped = np.array([one.verdict == "ship" for one in found])
+    harmful = int(np.sum(shipped & (lifts <= 0)))
+    estimated = float(np.mean([one.estimate for one in found]))
+    off = abs(float(values.mean()) - mu) / max(error, 1e-12) if len(values) > 1 else 0.0
+    return [
+        Row(
+            f"{name}: true lift",
+            100 * float(lifts.mean()) / mu,
+            "%",
+            f"of {mu:.3f}; estimated {estimated / mu:+.1%}",
+        ),
+        Row(
+            f"{name}: true lift in its interval",
+            100 * covered,
+            "%",
+            f"{len(found)} logs",
+            f">= {100 * COVERED:g}",
+        ),
+        Row(
+            f"{name}: value of mu",
+            off,
+            "standard errors",
+            f"table {values.mean():.4f}, truth {mu:.4f}",
+            "<= 3",
+        ),
+        Row(f"{name}: shipped", float(shipped.sum()), "logs", f"of {len(found)}"),
+        Row(f"{name}: shipped wrongly", float(harmful), "logs", goal="<= 1"),
+        Row(f"{name}: commands", float(found[0].commands), "", goal="<= 8"),
+    ]

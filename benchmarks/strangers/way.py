@@ -1,0 +1,118 @@
+"""The whole way on the command line: raw files, a map, audit, split, fit, evaluate; then the truth."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.strangers.world import Chooser, World, simulate
+from shpi.policies import load_policy, read_policy_file
+from shpi.protocols import BoolArray, Float64Array
+
+TRUTH_USERS = 40_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one run on one log learned, and what is true."""
+
+    world: str
+    seed: int
+    commands: int
+    true_mu: float
+    true_pi: float
+    by_hand: float  # the logging policy's value as evaluate prints it
+    estimate: float  # of the lift
+    lower: float
+    upper: float
+    verdict: str
+    main: str
+
+    @property
+    def lift(self) -> float:
+        """The true lift."""
+        return self.true_pi - self.true_mu
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval contains the true lift."""
+        return self.lower <= self.lift <= self.upper
+
+
+def go(world: World, folder: Path, seed: int, users: int) -> Outcome:
+    """Write the log, go the way, and look up the truth."""
+    from shpi.cli.main import main
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = simulate(world, world.behaviour, users, seed, staggered=True).rows
+    world.write(rows, folder, np.random.default_rng(seed))
+    (folder / "map.toml").write_text(world.columns.replace("{folder}", str(folder)), encoding="utf-8")
+    log = [str(folder / world.log), "--columns", str(folder / "map.toml"), *world.options]
+    train, held_out = str(folder / "train.parquet"), str(folder / "held-out.parquet")
+    commands = (
+        ["audit", *log],
+        ["split", *log, "--out", str(folder), "--overwrite"],
+        ["fit", train, "--out", str(folder / "policy"), "--overwrite"],
+        ["evaluate", str(folder / "policy"), held_out, "--json", str(folder / "evaluation.json")],
+    )
+    for command in commands:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = main(command)
+        (folder / f"{command[0]}.txt").write_text(said.getvalue(), encoding="utf-8")
+        if code in (1, 2):
+            raise RuntimeError(
+                f"{world.name}, seed {seed}: shpi {command[0]} exits {code}\n{said.getvalue()[-2000:]}"
+            )
+    found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    return _outcome(world, seed, len(commands), found, folder)
+
+
+def _outcome(world: World, seed: int, commands: int, found: dict[str, Any], folder: Path) -> Outcome:
+    main = next(one for one in found["estimates"] if one["name"] == found["main"])
+    truth = {
+        name: simulate(world, choose, TRUTH_USERS, 1_000_000, staggered=False).value(world.window)
+        for name, choose in (("mu", world.behaviour), ("pi", saved(world, folder / "policy")))
+    }
+    return Outcome(
+        world=world.name,
+        seed=seed,
+        commands=commands,
+        true_mu=truth["mu"],
+        true_pi=truth["pi"],
+        by_hand=main["baseline"],
+        estimate=main["lift"],
+        lower=main["lift_interval"]["lower"],
+        upper=main["lift_interval"]["upper"],
+        verdict=found["verdict"]["decision"],
+        main=found["main"],
+    )
+
+
+def saved(world: World, place: Path) -> Chooser:
+    """A policy folder as the world asks for decisions: tables in, probabilities of its items out."""
+    file, policy = read_policy_file(place), load_policy(place)
+    assert file.schema is not None
+    assert file.actions is not None
+    schema, order = file.schema, [world.items.index(str(one)) for one in file.actions.ids]
+
+    def choose(contexts: pl.DataFrame, candidates: BoolArray | None) -> Float64Array:
+        mask = None if candidates is None else candidates[:, order]
+        probs = np.zeros((contexts.height, len(world.items)))
+        probs[:, order] = policy.action_probs(schema.encode_checked(contexts), mask)
+        return probs
+
+    return choose
+
+
+def quiet() -> None:
+    """One thread, and plain text."""
+    os.environ.setdefault("NO_COLOR", "1")
