@@ -23,6 +23,7 @@ class News:
     name = "news"
     items = tuple(f"a{i:03d}" for i in range(ARTICLES))
     window, span = 20, 50
+    logged = 8_000
     log = "impressions.parquet"
     options: tuple[str, ...] = ()
     columns = """user = "reader"

@@ -23,6 +23,7 @@ class Personalizer:
     name = "personalizer"
     items = ("payout", "hint", "challenge")
     window, span = 14, 45
+    logged = 6_000
     log = "decisions.json"
     options: tuple[str, ...] = ()
     columns = """user = "Player.id"

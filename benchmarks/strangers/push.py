@@ -21,6 +21,7 @@ class Push:
     name = "push"
     items = ("urgent", "offer", "story", "none")
     window, span = 21, 60
+    logged = 12_000
     log = "sends.csv"
     options: tuple[str, ...] = ()
     columns = """user = "user_id"

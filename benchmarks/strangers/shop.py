@@ -21,6 +21,7 @@ class Shop:
     name = "shop"
     items = ("bargains", "bestsellers", "inspiration", "guides", "classics")
     window, span = 30, 75
+    logged = 12_000
     log = "clicks.csv"
     options = ("--estimate-propensities",)
     columns = """user = "customer_id"
