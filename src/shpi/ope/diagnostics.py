@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shpi.errors import ConfigError
+from shpi.ope.checks.over_time import about_time
 from shpi.ope.checks.table import about_table
 from shpi.ope.checks.training_users import about_training_users
 from shpi.ope.diagnostics_answers import about_answers
@@ -44,7 +45,12 @@ def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tupl
         raise ConfigError(
             expected=f"a main estimator among {[one.name for one in estimates]}", found=repr(main)
         )
-    found = [*about_log(problem, decisive[0]), *about_table(problem), *about_training_users(problem)]
+    found = [
+        *about_log(problem, decisive[0]),
+        *about_table(problem),
+        *about_training_users(problem),
+        *about_time(problem, decisive[0]),
+    ]
     for one in estimates:
         found += about_weights(problem, one)
     found += about_answers(problem, estimates, decisive[0])

@@ -17,6 +17,8 @@ import numpy as np
 
 from shpi.data.calibration import Calibration, CalibrationBin, spread_rows
 from shpi.ope.checks.balance import about_balance
+from shpi.ope.checks.days import days_of
+from shpi.ope.checks.residuals import Groups
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Diagnostic, Severity
 from shpi.ope.weighting import add_up
@@ -32,6 +34,11 @@ LEAST_PAIRS = 100
 
 def about_propensities(problem: Problem) -> list[Diagnostic]:
     """Those of a log that has propensities."""
+    days = days_of(problem, Groups.of(problem))
+    if (
+        days is not None and days.switched
+    ):  # rows are no draws of their own, and the others count rows or users
+        return about_balance(problem)
     calibration = _calibration(problem)
     known = all(problem.map(lambda part: part.logs.behaviour is not None))
     return [

@@ -18,6 +18,8 @@ from shpi.data.question.words import question
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, ShpiError
 from shpi.ope import breakdown
+from shpi.ope.baseline import on_policy
+from shpi.ope.checks.over_time import lift_over_time
 from shpi.ope.direct import FQE, DirectMethod
 from shpi.ope.estimator import LEAST_EFFECTIVE, Estimator
 from shpi.ope.facts import raw_parts
@@ -269,7 +271,10 @@ def _with_details(
     return replace(
         evaluation,
         decomposition=factors,
-        segments=breakdown.segments(problem, evaluation.decisive, segment_by),
+        segments=(
+            *breakdown.segments(problem, evaluation.decisive, segment_by),
+            *lift_over_time(problem, evaluation.decisive, on_policy(problem).influence),
+        ),
         actions_gained_lost=breakdown.action_shifts(problem),
         short_term=_short_term(problem),
         overlap=_overlap(problem),

@@ -31,11 +31,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.ope.candidates import joint_level
+from shpi.ope.checks.cautions import cautious
+from shpi.ope.checks.clusters import Cluster
+from shpi.ope.checks.sequence import PLANNED
 from shpi.ope.estimator import Estimator
 from shpi.ope.problem import Problem
 from shpi.ope.results import Evaluation, Verdict
@@ -58,6 +62,13 @@ class Gate:
         patience: if more than so many times the users would be needed, the verdict is to hold.
         guard_estimator: that judges the guards; None takes the one that decides, or the first that can.
         first_steps: look for a mixture with the logging policy that is proven, if the policy is not.
+        hidden_cause: with estimated propensities, a ship must stand a hidden cause that changes the odds of
+            an action by this factor (`shpi.ope.checks.sensitivity`); 1 trusts the estimates.
+        cluster: what shares its luck beyond users: "day", "week", a context column or metric, or a function
+            of a log; None finds days that were switched as a whole (`shpi.ope.checks.clusters`).
+        anytime: bounds hold however often a growing log is looked at: True or "asymptotic", or "betting"
+            (`shpi.ope.checks.sequence`).
+        planned_users: at which anytime bounds are tightest; to be fixed before the first look.
         seed: of the bootstraps.
     """
 
@@ -69,10 +80,17 @@ class Gate:
     patience: float = 20.0
     guard_estimator: Estimator | None = None
     first_steps: bool = True
+    hidden_cause: float = 1.3
+    cluster: Cluster | None = None
+    anytime: bool | Literal["asymptotic", "betting"] = False
+    planned_users: int = PLANNED
     seed: int = 0
 
     def __post_init__(self) -> None:
         checks = (
+            (self.hidden_cause >= 1, "hidden_cause of at least 1", self.hidden_cause),
+            (self.anytime in (True, False, "asymptotic", "betting"), "anytime as a flag or a method", self.anytime),
+            (self.planned_users >= 1, "planned_users of at least 1", self.planned_users),
             (math.isfinite(self.min_lift), "a finite min_lift", self.min_lift),
             (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),
             (0 < self.power < 1, "power in (0, 1)", self.power),
@@ -86,7 +104,8 @@ class Gate:
 
     def decide(self, evaluation: Evaluation, problem: Problem | None = None) -> Verdict:
         """The verdict on one policy; guard metrics, witness and first steps need the problem."""
-        return Deliberation(gate=self, evaluation=evaluation, problem=problem).verdict()
+        verdict = Deliberation(gate=self, evaluation=evaluation, problem=problem).verdict()
+        return cautious(self, evaluation, problem, verdict)
 
     # ------------------------------------------------------------------ several candidates
 

@@ -6,8 +6,11 @@ For a group g of actions and a column z that is known before the decision (`shpi
 
 The terms are martingale differences: each decision is a fresh draw of mu, whatever came before. So rows may
 be counted, users need not be the clusters, and the sum of a user's earlier e is one more column: it shows
-arms that a user keeps. Half of the level is for "all decisions", where an override shows first; the other
-half is shared by all other columns (Bonferroni).
+arms that a user keeps. The frequencies of actions over all decisions have a level of their own, since an
+override may show nowhere else; all other columns share another one (Bonferroni).
+
+*What cannot be seen.* An override of n decisions hides if n is below the chance variation of a count, about
+sqrt(decisions), and no log can show it. The sentence says which share would have been seen.
 
 *Estimated propensities* fit the contexts (and the time) by construction, up to the error of the fit. That
 error is removed from z: it is replaced by what is left of it after a regression on contexts and time, with
@@ -20,22 +23,25 @@ correlation of e within days (`shpi.ope.checks.days`); the sums over days then t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 from scipy import stats
 
 from shpi.data.clock import Clock
-from shpi.data.ragged import rows_of_groups
 from shpi.ope.checks.days import Days, days_of
 from shpi.ope.checks.instruments import Instruments, sum_before
 from shpi.ope.checks.residuals import Groups
+from shpi.ope.checks.thinned import thinned
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Diagnostic, Severity
 from shpi.protocols import Float64Array
 
-LEVEL = 0.01  # of a false alarm, over all comparisons of a log
+# Of a false alarm per log: for how often actions are chosen over all decisions, and for all the rest.
+# A false alarm costs a ship; an override of 2 % of 8,000 decisions, unnoticed, costs a false one.
+LEVEL_ALL, LEVEL_OTHERS = 0.025, 0.005
+SEEN = 0.84  # standard errors: with those of the level, what is seen in four logs of five
 LEAST_VARIANCE = 25.0  # a normal approximation needs about so many decisions in a cell
 HARMLESS = 0.01  # as a share of what the propensities say: rounding, not overriding
 MOST_ROWS = 1_000_000  # decisions of a part that are looked at
@@ -71,8 +77,9 @@ class Finding:
     said: float
     seen: float
     z: float
-    chance: float  # of something as clear in a log with right propensities
+    ratio: float  # of the chance of something as clear, to the level for it
     comparisons: int
+    visible: float | None  # the share of decisions whose override would have been seen; None: nobody knows
 
     @property
     def relative(self) -> float:
@@ -105,12 +112,11 @@ def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
     enough = sums.variance >= (1e-9 if switched else LEAST_VARIANCE)
     z = np.where(enough, sums.excess / np.sqrt(np.where(enough, sums.variance, 1.0)), 0.0)
     tail = stats.t.sf(np.abs(z), freedom) * 2 if groups.exact else stats.t.sf(z, freedom)
-    # Chance is shared by all that could have been looked at, half of it by the first column.
     columns = z.shape[1]
-    shares = np.full(columns, 0.5 / max(groups.candidates * (columns - 1), 1))
-    shares[0] = 0.5 / groups.candidates
-    chance = np.minimum(tail / shares, 1.0)
-    g, j = np.unravel_index(int(np.argmin(chance)), chance.shape)
+    levels = np.full(columns, LEVEL_OTHERS / max(groups.candidates * (columns - 1), 1))
+    levels[0] = LEVEL_ALL / groups.candidates
+    ratio = tail / levels  # below 1: clear
+    g, j = np.unravel_index(int(np.argmin(ratio)), ratio.shape)
     said = sums.expected[g, j] / max(sums.weight[g, j], 1e-12)
     names = (*instruments.names, EARLIER)
     return Finding(
@@ -119,15 +125,24 @@ def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
         said=float(said),
         seen=float(said + sums.excess[g, j] / max(sums.weight[g, j], 1e-12)),
         z=float(z[g, j]),
-        chance=float(chance[g, j]),
+        ratio=float(ratio[g, j]),
         comparisons=groups.candidates * columns,
+        visible=_visible(sums, groups, float(levels[0])),
     )
+
+
+def _visible(sums: Imbalance, groups: Groups, level: float) -> float | None:
+    """The share of decisions whose override towards one action is seen in four logs of five."""
+    if not groups.exact:
+        return None
+    seen = float(stats.norm.isf(level / 2)) + SEEN
+    return seen * float(np.sqrt(sums.variance[:, 0].max()) / sums.weight[0, 0])
 
 
 def _sums(
     whole: Part, groups: Groups, instruments: Instruments, *, estimated: bool, by_day: bool
 ) -> Imbalance:
-    part = _thinned(whole)
+    part = thinned(whole, MOST_ROWS)
     residuals = groups.residuals(part)  # [n, G]
     columns = instruments.columns(part)  # [n, J], zeros and ones
     said = _said_by(part, groups)  # [n, G]
@@ -150,17 +165,6 @@ def _sums(
         found.append((terms.sum(axis=0), np.sum(sums**2, axis=0)))
     excess, variance = (np.stack(rows) for rows in zip(*found, strict=True))
     return Imbalance(excess=excess, variance=variance, expected=expected, weight=weight)
-
-
-def _thinned(part: Part) -> Part:
-    """Every k-th trajectory of a long part: a million decisions say as much about this as ten million."""
-    logs = part.logs
-    step = -(-len(logs) // MOST_ROWS)
-    if step <= 1:
-        return part
-    chosen = np.arange(0, logs.n_trajectories, step)
-    rows = rows_of_groups(logs.offsets, chosen)
-    return replace(part, logs=logs.select(chosen), rewards=part.rewards[rows], _memo={})
 
 
 def _said_by(part: Part, groups: Groups) -> Float64Array:
@@ -204,7 +208,8 @@ def _cleared(z: Float64Array, features: Float64Array, weights: Float64Array) -> 
 
 
 def _said(finding: Finding, *, estimated: bool) -> Diagnostic:
-    clear = finding.chance < LEVEL
+    clear = finding.ratio < 1
+    visible = "" if finding.visible is None else f" An override of {finding.visible:.1%} of them would show."
     severity: Severity = "fine"
     if clear:
         severity = "fatal" if finding.relative > HARMLESS or estimated else "warning"
@@ -214,9 +219,9 @@ def _said(finding: Finding, *, estimated: bool) -> Diagnostic:
         sentence=_found(finding, estimated=estimated)
         if clear
         else "Actions were chosen as often as the propensities say, in all "
-        f"{finding.comparisons:,} comparisons by action, time, step, context and earlier outcomes.",
-        figure=finding.chance,
-        threshold=LEVEL,
+        f"{finding.comparisons:,} comparisons by action, time, step, context and earlier outcomes.{visible}",
+        figure=finding.ratio,
+        threshold=1.0,
     )
 
 

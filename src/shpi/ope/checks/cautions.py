@@ -1,0 +1,217 @@
+"""What can take a ship back: hidden causes, clusters, a change over time, many looks. Each can only refuse.
+
+A gate asks these after its own verdict, about the estimate that the verdict rests on: the policy's for a
+ship, the mixture's for a first step. So none of them needs a correction of the level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shpi.ope.checks.clusters import Clusters, clusters_of, found_clusters
+from shpi.ope.checks.over_time import change_of, entries
+from shpi.ope.checks.sensitivity import Sensitivity
+from shpi.ope.checks.sequence import asymptotic_width, betting_lower
+from shpi.ope.checks.user_values import floor_of, user_lifts
+from shpi.ope.intervals import interval_of
+from shpi.ope.problem import Problem
+from shpi.ope.results import Decision, Estimate, Evaluation, Verdict
+from shpi.protocols import Float64Array
+
+if TYPE_CHECKING:
+    from shpi.ope.gate import Gate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caution:
+    """What one of them says."""
+
+    sentence: str
+    decision: Decision | None = None  # instead of a ship; None: it does not object
+    users_factor: float | None = None  # so many times the users might do
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Claimed:
+    """The lift that a verdict claims: an estimate, and what it must be above."""
+
+    gate: Gate
+    problem: Problem
+    estimate: Estimate
+    share: float  # of the policy in a mixture with mu
+    per_decision: bool
+
+    @property
+    def margin(self) -> tuple[float, Float64Array]:
+        """The lift minus the least one that is asked for, and its influences [U]."""
+        least, estimate = self.share * self.gate.min_lift, self.estimate
+        if not self.gate.relative:
+            return estimate.lift - least, estimate.influence_lift
+        sign = math.copysign(1.0, estimate.baseline)
+        own = estimate.influence_value - estimate.influence_lift
+        return estimate.lift - least * sign * estimate.baseline, estimate.influence_lift - least * sign * own
+
+    @property
+    def lower(self) -> float:
+        """The lower bound of the margin, by users."""
+        margin, influence = self.margin
+        return self.bound(margin, influence)
+
+    def bound(self, margin: float, influence: Float64Array) -> float:
+        """By the method of the evaluation or "heavy", as in a gate."""
+        level, method = self.gate.confidence, self.problem.settings.interval
+        bounds = [
+            interval_of(margin, influence, level=level, method=one, seed=self.gate.seed)
+            for one in {method, "heavy"}
+        ]
+        return min(one.lower_bound for one in bounds)
+
+    @cached_property
+    def clusters(self) -> Clusters | None:
+        """Those of the gate, or days if the log was switched by day."""
+        chosen = self.gate.cluster
+        return found_clusters(self.problem) if chosen is None else clusters_of(self.problem, chosen)
+
+
+def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdict: Verdict) -> Verdict:
+    """The verdict, or a weaker one with the reasons."""
+    claimed = _claimed(gate, evaluation, problem, verdict)
+    if claimed is None:
+        return verdict
+    asked: tuple[Callable[[Claimed], Caution | None], ...] = (_hidden_cause, _clustered, _changing, _any_time)
+    cautions = [said for said in (ask(claimed) for ask in asked) if said is not None]
+    against = [one for one in cautions if one.decision is not None]
+    if not against:
+        return replace(verdict, reasons=(*verdict.reasons, *(one.sentence for one in cautions)))
+    decision: Decision = "hold" if any(one.decision == "hold" for one in against) else "need more data"
+    factors = [one.users_factor for one in against if one.users_factor is not None]
+    users = round(max(factors) * problem.users) if factors and problem is not None else None
+    return _weakened(verdict, decision, tuple(one.sentence for one in against), users)
+
+
+def _weakened(verdict: Verdict, decision: Decision, why: tuple[str, ...], users: int | None) -> Verdict:
+    plain = replace(verdict, decision=decision, reasons=(*why, *verdict.reasons))
+    if decision == "need more data":
+        return replace(plain, users_needed=users)
+    return plain
+
+
+def _claimed(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdict: Verdict) -> Claimed | None:
+    """What a ship or a first step rests on."""
+    if problem is None or verdict.decision != "ship":
+        return None
+    return Claimed(
+        gate=gate,
+        problem=problem,
+        estimate=evaluation.decisive,
+        share=1.0,
+        per_decision=evaluation.configuration.get("per") == "decision",
+    )
+
+
+# ---------------------------------------------------------------------- the four
+
+
+def _hidden_cause(claimed: Claimed) -> Caution | None:
+    problem, gamma = claimed.problem, claimed.gate.hidden_cause
+    if problem.propensity_mode != "estimated":
+        return None
+    # Per decision, a bias of the sum is one of the mean times the number of decisions.
+    scale = problem.decisions / problem.users if claimed.per_decision else 1.0
+    tipping = Sensitivity.of(problem, claimed.share).tipping(scale * claimed.lower)
+    size = "more than 10" if math.isinf(tipping) else f"{tipping:.2f}"
+    said = (
+        "The propensities are estimated. It would take a hidden cause that changes the odds of an action by "
+        f"{size} to undo this"
+    )
+    if tipping > gamma:
+        return Caution(sentence=f"{said}; the gate asks for {gamma:g}.")
+    return Caution(
+        sentence=f"{said}; the gate asks for {gamma:g}. Log the probabilities of actions, or say how strong "
+        "a hidden cause can be (hidden_cause, --hidden-cause).",
+        decision="hold",
+    )
+
+
+def _clustered(claimed: Claimed) -> Caution | None:
+    clusters = claimed.clusters
+    if clusters is None:
+        return None
+    margin, influence = claimed.margin
+    lower = clusters.lower(margin, influence, claimed.gate.confidence)
+    said = (
+        f"By {clusters.count:,} clusters ({clusters.words}) the lift is at least "
+        f"{claimed.estimate.lift + lower - margin:+.4g}"
+    )
+    if lower > 0:
+        return Caution(sentence=f"{said}.")
+    factor = ((margin - lower) / margin) ** 2 if margin > 0 else None
+    return Caution(
+        sentence=f"{said}: unproven, since users of one cluster are not independent.",
+        decision="need more data",
+        users_factor=factor,
+    )
+
+
+def _changing(claimed: Claimed) -> Caution | None:
+    change = change_of(claimed.problem, claimed.estimate)
+    if change is None or not change.clear:
+        return None
+    margin, influence = claimed.margin
+    pseudo = (margin + influence)[change.late]
+    recent = float(pseudo.mean())
+    lower = claimed.bound(recent, pseudo - recent)
+    sentence = change.diagnostic().sentence
+    if lower > 0:
+        return Caution(sentence=f"{sentence} The last third proves a lift by itself.")
+    return Caution(
+        sentence=f"{sentence} The last third does not prove a lift by itself, and what comes is like it.",
+        decision="hold" if recent <= 0 else "need more data",
+        users_factor=None if recent <= 0 else ((recent - lower) / recent) ** 2,
+    )
+
+
+def _any_time(claimed: Claimed) -> Caution | None:
+    gate = claimed.gate
+    if not gate.anytime:
+        return None
+    margin, influence = claimed.margin
+    alpha, users = 1 - gate.confidence, len(influence)
+    if gate.anytime == "betting":
+        lower = _betting(claimed, alpha)
+    else:
+        deviation = float(np.std(influence, ddof=1))
+        clusters = claimed.clusters
+        if clusters is not None:
+            deviation = max(deviation, clusters.error(influence) * math.sqrt(users))
+        lower = margin - asymptotic_width(users, deviation, alpha, gate.planned_users)
+    said = (
+        f"At any time, however often the log is looked at, the lift is at least "
+        f"{claimed.estimate.lift + lower - margin:+.4g} with {100 * gate.confidence:.3g} % confidence"
+    )
+    if lower > 0:
+        return Caution(sentence=f"{said}.")
+    factor = ((margin - lower) / margin) ** 2 if margin > 0 and math.isfinite(lower) else None
+    return Caution(
+        sentence=f"{said}: not proven yet. Look again when there are more users.",
+        decision="need more data",
+        users_factor=factor,
+    )
+
+
+def _betting(claimed: Claimed, alpha: float) -> float:
+    """The bound of the margin by betting on users in their order of entry."""
+    problem, gate = claimed.problem, claimed.gate
+    values = user_lifts(problem, claimed.share)
+    when = entries(problem)
+    if when is not None:
+        values = values[np.argsort(when, kind="stable")]
+    scale = problem.decisions / problem.users if claimed.per_decision else 1.0
+    least = claimed.share * gate.min_lift * (abs(claimed.estimate.baseline) if gate.relative else 1.0)
+    return betting_lower(values / scale, floor_of(problem) / scale, alpha) - least

@@ -1,0 +1,140 @@
+r"""Bounds by clusters other than users: days, stores, arms.
+
+Users of one cluster share luck, or one coin, so only clusters are independent. With S_c the sum of the
+influences of its users, the variance of the mean over U users is sum_c S_c^2 / U^2 and a t quantile with
+C - 1 degrees of freedom takes the place of the users'.
+
+*Days* follow each other, and a user who decides on several days belongs to all of them. So neighbouring days
+count together (Newey and West, with weights falling over twice the days that users last), and there are as
+many degrees of freedom as stretches of that length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError
+from shpi.ope.checks.days import days_of
+from shpi.ope.checks.residuals import Groups
+from shpi.ope.facts import raw_parts
+from shpi.ope.problem import Problem
+from shpi.protocols import Float64Array, Int64Array
+
+LENGTHS = {"hour": 3_600_000_000, "day": 86_400_000_000, "week": 7 * 86_400_000_000}
+Cluster = str | Callable[[LoggedData], NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Clusters:
+    """The cluster of every user [U], numbered from 0; days are numbered in time."""
+
+    codes: Int64Array
+    words: str
+    span: int = 0  # neighbouring clusters that one user can belong to, beyond the first; 0: none
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return int(self.codes.max()) + 1
+
+    def sums(self, influence: Float64Array) -> Float64Array:
+        """Of the influences in each cluster [C]."""
+        return np.bincount(self.codes, weights=influence, minlength=self.count).astype(np.float64)
+
+    def error(self, influence: Float64Array) -> float:
+        """The standard error of the mean."""
+        sums = self.sums(influence - influence.mean())
+        total = float(np.sum(sums**2))
+        variance = total
+        reach = 2 * self.span
+        for lag in range(1, min(reach, len(sums) - 1) + 1):
+            variance += 2 * (1 - lag / (reach + 1)) * float(np.sum(sums[lag:] * sums[:-lag]))
+        few = self.count / max(self.count - 1, 1)
+        return math.sqrt(max(variance, total) * few) / len(influence)
+
+    def lower(self, estimate: float, influence: Float64Array, confidence: float) -> float:
+        """The one-sided lower bound."""
+        present = int(np.sum(np.bincount(self.codes) > 0))
+        freedom = max(present / (1 + self.span) - 1, 1.0)
+        return estimate - float(stats.t.ppf(confidence, freedom)) * self.error(influence)
+
+
+def clusters_of(problem: Problem, cluster: Cluster) -> Clusters:
+    """The users' clusters, by what was known at each user's first decision.
+
+    Args:
+        problem: the evaluation.
+        cluster: "hour", "day" or "week" of the user's first decision; a context column or a metric, whose
+            value at the first decision is the cluster; or a function from a log to a label for every
+            decision [n].
+    """
+    labels, last = [], []
+    for logs in raw_parts(problem.source):
+        _, trajectory = np.unique(logs.user_codes, return_index=True)
+        first = logs.offsets[:-1][trajectory]
+        labels.append(_labels(logs, cluster)[first])
+        if isinstance(cluster, str) and cluster in LENGTHS:
+            ends = np.zeros(logs.n_users, dtype=np.int64)
+            np.maximum.at(ends, logs.user_codes, logs.times[logs.offsets[1:] - 1] // LENGTHS[cluster])
+            last.append(ends)
+    joined = np.concatenate(labels)
+    words = cluster if isinstance(cluster, str) else getattr(cluster, "__name__", "cluster")
+    if last:
+        codes = (joined - joined.min()).astype(np.int64)
+        spans = np.concatenate(last) - joined
+        return Clusters(codes=codes, words=words, span=int(np.quantile(spans, 0.9)))
+    _, codes = np.unique(joined, return_inverse=True)
+    return Clusters(codes=codes.astype(np.int64), words=words)
+
+
+def found_clusters(problem: Problem) -> Clusters | None:
+    """Days, if the log was switched by day; None otherwise."""
+
+    def make() -> Clusters | None:
+        if problem.propensity_mode == "absent":
+            return None
+        days = days_of(problem, Groups.of(problem))
+        return clusters_of(problem, "day") if days is not None and days.switched else None
+
+    return problem.memo("found clusters", make)
+
+
+def _labels(logs: LoggedData, cluster: Cluster) -> NDArray[Any]:
+    """A label for every decision [n]."""
+    if not isinstance(cluster, str):
+        labels = np.asarray(cluster(logs))
+        if labels.shape != (len(logs),):
+            raise ConfigError(
+                expected=f"a label for each of {len(logs)} decisions",
+                found=f"shape {labels.shape}",
+                where="cluster",
+            )
+        return labels
+    if cluster in LENGTHS:
+        if logs.time_unit != "us":
+            raise ConfigError(
+                expected=f"a log with calendar times, for clusters by {cluster}",
+                found="numbered steps",
+                where="cluster",
+            )
+        return np.asarray(logs.times // LENGTHS[cluster])
+    if cluster in logs.metrics:
+        return logs.metrics[cluster]
+    names = list(logs.schema.dimensions)
+    mine = [j for j, name in enumerate(names) if name == cluster or name.startswith(f"{cluster}=")]
+    if not mine:
+        raise ConfigError(
+            expected=f"a cluster among {sorted(LENGTHS)}, metrics {sorted(logs.metrics)} and context columns",
+            found=repr(cluster),
+            where="cluster",
+        )
+    columns = logs.contexts[:, mine]
+    return np.asarray(columns[:, 0] if len(mine) == 1 else columns.argmax(axis=1))

@@ -1,0 +1,146 @@
+r"""Is the lift of today that of the log? The lift over time, and a test for change.
+
+Users are ordered by their first decision. Their pseudo-values, lift + influence, have the lift of any group
+as their mean. The last third of the users against the others:
+
+    z = (mean of the last third - mean of the others) / standard error
+
+at a level of 2 %, two-sided. If the lift has changed, the verdict is about the future, so the last third must
+prove it by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+from scipy import stats
+
+from shpi.ope.checks.clusters import found_clusters
+from shpi.ope.facts import raw_parts
+from shpi.ope.intervals import interval_of, standard_error
+from shpi.ope.problem import Problem
+from shpi.ope.results import Diagnostic, Estimate, Segment
+from shpi.protocols import BoolArray, Float64Array, Int64Array
+
+LEVEL = 0.02
+PIECES = 5
+LEAST_USERS = 30  # in the last third
+DAY = 86_400_000_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Change:
+    """The lift of the last third of the users beside that of the others."""
+
+    recent: float
+    before: float
+    z: float
+    chance: float
+    late: BoolArray  # [U]
+
+    @property
+    def clear(self) -> bool:
+        """Whether chance does not explain it."""
+        return self.chance < LEVEL
+
+    def diagnostic(self) -> Diagnostic:
+        """For the list of an evaluation; the gate asks the last third if the change is clear."""
+        said = f"{self.recent:+.4g} for the last third of the users, {self.before:+.4g} for those before"
+        sentence = (
+            f"The effect is changing: {said} ({abs(self.z):.1f} standard errors)."
+            if self.clear
+            else f"The lift is steady over time: {said} ({abs(self.z):.1f} standard errors)."
+        )
+        return Diagnostic(
+            name="change over time",
+            severity="warning" if self.clear else "fine",
+            sentence=sentence,
+            figure=self.chance,
+            threshold=LEVEL,
+        )
+
+
+def entries(problem: Problem) -> Int64Array | None:
+    """The time of every user's first decision [U]; None without a calendar, or where all enter at once."""
+    found = []
+    for logs in raw_parts(problem.source):
+        if logs.time_unit != "us":
+            return None
+        first = np.full(logs.n_users, np.iinfo(np.int64).max)
+        np.minimum.at(first, logs.user_codes, logs.times[logs.offsets[:-1]].astype(np.int64))
+        found.append(first)
+    joined = np.concatenate(found)
+    return joined if np.ptp(joined) > 0 else None
+
+
+def change_of(problem: Problem, estimate: Estimate) -> Change | None:
+    """The last third against the others; None where time or users do not allow it."""
+    when = problem.memo("entries", lambda: entries(problem))
+    if when is None:
+        return None
+    late = when > np.quantile(when, 2 / 3)
+    pseudo = estimate.lift + estimate.influence_lift
+    if min(late.sum(), (~late).sum()) < LEAST_USERS:
+        return None
+    recent, before = pseudo[late], pseudo[~late]
+    error = math.hypot(standard_error(recent), standard_error(before))
+    clusters = found_clusters(problem)
+    if clusters is not None:
+        shares = np.where(late, 1 / late.sum(), -1 / (~late).sum())
+        centred = pseudo - np.where(late, recent.mean(), before.mean())
+        error = max(error, clusters.error(len(pseudo) * shares * centred))
+    z = float((recent.mean() - before.mean()) / error) if error > 0 else 0.0
+    return Change(
+        recent=float(recent.mean()),
+        before=float(before.mean()),
+        z=z,
+        chance=float(2 * stats.norm.sf(abs(z))),
+        late=late,
+    )
+
+
+def about_time(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
+    """One diagnostic, in a log with a calendar."""
+    change = change_of(problem, estimate)
+    return [] if change is None else [change.diagnostic()]
+
+
+def lift_over_time(problem: Problem, estimate: Estimate, own: Float64Array) -> tuple[Segment, ...]:
+    """The lift of users by when they entered, in fifths.
+
+    Args:
+        problem: the evaluation.
+        estimate: whose pseudo-values are averaged.
+        own: the influences of J(mu) [U], for the baselines.
+    """
+    when = problem.memo("entries", lambda: entries(problem))
+    if when is None or len(when) < PIECES * LEAST_USERS:
+        return ()
+    cuts = np.unique(np.quantile(when, np.arange(1, PIECES) / PIECES))
+    piece = np.searchsorted(cuts, when, side="left")
+    found = []
+    for number in range(len(cuts) + 1):
+        mine = piece == number
+        if mine.sum() < LEAST_USERS:
+            continue
+        pseudo = estimate.lift + estimate.influence_lift[mine]
+        lift = float(pseudo.mean())
+        found.append(
+            Segment(
+                column="time of entry",
+                label=f"{_day(int(when[mine].min()))} to {_day(int(when[mine].max()))}",
+                users=int(mine.sum()),
+                baseline=float(estimate.baseline + own[mine].mean()),
+                lift=lift,
+                error=standard_error(pseudo),
+                interval=interval_of(lift, pseudo - lift, level=problem.settings.confidence),
+            )
+        )
+    return tuple(found)
+
+
+def _day(moment: int) -> str:
+    return datetime.fromtimestamp(moment // 1_000_000, tz=UTC).strftime("%Y-%m-%d")
