@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shpi.cli._shell.cautions import add_caution_options, caution_settings, with_looks
 from shpi.cli.reading import add_reading_options, read_logs
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
@@ -36,6 +37,7 @@ EXAMPLES = """examples:
   shpi evaluate policies/today log.parquet --guard click:-2% --guard complaints:+0
   shpi evaluate policies/today log.parquet --guard click/decision:-2%
   shpi evaluate policies/today log.parquet --against policies/other policies/third
+  shpi evaluate policies/today log.parquet --anytime    every day, as the log grows
   shpi evaluate policies/today log.parquet --estimators wdr,snpdis,shpi:5 --main WDR
 
 exit codes:
@@ -81,6 +83,7 @@ def add_parser(verbs: Any) -> None:
         help="a metric that must not fall by more (click:-2%%, click:-0.01) or must not rise by more "
         "(complaints:+0, must not rise at all); per user, or per decision as click/decision:-2%%; "
         "may be repeated")  # fmt: skip
+    add_caution_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -101,6 +104,7 @@ def run(options: argparse.Namespace) -> int:
     policies = {name: opened(place, one, logs) for name, place, one in zip(names, places, saved, strict=True)}
     estimators = estimators_of(options.estimators, k if k is not None else usual_k(logs))
     comparison = judged(policies, logs, gate, options, estimators, k)
+    comparison = with_looks(comparison, policies, logs, gate, options)
     write(comparison, options)  # first: the reader of the text may close the pipe
     show(comparison, gate)
     first = comparison.evaluations[0]
@@ -121,6 +125,7 @@ def gate_of(options: argparse.Namespace) -> Gate:
         relative=relative,
         confidence=options.confidence,
         guards=tuple(parse_guard(text) for text in options.guard),
+        **caution_settings(options),
         seed=options.seed,
     )
 

@@ -12,6 +12,7 @@ An estimator is configuration; ``estimator.estimate(Problem.of(policy, logs, set
 """
 
 from shpi.ope.candidates import Comparison, compare
+from shpi.ope.checks.looks import count_look
 from shpi.ope.diagnostics import diagnose
 from shpi.ope.direct import FQE, DirectMethod
 from shpi.ope.estimator import Estimator
@@ -74,6 +75,7 @@ __all__ = [
     "Weights",
     "check_saved",
     "compare",
+    "count_look",
     "default_estimators",
     "diagnose",
     "evaluate",

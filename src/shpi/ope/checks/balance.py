@@ -40,7 +40,7 @@ from shpi.protocols import Float64Array
 
 # Of a false alarm per log: for how often actions are chosen over all decisions, and for all the rest.
 # A false alarm costs a ship; an override of 2 % of 8,000 decisions, unnoticed, costs a false one.
-LEVEL_ALL, LEVEL_OTHERS = 0.025, 0.005
+LEVEL_ALL, LEVEL_OTHERS = 0.01, 0.005
 SEEN = 0.84  # standard errors: with those of the level, what is seen in four logs of five
 LEAST_VARIANCE = 25.0  # a normal approximation needs about so many decisions in a cell
 HARMLESS = 0.01  # as a share of what the propensities say: rounding, not overriding

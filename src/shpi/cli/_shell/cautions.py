@@ -1,0 +1,68 @@
+"""Options of ``shpi evaluate`` about what can take a ship back, and the file of looks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shpi.errors import ShpiError
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+    from shpi.ope.candidates import Comparison
+    from shpi.ope.gate import Gate
+    from shpi.protocols import Policy
+
+
+def add_caution_options(parser: argparse.ArgumentParser) -> None:
+    """Those of `caution_settings` and of the file of looks."""
+    add = parser.add_argument
+    add("--anytime", nargs="?", const="asymptotic", choices=("asymptotic", "betting"), default=False,
+        help="bounds that hold however often a growing log is looked at")  # fmt: skip
+    add("--planned-users", type=int, default=None, metavar="N",
+        help="where anytime bounds are tightest; fixed at the first look (default: 2000)")  # fmt: skip
+    add("--looks", type=Path, metavar="FILE",
+        help="remember looks in this file (default: .NAME.looks.json beside POLICY)")  # fmt: skip
+    add("--hidden-cause", type=float, default=1.3, metavar="GAMMA",
+        help="ship on estimated propensities only if no hidden cause that changes odds by this factor would "
+        "undo it (default: 1.3; 1 trusts them)")  # fmt: skip
+    add("--cluster", metavar="NAME",
+        help="who shares luck beyond users: day, week, a context column or a metric")  # fmt: skip
+
+
+def caution_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Settings of a gate."""
+    planned = {} if options.planned_users is None else {"planned_users": options.planned_users}
+    return {
+        "anytime": options.anytime,
+        "hidden_cause": options.hidden_cause,
+        "cluster": options.cluster,
+        **planned,
+    }
+
+
+def with_looks(
+    comparison: Comparison,
+    policies: Mapping[str, Policy],
+    logs: LoggedData,
+    gate: Gate,
+    options: argparse.Namespace,
+) -> Comparison:
+    """Every candidate's look is counted; where the usual file cannot be written, nobody is troubled."""
+    from shpi.ope.checks.looks import count_look
+
+    given: Path | None = options.looks
+    place = given or options.policy.resolve().with_name(f".{options.policy.resolve().name}.looks.json")
+    try:
+        counted = tuple(
+            count_look(one, policies[one.policy_name], logs, place, gate=gate)
+            for one in comparison.evaluations
+        )
+    except (ShpiError, OSError):
+        if given is not None or gate.anytime:
+            raise
+        return comparison
+    return replace(comparison, evaluations=counted)
