@@ -89,7 +89,11 @@ class Gate:
     def __post_init__(self) -> None:
         checks = (
             (self.hidden_cause >= 1, "hidden_cause of at least 1", self.hidden_cause),
-            (self.anytime in (True, False, "asymptotic", "betting"), "anytime as a flag or a method", self.anytime),
+            (
+                self.anytime in (True, False, "asymptotic", "betting"),
+                "anytime as a flag or a method",
+                self.anytime,
+            ),
             (self.planned_users >= 1, "planned_users of at least 1", self.planned_users),
             (math.isfinite(self.min_lift), "a finite min_lift", self.min_lift),
             (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),

@@ -22,6 +22,7 @@ from shpi.ope.checks.user_values import floor_of, user_lifts
 from shpi.ope.intervals import interval_of
 from shpi.ope.problem import Problem
 from shpi.ope.results import Decision, Estimate, Evaluation, Verdict
+from shpi.ope.verdict.whole_horizon import whole
 from shpi.protocols import Float64Array
 
 if TYPE_CHECKING:
@@ -96,23 +97,30 @@ def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdic
 
 
 def _weakened(verdict: Verdict, decision: Decision, why: tuple[str, ...], users: int | None) -> Verdict:
-    plain = replace(verdict, decision=decision, reasons=(*why, *verdict.reasons))
-    if decision == "need more data":
-        return replace(plain, users_needed=users)
-    return plain
+    """Another decision; what a ship was based on stays among the reasons, a first step is gone."""
+    rest = verdict.reasons if verdict.decision == "ship" else ()
+    return replace(
+        verdict,
+        decision=decision,
+        reasons=(*why, *rest),
+        users_needed=users if decision == "need more data" else None,
+        users_range=None,
+        first_step=None,
+    )
 
 
 def _claimed(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdict: Verdict) -> Claimed | None:
     """What a ship or a first step rests on."""
-    if problem is None or verdict.decision != "ship":
+    if problem is None or verdict.decision not in ("ship", "first step"):
         return None
-    return Claimed(
-        gate=gate,
-        problem=problem,
-        estimate=evaluation.decisive,
-        share=1.0,
-        per_decision=evaluation.configuration.get("per") == "decision",
-    )
+    per_decision = evaluation.configuration.get("per") == "decision"
+    share, estimate = 1.0, evaluation.decisive
+    if verdict.first_step is not None:
+        share = verdict.first_step.share
+        mixture = whole(problem, per_decision=per_decision, share=share)
+        assert mixture is not None  # it was proven just before
+        estimate = mixture
+    return Claimed(gate=gate, problem=problem, estimate=estimate, share=share, per_decision=per_decision)
 
 
 # ---------------------------------------------------------------------- the four
