@@ -15,6 +15,7 @@ _HOME = {
     "Complete": "shpi.values.mature",
     "DiscountedSum": "shpi.data.rewards",
     "Evaluation": "shpi.ope.results",
+    "Events": "shpi.data.tables.events",
     "Gate": "shpi.ope.gate",
     "Guard": "shpi.ope.gate",
     "LoggedData": "shpi.data.logged",
@@ -39,6 +40,7 @@ __all__ = [
     "Complete",
     "DiscountedSum",
     "Evaluation",
+    "Events",
     "Gate",
     "Guard",
     "LoggedData",
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
     from shpi.data.question import Metric
     from shpi.data.rewards import DiscountedSum, ReturnWithin, SessionsWithin, SumWithin
+    from shpi.data.tables.events import Events
     from shpi.learners.offline import OfflineSHPI
     from shpi.learners.online import OnlineSHPI
     from shpi.ope.candidates import Comparison, compare

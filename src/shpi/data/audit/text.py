@@ -190,6 +190,12 @@ def _factors(report: AuditReport) -> Iterable[Row]:
     if d.users == d.decisions:
         yield "long-term reward", "not defined, because no user is seen twice"
         return
+    if report.facts.endings.how == "by window" and d.total_reward is not None:
+        yield (
+            "value",
+            f"{d.total_reward / d.users:,.4g} per user in the window, as the logging policy brought it",
+        )
+        return
     period = "month" if d.period == "month" else "user"
     tail = f"{d.decisions_per_session:.4g} decisions/session × {d.sessions_per_period:.4g} sessions/{period}"
     if d.ltr is None or d.reward_per_decision is None:
