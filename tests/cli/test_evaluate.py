@@ -68,7 +68,7 @@ def test_need_more_data_exits_with_4_and_says_how_much(place, capsys):
     assert run(place, "good", "small.parquet") == 4
     shown = capsys.readouterr().out
     assert "VERDICT: NEED MORE DATA" in shown
-    assert "users would be needed" in shown
+    assert "users in all would be needed" in shown
 
 
 def test_exit_codes_are_documented(capsys):

@@ -25,7 +25,7 @@ def render(evaluation: Evaluation) -> str:
         lines += ["", f"VERDICT: {evaluation.verdict.decision.upper()}"]
         lines += _wrapped(evaluation.verdict.reasons, "  ")
         if evaluation.verdict.users_needed is not None:
-            lines.append(f"  {_needed(evaluation.verdict)}")
+            lines += _wrapped([needed_words(evaluation.verdict)], "  ")
     rows = [_HEAD, *(_row(estimate, _sign(evaluation, estimate)) for estimate in evaluation.estimates)]
     if evaluation.short_term is not None:
         rows.append(_row(evaluation.short_term, ""))
@@ -49,14 +49,15 @@ def render(evaluation: Evaluation) -> str:
     return "\n".join(lines)
 
 
-def _needed(verdict: Verdict) -> str:
-    text = f"About {verdict.users_needed:,} users would be needed"
-    if verdict.users_range is not None:
-        least, most = verdict.users_range
-        text += f", {least:,} if the lift is one standard error larger than estimated, "
-        text += "more than can be said" if most is None else f"{most:,}"
-        text += " if it is one smaller"
-    return f"{text}."
+def needed_words(verdict: Verdict) -> str:
+    """How many users would be needed: as a range, with what it hangs on."""
+    about = f"About {verdict.users_needed:,} users in all would be needed to decide"
+    if verdict.users_range is None or verdict.users_range[0] == verdict.users_range[1]:
+        return f"{about}."
+    least, most = verdict.users_range
+    upper = "no number would do" if most is None else f"{most:,}"
+    above = f"{least:,} if the lift is one standard error above its estimate"
+    return f"{about}: {above}, {upper} if it is one below."
 
 
 def _sign(evaluation: Evaluation, estimate: Estimate) -> str:

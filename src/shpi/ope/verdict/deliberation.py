@@ -232,7 +232,10 @@ class Deliberation:
 
     def _take(self, step: FirstStep) -> Verdict:
         rest = self._undecided()
-        why = self._never_ships() or [claim.reason() for claim in self.lifts[:1]]
+        why = self._never_ships() or [
+            *(one.sentence for one in self.stops),
+            *(claim.reason(settled=not self.stops) for claim in self.lifts[:1]),
+        ]
         spoken = self._say("first step", step.sentence(), SERVE, *why)
         return replace(spoken, first_step=step, users_needed=rest.users_needed, users_range=rest.users_range)
 
@@ -243,7 +246,8 @@ class Deliberation:
         few, gate = self.few_events, self.gate
         reasons = [*self._never_ships(), *(one.sentence for one in self.stops)]
         reasons += [] if few is None else [few.sentence()]
-        reasons += [claim.reason(settled=few is None) for claim in self.claims]
+        settled = few is None and not self.stops
+        reasons += [claim.reason(settled=settled) for claim in self.claims]
         factors = [self._threshold(one.figure, one.threshold) for one in self.stops]
         factors += [] if few is None else [Factors.certain(2 * LEAST_EVENTS / max(few.users, 0.5))]
         if few is None or not factors:
@@ -254,13 +258,7 @@ class Deliberation:
             reasons += self._canary()
         factor = reduce(Factors.worse, factors)
         if factor.plain > gate.patience:
-            times = (
-                "no number of users"
-                if math.isinf(factor.plain)
-                else f"about {factor.plain:,.0f} times as many users"
-            )
-            why = f"It would take {times} to prove it; the gate's patience is {gate.patience:g} times."
-            return self._say("hold", *reasons, why)
+            return self._say("hold", *reasons, self._beyond_patience(factor.plain))
         users = self.evaluation.users
         most = None if math.isinf(factor.most) else rounded_up(factor.most * users)
         likely = factor.likely if math.isfinite(factor.likely) else factor.plain
@@ -268,6 +266,16 @@ class Deliberation:
             self._say("need more data", *reasons),
             users_needed=rounded_up(likely * users),
             users_range=(rounded_up(factor.least * users), most),
+        )
+
+    def _beyond_patience(self, factor: float) -> str:
+        """What more users would do, where too many would be needed; what for is said."""
+        if math.isinf(factor):
+            return "More users of this kind would not prove it: the estimate is not above what is wanted."
+        purpose = "for these checks to hold" if self.stops or not self.able else "to prove it"
+        return (
+            f"It would take about {factor:,.0f} times as many users {purpose}; the gate waits for up to "
+            f"{self.gate.patience:g} times."
         )
 
     @staticmethod

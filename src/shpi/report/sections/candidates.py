@@ -16,14 +16,16 @@ from shpi.report.sections.verdict import KINDS, relative
 def header(comparison: Comparison) -> str:
     """What can be shipped, in one sentence."""
     first = comparison.evaluations[0]
-    ships = [
-        one.policy_name for one in comparison.evaluations if one.verdict is not None and one.verdict.ship
-    ]
-    kind = "ship" if ships else "hold"
+    steps = [one.policy_name for one in comparison.evaluations if _word(one) == "first step"]
     if comparison.best is not None:
-        word, lead = f"Ship {comparison.best}", "It has the largest proven lift of those that may be shipped."
+        kind, word = "ship", f"Ship {comparison.best}"
+        lead = "It has the largest proven lift of those that may be shipped."
+    elif steps:
+        kind, word = "step", "First step"
+        lead = f"None is proven as a whole; in part of the traffic: {esc(', '.join(steps))}."
     else:
-        word, lead = "Ship none", "No candidate is proven to be better; each has its verdict below."
+        kind, word = "hold", "Ship none"
+        lead = "No candidate is proven to be better; each has its verdict below."
     size = f"{count(first.users)} users, {count(first.decisions)} decisions"
     return (
         f'<p class="kicker">Off-policy evaluation</p><h1>{len(comparison.evaluations)} candidates</h1>'
@@ -35,7 +37,7 @@ def header(comparison: Comparison) -> str:
 
 def question(evaluation: Evaluation) -> str:
     """What is counted, in words where the evaluation has them."""
-    return str(getattr(evaluation, "question", "") or evaluation.metric)
+    return evaluation.question or evaluation.metric
 
 
 def side_by_side(evaluations: Sequence[Evaluation]) -> Section:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from shpi.ope.results import Diagnostic, Evaluation, Verdict
+from shpi.ope.text import needed_words
 from shpi.report.marks import badge, sign
 from shpi.report.numbers import count, level, number, percent, signed
 from shpi.report.page import esc, table, tile
@@ -38,8 +38,8 @@ def header(evaluation: Evaluation) -> str:
 
 def _question(evaluation: Evaluation) -> str:
     """What is counted, in a sentence where the evaluation has one."""
-    asked = str(getattr(evaluation, "question", ""))
-    return f"{asked.rstrip('.')}: {evaluation.metric}" if asked else evaluation.metric
+    asked = evaluation.question.rstrip(".")
+    return f"{asked}: {evaluation.metric}" if asked else evaluation.metric
 
 
 def _card(evaluation: Evaluation) -> str:
@@ -62,17 +62,7 @@ def _card(evaluation: Evaluation) -> str:
 def _needed(verdict: Verdict | None) -> str:
     if verdict is None or verdict.users_needed is None:
         return ""
-    span: Any = getattr(verdict, "users_range", None)
-    if span is None:
-        return f"<p>About <b>{count(verdict.users_needed)}</b> users in all would be needed to decide.</p>"
-    least, most = span
-    upper = "no number would do" if most is None else f"<b>{count(most)}</b>"
-    return (
-        f"<p>About <b>{count(verdict.users_needed)}</b> users in all would be needed to decide: "
-        f"<b>{count(least)}</b> if the lift is one standard error above its estimate, {upper} if it is "
-        f"one below."
-        "</p>"
-    )
+    return f"<p>{esc(needed_words(verdict))}</p>"
 
 
 def _tiles(evaluation: Evaluation) -> str:
