@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint docs bench reproduce clean
+.PHONY: help demo test lint fuzz docs bench reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ lint: $(BIN)/.dev  ## style, types, architecture
 
 test: lint docs  ## lint, documentation, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+fuzz: $(BIN)/.dev  ## an hour of damaged files, tables, maps and command lines
+	$(BIN)/python -m tests.fuzz --minutes 60
 
 docs: $(BIN)/.dev  ## the documentation, in build/docs; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs

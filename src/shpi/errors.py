@@ -20,7 +20,10 @@ class ShpiError(Exception):
 What to do: log the probability with which the action was chosen, or set propensity=None.
     """
 
+    usual_remedy = ""  # where the one who raises knows no better
+
     def __init__(self, *, expected: str, found: str, where: str = "", remedy: str = "") -> None:
+        remedy = remedy or self.usual_remedy
         self.expected, self.found, self.where, self.remedy = expected, found, where, remedy
         place = f" ({where})" if where else ""
         advice = f" What to do: {remedy.rstrip('.')}" if remedy else ""
@@ -31,21 +34,31 @@ What to do: log the probability with which the action was chosen, or set propens
 class DataError(ShpiError):
     """A log cannot be read as decisions without losing or inventing something."""
 
+    usual_remedy = "correct this in the data, or leave it out"
+
 
 class ColumnError(DataError):
     """The column map names what the table does not have, or a column has the wrong type."""
+
+    usual_remedy = "correct the column map, or the column"
 
 
 class ConfigError(ShpiError):
     """A parameter is out of its range, or two parameters contradict each other."""
 
+    usual_remedy = "give what is expected"
+
 
 class ActionError(ShpiError):
     """An action has the wrong shape, type or range, or is not among its candidates."""
 
+    usual_remedy = "give actions of the log's own action set"
+
 
 class EpisodeError(ShpiError):
     """A simulator was used out of order, for example stepped after everyone had left."""
+
+    usual_remedy = "call reset first"
 
 
 class FileError(ShpiError):

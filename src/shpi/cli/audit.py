@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shpi.cli.reading import add_reading_options, read_logs
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
+from shpi.files.jsonable import finite
 from shpi.progress import progress_bar
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _json(report: AuditReport) -> str:
-    return json.dumps(report.to_json(), indent=2, allow_nan=False, default=lambda value: value.item())
+    return json.dumps(finite(report.to_json()), indent=2, allow_nan=False)
 
 
 def _writable(path: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -169,7 +170,7 @@ def parse_k(text: str | None) -> Any:
     """A number of steps, "session", or None."""
     if text is None or text == "session":
         return text
-    if not text.isdigit() or int(text) < 1:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
         raise ConfigError(expected='k to be a number of at least 1, or "session"', found=repr(text))
     return int(text)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
 import shpi
 from shpi.cli._shell.pipes import forgiving_output
 from shpi.cli._shell.spelling import spelled_for_the_command_line
-from shpi.errors import ShpiError
+from shpi.errors import FileError, MemoryLimitError, ShpiError
+from shpi.files.engines import first_line, translated
 
 VERBS = (
     *("init", "audit", "split", "fit", "compare", "evaluate", "mix", "act"),
@@ -34,10 +37,12 @@ without data of one's own:
   shpi reproduce NAME|all               the paper's tables and figures beside the paper's numbers
   shpi demo                             a short tour of what there is
 
-Every verb has an example: shpi VERB --help. Colours obey NO_COLOR; progress is shown in a terminal only.
+Every verb has an example: shpi VERB --help. Exit codes of all verbs: 2 bad input, 70 a bug, 74 no space,
+memory or permission. Colours obey NO_COLOR; progress is shown in a terminal only.
 """
 
 EXIT_OK, EXIT_UNFIT, EXIT_USAGE = 0, 1, 2
+EXIT_BUG, EXIT_MACHINE = 70, 74  # of every verb, as in sysexits.h: a bug; no space, memory or permission
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -53,16 +58,33 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; bad input is one clear sentence on standard error and exit code 2."""
+    """Run one verb; whatever goes wrong is one clear sentence on standard error."""
     with forgiving_output():
         options = build_parser().parse_args(arguments)
         try:
             with spelled_for_the_command_line():
                 code: int = options.run(options)
-        except ShpiError as error:
-            print(f"shpi {options.verb}: {error}", file=sys.stderr)
-            return EXIT_USAGE
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
+        except (SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # a panic of polars is no Exception
+            return _explain(error, options.verb)
     return code
+
+
+def _explain(error: BaseException, verb: str) -> int:
+    """One sentence on standard error, and the exit code that belongs to it."""
+    ours = error if isinstance(error, ShpiError) else translated(error)
+    if ours is not None:
+        print(f"shpi {verb}: {ours}", file=sys.stderr)
+        return EXIT_MACHINE if isinstance(ours, FileError | MemoryLimitError) else EXIT_USAGE
+    if os.environ.get("SHPI_TRACEBACK"):
+        traceback.print_exception(error)
+    print(
+        f"shpi {verb}: this is a bug in shpi, not in your data: {type(error).__name__}: {first_line(error)}. "
+        "What to do: run it again with SHPI_TRACEBACK=1, and report what it prints.",
+        file=sys.stderr,
+    )
+    return EXIT_BUG

@@ -15,6 +15,7 @@ from shpi.data.question.metric import Metric
 from shpi.data.schema import Level, MissingPolicy
 from shpi.data.tables.events import Events
 from shpi.errors import ColumnError, ConfigError
+from shpi.files.reading import read_error
 
 TimeColumnUnit = Literal["auto", "d", "s", "ms", "us", "ns", "step"]
 Names = tuple[str, ...]
@@ -58,6 +59,7 @@ class Columns:
     identity: Names = ()  # columns that make a decision unique; default (user, time, order, action)
 
     def __post_init__(self) -> None:
+        self._check_types()
         for name in _LISTS:
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
@@ -94,6 +96,33 @@ class Columns:
         if self.max_categories < 1:
             raise ConfigError(expected="max_categories of at least 1", found=str(self.max_categories))
 
+    def _check_types(self) -> None:
+        """Names are text, lists are lists of names: anything else is an error that says which key."""
+        for item in fields(self):
+            value, kind = getattr(self, item.name), str(item.type)
+            if kind == "Names":
+                good = isinstance(value, str) or (
+                    isinstance(value, Sequence) and all(isinstance(name, str) for name in value)
+                )
+                wanted = "a list of column names"
+            elif kind in ("str", "str | None"):
+                good = isinstance(value, str) or (value is None and kind != "str")
+                wanted = "a text"
+            elif item.name == "missing":
+                good = isinstance(value, Mapping) and all(
+                    isinstance(name, str) and isinstance(policy, str) for name, policy in value.items()
+                )
+                wanted = "a table of column names and policies"
+            elif item.name == "max_categories":
+                good, wanted = type(value) is int, "a whole number"
+            elif item.name == "events":
+                good = isinstance(value, Sequence) and not isinstance(value, str)
+                wanted = "a list of tables"
+            else:
+                continue
+            if not good:
+                raise ConfigError(expected=f"{item.name} to be {wanted}", found=repr(value)[:80])
+
     # ------------------------------------------------------------------ files
 
     @classmethod
@@ -106,13 +135,17 @@ class Columns:
             raise ConfigError(
                 expected="a TOML file with the column map", found="no such file", where=str(place)
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise read_error(error, place) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(expected="valid TOML", found=str(error), where=str(place)) from None
         return cls.from_mapping(content.get("columns", content), where=str(place), folder=place.parent)
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, Any], where: str = "", folder: Path | None = None) -> Columns:
         """Build from plain values; an unknown or missing key is an error that names it."""
+        if not isinstance(content, Mapping):
+            raise ConfigError(expected="a table of keys", found=repr(content)[:80], where=where)
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(content) - known)
         if unknown:
@@ -121,7 +154,10 @@ class Columns:
             )
         if "action" not in content:
             raise ConfigError(expected="the key 'action'", found="a map without it", where=where)
-        events = tuple(Events.of(one, folder) for one in content.get("events", ()))
+        listed = content.get("events", ())
+        if not isinstance(listed, Sequence) or isinstance(listed, str):
+            raise ConfigError(expected="events to be a list of tables", found=repr(listed)[:80], where=where)
+        events = tuple(Events.of(one, folder) for one in listed)
         return cls(**(dict(content) | {"events": events}))
 
     def to_toml(self) -> str:

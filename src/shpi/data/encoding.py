@@ -123,7 +123,7 @@ def _learn_schema(
         ]
         means = {
             # contexts are single precision; so is the mean, which a sum in another order then does not move
-            n: float(np.float32(value or 0.0))
+            n: _single(value or 0.0)
             for n, value in table.frame.select(finite).collect().row(0, named=True).items()
         }
     features = []
@@ -150,6 +150,11 @@ def _learn_schema(
             )
         )
     return ContextSchema(features=tuple(features))
+
+
+def _single(value: float) -> float:
+    with np.errstate(over="ignore"):  # infinite then, and reported as such
+        return float(np.float32(value))
 
 
 def _labels(name: str, dtype: pl.DataType) -> pl.Expr:

@@ -33,6 +33,7 @@ from shpi.data.slicing import cut
 from shpi.data.sources import TableSource, open_table
 from shpi.data.tables.join import join_events, known_rows
 from shpi.errors import ConfigError, DataError
+from shpi.files.engines import engine_errors
 from shpi.progress import progress_bar
 from shpi.protocols import BoolArray
 
@@ -73,22 +74,29 @@ def read_log(
     """
     for value, allowed in ((invalid, get_args(Invalid)), (duplicates, get_args(Duplicates))):
         if value not in allowed:
-            raise ConfigError(expected=f"one of {', '.join(allowed)}", found=repr(value))
-    if columns is None:
-        if isinstance(source, str | Path) and is_canonical(source):
-            return asked(read_canonical(Path(source)), metric, churn_after)
-        raise _no_map(source)
-    chosen = _column_map(columns)
-    if session_gap is not None:
-        chosen = replace(chosen, session_gap=session_gap, session=None)
-    table, chosen = join_events(open_table(source), chosen)
-    chosen = with_counted_column(chosen, metric, table.columns)
-    encoding = learn_encoding(
-        table, chosen, schema=schema, action_space=action_space, action_features=action_features
-    )
-    logs = read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
-    logs = known_part(note_filled(logs, table.frame), table)
-    return asked(logs, metric or chosen.metric, churn_after or chosen.churn_after, table.known_until)
+            raise ConfigError(
+                expected=f"one of {', '.join(allowed)}", found=repr(value), remedy="choose one of these"
+            )
+    with engine_errors(_label(source)):
+        if columns is None:
+            if isinstance(source, str | Path) and is_canonical(source):
+                return asked(read_canonical(Path(source)), metric, churn_after)
+            raise _no_map(source)
+        chosen = _column_map(columns)
+        if session_gap is not None:
+            chosen = replace(chosen, session_gap=session_gap, session=None)
+        table, chosen = join_events(open_table(source), chosen)
+        chosen = with_counted_column(chosen, metric, table.columns)
+        encoding = learn_encoding(
+            table, chosen, schema=schema, action_space=action_space, action_features=action_features
+        )
+        logs = read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
+        logs = known_part(note_filled(logs, table.frame), table)
+        return asked(logs, metric or chosen.metric, churn_after or chosen.churn_after, table.known_until)
+
+
+def _label(source: Any) -> str:
+    return str(source) if isinstance(source, str | Path) else "the table"
 
 
 def with_counted_column(columns: Columns, metric: Metric | str | None, available: Sequence[str]) -> Columns:

@@ -10,6 +10,8 @@ import json
 import math
 import os
 import sys
+import threading
+import time
 import traceback
 from dataclasses import asdict
 
@@ -20,12 +22,20 @@ from shpi.memory import forget_peak, peak_memory
 
 def main() -> int:
     """Work until standard input ends."""
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in sys.stdin:
         answers.write(json.dumps(asdict(attempt(Cell.from_json(line)))) + "\n")
         answers.flush()
     return 0
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this process when the one that started it has been killed; a cell can take an hour."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def attempt(cell: Cell) -> Outcome:
