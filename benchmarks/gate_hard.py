@@ -42,10 +42,11 @@ def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
     name, seed, users, wanted, told = task
     case = WORLDS[name].make(seed, users, lift=wanted)
     options = dict(case.options) if told else {"horizon": case.horizon}
+    logs = case.told_logs if told else case.logs
     try:
         found = evaluate(
             case.policy,
-            case.logs,
+            logs,
             estimators=[WDR(), KStepSHPI(k=min(K, case.horizon)), SNPDIS()],
             gate=Gate(),
             details=False,
@@ -62,7 +63,7 @@ def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
     return Judged(
         world=name,
         seed=seed,
-        users=case.logs.n_users,
+        users=logs.n_users,
         wanted=wanted,
         told=told,
         truth=case.lift,

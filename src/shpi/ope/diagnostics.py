@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shpi.errors import ConfigError
+from shpi.ope.checks.endings import about_endings
 from shpi.ope.checks.over_time import about_time
 from shpi.ope.checks.table import about_table
 from shpi.ope.checks.training_users import about_training_users
@@ -48,6 +49,7 @@ def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tupl
     found = [
         *about_log(problem, decisive[0]),
         *about_table(problem),
+        *about_endings(problem),
         *about_training_users(problem),
         *about_time(problem, decisive[0]),
     ]

@@ -79,6 +79,7 @@ class Problem:
     ended: Float64Array  # [H] log of the sum of b over the trajectories that terminated before step t
     censored: int  # trajectories that are truncated before H
     propensity_mode: str
+    endings_told: bool = True  # by the log or by `Settings.truncated`
     metric: Rewards | None = None  # None: the reward of the log
     base: Problem | None = None  # of which this is a view
     view: View | None = None
@@ -111,8 +112,9 @@ class Problem:
         base: Problem | None = None,
         view: View | None = None,
     ) -> Problem:
+        unknown = any(one.endings == "unknown" for one in facts)
+        told = settings.truncated is not None or not unknown
         if settings.truncated is None:
-            unknown = any(one.endings == "unknown" for one in facts)
             settings = replace(settings, truncated="complete" if unknown else "censored")
         horizon = settings.horizon or max(one.longest for one in facts)
         complete = settings.truncated == "complete"
@@ -143,6 +145,7 @@ class Problem:
             if complete
             else sum(int(((one.lengths < horizon) & ~one.terminated).sum()) for one in facts),
             propensity_mode=facts[0].mode,
+            endings_told=told,
             metric=metric,
             base=base,
             view=view,

@@ -83,7 +83,9 @@ def _unmarked(rng: np.random.Generator, users: int) -> Setting:
     chain = bait(int(rng.integers(1, 3)), 0.5, horizon=10)
     mu = shares(rng.uniform(0.25, 0.35), rng)
     calendar = Calendar(days=30, end=32)
-    return _setting(rng, chain, mu, _leaning(mu, rng.uniform(0.1, 0.2)), marked=False, calendar=calendar)
+    return _setting(
+        rng, chain, mu, _leaning(mu, rng.uniform(0.1, 0.2)), marked=False, calendar=calendar, churn_after="3d"
+    )
 
 
 def _leaning(mu: Float64Array, share: float) -> Float64Array:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shpi.data.logged import LoggedData
+from shpi.data.question import leave_after
 from shpi.policies import mask_probs
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 from shpi.testing.hard_worlds.chain import Chain, Rollout
@@ -70,6 +71,7 @@ class Setting:
         calendar: when things happen.
         future: the chain that the truth is about, if it is not the one of the log.
         options: for `shpi.evaluate`: what an owner who knows this log would say of it.
+        churn_after: the silence after which an owner would call a user gone, if the log does not say.
     """
 
     chain: Chain
@@ -82,6 +84,7 @@ class Setting:
     calendar: Calendar = field(default_factory=Calendar)
     future: Chain | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    churn_after: str | None = None
 
     @property
     def pi_by_state(self) -> Float64Array:
@@ -103,6 +106,12 @@ class Case:
     options: Mapping[str, Any]  # for `shpi.evaluate`, see `Setting`
     setting: Setting
     gain: float
+
+    @property
+    def told_logs(self) -> LoggedData:
+        """The log with what its owner knows of how users end; the log itself if it says so."""
+        silence = self.setting.churn_after
+        return self.logs if silence is None else leave_after(self.logs, silence)
 
     def mixture_lift(self, share: float) -> float:
         """The true lift if ``share`` of the decisions are the policy's, and the others as before."""
@@ -215,6 +224,10 @@ def _arrays(
     mood = rng.standard_normal((len(seen), horizon + 1))  # a column that means nothing
     says = setting.mu if setting.says is None else setting.says
     hour = rng.integers(DAY // 2, size=(len(seen), horizon))
+    told: dict[str, Any] = {}  # a table without a column about it shows no context after the last row either
+    if setting.marked:
+        shown = np.column_stack([groups[setting.group[final]], mood[:, -1]])
+        told = {"terminated": gone, "final_contexts": shown}
     return LoggedData.from_arrays(
         contexts=np.column_stack([groups[setting.group[here]], mood[:, :-1][kept]]),
         actions=taken,
@@ -226,8 +239,6 @@ def _arrays(
         users=seen,
         times=(START + day[seen] * DAY + hour)[kept],
         time_unit="us",
-        terminated=gone & setting.marked,
-        final_contexts=np.column_stack([groups[setting.group[final]], mood[:, -1]]),
-        final_observed=np.full(len(seen), setting.marked),  # a table shows no context after the last row
+        **told,
         metrics={name: values[seen][kept] for name, values in done.metrics.items()},
     )

@@ -1,0 +1,160 @@
+r"""How users end: does the log tell, and if trajectories count as cut, are they cut for no reason?
+
+A user who left and one whose log was cut look alike. If the log does not say (`LoggedData.endings`) and some
+trajectories stop early, then what the policy does to the length of a trajectory is either all of the answer
+or none of it, and no estimate can decide which. Nothing is shipped until somebody says.
+
+Where trajectories count as cut by the log ("censored"), when they are cut must have nothing to do with the
+user: neither with what was shown, nor with what the user brought so far. Among those who decided at step t
+and did not terminate, with c_t = 1 if the trajectory is cut there and g_t the share that is not,
+
+    S = sum_t (c_t - (1 - g_t)) z_t,    clustered by user: S / sqrt(sum_u S_u^2) is about normal
+
+for z_t = pi/mu - 1 of this decision and of the two before it, the taken action beyond its probability, the
+first reward, and the mean reward so far, each without its mean at step t. One level for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+import numpy as np
+from scipy import stats
+
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Diagnostic
+from shpi.ope.weighting import add_up
+from shpi.protocols import BoolArray, Float64Array
+
+LEVEL = 0.001  # of a false alarm, over all columns
+FEW = 0.01  # of the trajectories: if fewer stop early, how they end hardly matters
+LAGS = 3  # decisions that may have made a user leave
+MOST_ACTIONS = 10  # those that are taken most often
+LEAST_CUT = 20  # trajectories, for a normal approximation
+
+
+def about_endings(problem: Problem) -> list[Diagnostic]:
+    """Whether the log tells how users end, and whether those that count as cut are cut for no reason."""
+    told = _told(problem)
+    if told is not None:
+        return [told]
+    if problem.censored < LEAST_CUT or problem.horizon < 2:
+        return []
+    return [_cut_for_no_reason(problem)]
+
+
+def _told(problem: Problem) -> Diagnostic | None:
+    early = sum(problem.map(lambda part: int((np.diff(part.logs.offsets) < problem.horizon).sum())))
+    if problem.endings_told or early <= FEW * problem.trajectories:
+        return None
+    return Diagnostic(
+        name="endings",
+        severity="fatal",
+        sentence=f"The log does not say how users end: {early:,} of {problem.trajectories:,} trajectories "
+        f"stop before {problem.horizon:,} decisions, and nobody knows who left and who was cut by the end "
+        "of the log. Say so: a column 'terminated', churn_after (such as '30d'), a metric with a window, or "
+        "truncated='complete' if the log is the whole story.",
+        figure=float(early),
+        threshold=FEW * problem.trajectories,
+    )
+
+
+# ---------------------------------------------------------------------- what predicts a cut
+
+
+def _cut_for_no_reason(problem: Problem) -> Diagnostic:
+    names = _names(problem)
+    means = _means_by_step(problem, len(names))  # [J, H]
+    scores = np.concatenate(problem.map(lambda part: _scores(problem, part, means)), axis=1)  # [J, U]
+    spread = np.sqrt(np.sum(scores**2, axis=1))
+    z = np.where(spread > 0, scores.sum(axis=1) / np.where(spread > 0, spread, 1.0), 0.0)
+    limit = float(stats.norm.ppf(1 - LEVEL / (2 * len(z))))
+    worst = int(np.abs(z).argmax())
+    bad = abs(float(z[worst])) > limit
+    if bad:
+        more = "more" if z[worst] > 0 else "less"
+        sentence = (
+            f"{problem.censored:,} trajectories count as cut by the log, but where {names[worst]} is higher "
+            f"they are cut {more} often (z = {z[worst]:.1f}): some of these users have left, or were done. "
+            "Mark who left ('terminated', churn_after), or say truncated='complete'."
+        )
+    else:
+        sentence = (
+            f"{problem.censored:,} trajectories are cut by the log; no action and no reward tells when."
+        )
+    return Diagnostic(
+        name="endings",
+        severity="fatal" if bad else "fine",
+        sentence=sentence,
+        figure=abs(float(z[worst])),
+        threshold=limit,
+    )
+
+
+def _names(problem: Problem) -> list[str]:
+    """What the columns are called, in the order of `_columns`."""
+    part = next(problem.parts())
+    names = ["the first reward", "the mean reward so far"]
+    if part.logs.propensities is not None:
+        names += [f"the policy's weight {lag} decisions before" for lag in range(LAGS)]
+    if part.logs.behaviour is not None:
+        labels = part.logs.action_space.ids
+        names += [f"the share of action {labels[a]}" for a in _actions(part)]
+    return names
+
+
+def _actions(part: Part) -> list[int]:
+    """By their numbers, so that every part has the same ones."""
+    return list(range(min(part.logs.n_actions, MOST_ACTIONS)))
+
+
+def _columns(part: Part) -> Iterator[Float64Array]:
+    """The columns z [n], one by one."""
+    logs, steps = part.logs, part.steps
+    rewards = np.where(part.observed, part.rewards, 0.0)
+    first = logs.offsets[:-1][logs.trajectory_of_row]
+    yield rewards[first]
+    sums = np.cumsum(rewards)
+    yield (sums - sums[first] + rewards[first]) / (steps + 1)
+    if logs.propensities is not None:
+        ratio = part.taken / logs.propensities - 1
+        for lag in range(LAGS):
+            yield np.where(steps >= lag, np.roll(ratio, lag), 0.0)
+    if logs.behaviour is not None:
+        for a in _actions(part):
+            yield (logs.actions == a) - logs.behaviour[:, a]
+
+
+def _at_risk(problem: Problem, part: Part) -> BoolArray:
+    """Decisions after which a trajectory may be cut [n]: not the last step, and the user did not leave."""
+    return part.goes_on & (part.steps < problem.horizon - 1)
+
+
+def _means_by_step(problem: Problem, columns: int) -> Float64Array:
+    """The mean of every column among those at risk, [J, H]."""
+
+    def sums(part: Part) -> Float64Array:
+        risk = _at_risk(problem, part)
+        where = part.steps[risk]
+        counted = [np.ones(len(where)), *(column[risk] for column in _columns(part))]
+        return np.stack([add_up(where, one, problem.horizon) for one in counted])
+
+    total = reduce(np.add, problem.map(sums))
+    means: Float64Array = total[1 : columns + 1] / np.maximum(total[0], 1.0)
+    return means
+
+
+def _scores(problem: Problem, part: Part, means: Float64Array) -> Float64Array:
+    """The sum over each user's decisions of (c - hazard) z, [J, users of the part]."""
+    logs, steps = part.logs, part.steps
+    risk = _at_risk(problem, part)
+    stops = np.zeros(len(logs))
+    stops[logs.offsets[1:] - 1] = 1.0
+    hazard = 1 - np.append(problem.kept[1:] / problem.kept[:-1], 1.0)
+    excess = np.where(risk, stops - hazard[steps], 0.0)
+    scores = [
+        add_up(part.users, excess * (column - mean[steps]), logs.n_users)
+        for column, mean in zip(_columns(part), means, strict=True)
+    ]
+    return np.stack(scores)
