@@ -131,9 +131,8 @@ def _judge(logs: LoggedData, candidates: list[Candidate], console: Console, repo
         table.add_row(one.policy_name, f"{best.value:.3f}", f"{interval.lower:+.3f} … {interval.upper:+.3f}",
                       f"[{colour}]{verdict}[/]", best.name)  # fmt: skip
     console.print(table)
-    shown = found.best or candidates[-1].name
-    found[shown].write_html(report)
-    console.print(f"\nThe whole argument for {shown}, with pictures: {report} (open it in a browser).\n")
+    found.write_html(report)
+    console.print(f"\nThe whole argument, with pictures: {report} (open it in a browser).\n")
     return found
 
 
@@ -159,6 +158,9 @@ def _reveal(shop: Storefront, candidates: list[Candidate], found: Comparison, co
 def _judged(found: Comparison, name: str, better: bool) -> str:
     """The verdict, and whether the truth agrees with it."""
     verdict = found[name].verdict
-    if verdict is None or verdict.decision == "need more data":
-        return "" if verdict is None else verdict.decision
+    if verdict is None:
+        return ""
+    if verdict.decision not in ("ship", "hold"):  # neither says whether the policy is better as a whole
+        share = "" if verdict.first_step is None else f" in {100 * verdict.first_step.share:.0f} %"
+        return f"{verdict.decision}{share}"
     return f"{verdict.decision}, {'rightly' if verdict.ship == better else 'wrongly'}"
