@@ -50,7 +50,7 @@ metric = "read in 20d"
 
     def candidates(self, n: int, rng: np.random.Generator) -> BoolArray | None:
         """Ten articles."""
-        chosen = np.argsort(rng.random((n, ARTICLES)), axis=1)[:, :SHOWN]
+        chosen = np.argpartition(rng.random((n, ARTICLES), dtype=np.float32), SHOWN, axis=1)[:, :SHOWN]
         allowed = np.zeros((n, ARTICLES), dtype=bool)
         np.put_along_axis(allowed, chosen, True, axis=1)
         return allowed

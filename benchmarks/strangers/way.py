@@ -7,6 +7,7 @@ import io
 import json
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from benchmarks.strangers.world import Chooser, World, simulate
 from shpi.policies import load_policy, read_policy_file
 from shpi.protocols import BoolArray, Float64Array
 
-TRUTH_USERS = 40_000
+TRUTH_USERS, TRUTH_SEED = 30_000, 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +79,13 @@ def go(world: World, folder: Path, seed: int, users: int) -> Outcome:
 
 def _outcome(world: World, seed: int, commands: int, found: dict[str, Any], folder: Path) -> Outcome:
     main = next(one for one in found["estimates"] if one["name"] == found["main"])
-    truth = {
-        name: simulate(world, choose, TRUTH_USERS, 1_000_000, staggered=False).value(world.window)
-        for name, choose in (("mu", world.behaviour), ("pi", saved(world, folder / "policy")))
-    }
+    learned = simulate(world, saved(world, folder / "policy"), TRUTH_USERS, TRUTH_SEED, staggered=False)
     return Outcome(
         world=world.name,
         seed=seed,
         commands=commands,
-        true_mu=truth["mu"],
-        true_pi=truth["pi"],
+        true_mu=_true_mu(world),
+        true_pi=learned.value(world.window),
         by_hand=main["baseline"],
         estimate=main["lift"],
         lower=main["lift_interval"]["lower"],
@@ -95,6 +93,11 @@ def _outcome(world: World, seed: int, commands: int, found: dict[str, Any], fold
         verdict=found["verdict"]["decision"],
         main=found["main"],
     )
+
+
+@cache
+def _true_mu(world: World) -> float:
+    return simulate(world, world.behaviour, TRUTH_USERS, TRUTH_SEED, staggered=False).value(world.window)
 
 
 def saved(world: World, place: Path) -> Chooser:

@@ -24,6 +24,7 @@ from shpi.ope.importance import SNIPS, SNPDIS
 from shpi.ope.intervals import standard_error
 from shpi.ope.problem import Problem, Settings
 from shpi.policies import UniformPolicy
+from shpi.testing.hard_worlds import WORLDS
 from shpi.testing.tabular import random_mdp
 
 DAY = 86_400_000_000
@@ -98,6 +99,19 @@ def test_in_a_table_with_users_who_leave(seed: int, metric: str | None) -> None:
     assert value == pytest.approx(by_hand(logs), rel=1e-9)
     old, _ = value_of_mu(replace(logs, terminated=np.zeros(logs.n_trajectories, bool)), truncated="censored")
     assert old > 1.5 * value  # what it was
+
+
+@pytest.mark.parametrize("name", sorted(WORLDS))
+def test_in_every_hard_world(name: str) -> None:
+    """Where nobody is censored before the end, exactly; elsewhere both numbers are shown."""
+    logs = WORLDS[name].make(seed=0).logs
+    problem = Problem.of(UniformPolicy(logs.n_actions), logs)
+    value, found = on_policy(problem).value, about_table(problem)[0]
+    if problem.censored == 0:
+        assert value == pytest.approx(by_hand(logs), rel=1e-9, abs=1e-12)
+        assert found.severity == "fine"
+    else:
+        assert f"the table holds {by_hand(logs):.5g}" in found.sentence
 
 
 def test_in_marked_worlds() -> None:

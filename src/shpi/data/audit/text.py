@@ -152,13 +152,13 @@ def _decisions(report: AuditReport) -> Iterable[Row]:
 def _endings(report: AuditReport) -> Iterable[Row]:
     s, facts, unit = report.facts.structure, report.facts.endings, report.facts.time.unit
     yield "told", facts.how
-    yield (
-        "endings",
-        (
+    ends = "the metric's window closes for everybody"
+    if facts.how != "by window":
+        ends = (
             f"{s.terminated:,} terminated, {s.truncated:,} truncated "
             f"({s.final_observed:,} of these with their last context)"
-        ),
-    )
+        )
+    yield "endings", ends
     if facts.gaps is not None:
         yield "gaps", f"{_times(facts.gaps, unit)} between two visits of a user"
     yield "silence", f"{_times(facts.silence, unit)} from a user's last decision to the end of the log"
