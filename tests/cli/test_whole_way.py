@@ -126,24 +126,6 @@ def test_split_has_no_user_in_both_and_the_whole_in_both_together(place, tmp_pat
 # ---------------------------------------------------------------------- mix and act
 
 
-def test_a_mixture_is_what_it_says(place, tmp_path, monkeypatch, capsys):
-    from shpi.policies import load_policy
-
-    monkeypatch.chdir(place)
-    folder = tmp_path / "mixed"
-    if not Path("policies/today").exists():
-        pytest.skip("needs the policy of the whole way")
-    assert main(["mix", "policies/today", "--with", "uniform", "--share", "0.25", "--out", str(folder)]) == 0
-    x = np.array([[0.1], [3.0]])
-    wanted = 0.25 * load_policy("policies/today").action_probs(x) + 0.75 / 3
-    np.testing.assert_allclose(load_policy(folder).action_probs(x), wanted)
-    for wrong in (["--share", "0"], ["--share", "120%"], ["--share", "x"]):
-        call = ["mix", "policies/today", "--with", "uniform", *wrong, "--out", str(tmp_path / "no")]
-        assert main(call) == 2
-    assert main(["mix", "policies/today", "--out", str(tmp_path / "no")]) == 2
-    assert "its LOG, or --with POLICY" in capsys.readouterr().err
-
-
 @pytest.fixture
 def policy(tmp_path) -> str:
     import shpi
@@ -155,6 +137,20 @@ def policy(tmp_path) -> str:
     )  # fmt: skip
     shpi.learners.BehaviourCloning().fit(logs).save(tmp_path / "policy")
     return str(tmp_path / "policy")
+
+
+def test_a_mixture_is_what_it_says(policy, tmp_path, capsys):
+    from shpi.policies import load_policy
+
+    folder = tmp_path / "mixed"
+    assert main(["mix", policy, "--with", "uniform", "--share", "0.25", "--out", str(folder)]) == 0
+    x = np.array([[0.1], [3.0]])
+    wanted = 0.25 * load_policy(policy).action_probs(x) + 0.75 / 3
+    np.testing.assert_allclose(load_policy(folder).action_probs(x), wanted)
+    for wrong in (["--share", "0"], ["--share", "120%"], ["--share", "x"]):
+        assert main(["mix", policy, "--with", "uniform", *wrong, "--out", str(tmp_path / "no")]) == 2
+    assert main(["mix", policy, "--out", str(tmp_path / "no")]) == 2
+    assert "its LOG, or --with POLICY" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ['{"tenure": 0.4}\n{"tenure": 2}\n', "tenure\n0.4\n2\n"])

@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
             found=f"none that looks like it among {', '.join(sample.columns)}",
             remedy='run shpi init in a terminal and name it, or write the map by hand: action = "…"',
         )
-    text = as_toml(guess, sample, " ".join(options.log))
+    text = as_toml(guess, sample, " ".join(options.log), options.out)
     Columns.from_mapping(tomllib.loads(text), where="the map")
     write_whole(options.out, text)
     print(text)
@@ -195,10 +195,12 @@ def example(sample: pl.DataFrame, name: str) -> str:
 # ---------------------------------------------------------------------- the file
 
 
-def as_toml(answers: Mapping[str, Any], sample: pl.DataFrame, source: str) -> str:
+def as_toml(
+    answers: Mapping[str, Any], sample: pl.DataFrame, source: str, place: Path = Path("map.toml")
+) -> str:
     """The map with a comment beside every line, in the order in which one reads it."""
     lines = [
-        f"# Which column of {source} means what. Every verb reads this file: --columns map.toml",
+        f"# Which column of {source} means what. Every verb reads this file: --columns {place}",
         "",
     ]
     for key, about in ROLES.items():

@@ -71,7 +71,8 @@ def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> Logged
             raise
         # The guess stands alone, so that it can be copied into a file as it is.
         place = f"shpi {verb}: {options.log[0]}"
-        print(f"{place} needs a column map; {advice}\n\n{guess}", file=sys.stderr)
+        init = f"shpi init {' '.join(options.log)} writes one with comments, to be named with --columns"
+        print(f"{place} needs a column map; {init}. Or {advice}\n\n{guess}", file=sys.stderr)
         return None
     return _estimate(logs, options.seed) if options.estimate_propensities else logs
 
