@@ -1,7 +1,8 @@
 """How often does the gate ship a policy that is not better, and how often one that is?
 
-Writes docs/gate-false-ships.md. Every policy is judged on a fresh log of its own, by the gate with its
-default settings, in four worlds. What a policy is truly worth is known in one of two ways:
+Writes docs/gate-false-ships.md, and through `bench_gate_hard` docs/gate-hard-worlds.md. Every policy is
+judged on a fresh log of its own, by the gate with its default settings, in four worlds. What a policy is
+truly worth is known in one of two ways:
 
 *twins*   Every action gets a twin that does the same, and mu tosses a coin between the two. A policy that
           prefers one twin or the other, however it likes, has importance weights but a lift of exactly 0.
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from benchmarks import bench_gate_hard
 from benchmarks.report import Row
 from shpi.data.actions import ActionSpace
 from shpi.data.logged import LoggedData
@@ -48,7 +50,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = Path(os.environ.get("SHPI_GATE_PAGE", DOCS / "gate-false-ships.md"))
 CLEAR = 4.0  # standard errors
 LARGER = 3  # the second size of logs, for the power, in multiples of the first
-DECISIONS = ("ship", "hold", "need more data")
+DECISIONS = ("ship", "hold", "need more data", "first step")  # in the order of the page's columns
 GROUPS = 14  # of KuaiRand's actions
 SEEN = ("past_decisions", "past_long_views", "day_decisions", "day_long_views", "hour_sin", "hour_cos")
 TRUTH_SEED = 1_000_000_007  # users that no log has
@@ -412,7 +414,7 @@ def run() -> list[Row]:
             share = np.mean([one.decision == "ship" for one in good])
             rows.append(Row(f"{world.name}: power", 100 * float(share), "%", f"{users} users"))
         rows.append(Row(f"{world.name}: time", seconds, "CPU-s"))
-    return rows
+    return rows + bench_gate_hard.run()
 
 
 def sizes(world: World) -> tuple[int, int]:
@@ -441,9 +443,7 @@ def summary(world: World, cases: Sequence[Case]) -> str:
         for users in sizes(world):
             mine = [one for one in cases if one.kind == kind and one.users == users]
             if mine:
-                counts = {
-                    d: sum(one.decision == d for one in mine) for d in ("ship", "hold", "need more data")
-                }
+                counts = {d: sum(one.decision == d for one in mine) for d in DECISIONS}
                 mains = {m: sum(one.main == m for one in mine) for m in sorted({one.main for one in mine})}
                 fatal = sorted(name for one in mine for name in set(one.fatal))
                 why = {name: fatal.count(name) for name in sorted(set(fatal))}
@@ -468,8 +468,8 @@ true lift is at most 0. Rates are followed by their 95 % interval (Clopper and P
 """
 
 POWER = """
-| world | better policies | users in the log | shipped | held | need more data | users needed, as the gate says (median) | for a power of 80 % by the true lift (median) | true lift in standard errors (median) |
-|---|---|---|---|---|---|---|---|---|
+| world | better policies | users in the log | shipped | held | need more data | first step | users needed, as the gate says (median) | for a power of 80 % by the true lift (median) | true lift in standard errors (median) |
+|---|---|---|---|---|---|---|---|---|---|
 """  # noqa: E501
 
 
@@ -547,6 +547,7 @@ def _power(world: World, cases: Sequence[Case], users: int) -> str:
     enough = np.maximum(users * ((stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) / strength) ** 2, LEAST_USERS)
     return (
         f"| {world.name} | {len(mine)} | {users:,} | {shares[0]:.0%} | {shares[1]:.0%} | {shares[2]:.0%} | "
+        f"{shares[3]:.0%} | "
         f"{needed} | {np.median(enough):,.0f} | {np.median(strength):.1f} |\n"
     )
 

@@ -1,0 +1,172 @@
+"""The gate in the hard worlds: false ships, power, first steps, and how often bounds hold.
+
+Writes docs/gate-hard-worlds.md. Every policy is judged on a fresh log of its own by `Gate()` with its default
+settings, in every world of `shpi.testing.hard_worlds`, once with a true lift of exactly 0 and once with one
+that is worth finding. Where the log does not say how users end, it is judged as it is, and as its owner would
+describe it.
+
+Environment: SHPI_HARD_POLICIES (without lift, per world; 100), SHPI_HARD_BETTER (with lift; 30),
+SHPI_HARD_FIRST (the first seed; 1000), SHPI_HARD_WORLDS (names, separated by commas), SHPI_HARD_PAGE;
+SHPI_HARD_CASES names a file in which judgements are kept, one JSON line each, and found again. SHPI_WORKERS
+processes judge in parallel. benchmarks/gate_before.json has the counts of the gate before only weights over
+the whole horizon shipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from scipy import stats
+
+from benchmarks.gate_hard import Judged, judge, size
+from benchmarks.parallel import each
+from benchmarks.report import Row
+from shpi.testing.hard_worlds import WORLDS
+
+POLICIES, BETTER, FIRST = (
+    size("SHPI_HARD_POLICIES", 100),
+    size("SHPI_HARD_BETTER", 30),
+    size("SHPI_HARD_FIRST", 1_000),
+)
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = Path(os.environ.get("SHPI_HARD_PAGE", ROOT / "docs" / "gate-hard-worlds.md"))
+BEFORE = Path(__file__).with_name("gate_before.json")
+Task = tuple[str, int, int | None, float, bool]
+
+
+def run() -> list[Row]:
+    """Measure, write the page, and return the rates."""
+    wanted = [name.strip() for name in os.environ.get("SHPI_HARD_WORLDS", ",".join(WORLDS)).split(",")]
+    cases: list[Judged] = []
+    for name in wanted:
+        cases += measured(name)
+        draft = PAGE.with_name(f".{PAGE.name}.part")  # after every world: all this takes a while
+        draft.write_text(page(cases), encoding="utf-8")
+        draft.replace(PAGE)
+    rows = []
+    for name in wanted:
+        for told in sorted({one.told for one in cases if one.world == name}):
+            mine = [one for one in cases if one.world == name and one.told == told]
+            none = [one for one in mine if one.wanted == 0]
+            ships = sum(one.decision == "ship" for one in none)
+            label = f"{name}{', as its owner describes it' if told else ''}"
+            goal = "" if WORLDS[name].impossible else f"<= {100 * allowed(len(none)) / len(none):.4g}"
+            note = f"{ships} of {len(none)}"
+            rows.append(Row(f"{label}: false ships", 100 * ships / len(none), "%", note, goal))
+    return rows
+
+
+def tasks(name: str) -> list[Task]:
+    """All that is judged in a world."""
+    example = WORLDS[name].make(FIRST, 40)
+    describes = "truncated" in example.options or example.setting.churn_after is not None
+    readings = (False, True) if describes else (False,)
+    sizes = ((0.0, POLICIES), (WORLDS[name].better, BETTER))
+    return [
+        (name, FIRST + seed, None, lift, told)
+        for lift, count in sizes
+        for told in readings
+        for seed in range(count)
+    ]
+
+
+def measured(name: str) -> list[Judged]:
+    """Judged now, or kept from an earlier run."""
+    place = os.environ.get("SHPI_HARD_CASES")
+    kept: dict[Task, Judged] = {}
+    if place is not None and Path(place).exists():
+        for line in Path(place).read_text(encoding="utf-8").splitlines():
+            one = Judged(**{key: _plain(value) for key, value in json.loads(line).items()})
+            kept[one.world, one.seed, None, one.wanted, one.told] = one
+    missing = [task for task in tasks(name) if task not in kept]
+    fresh = [one for one in each(judge, missing, name) if one is not None] if missing else []
+    if place is not None and fresh:
+        with Path(place).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(one)) + "\n" for one in fresh)
+    return [kept[task] for task in tasks(name) if task in kept] + fresh
+
+
+def _plain(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def allowed(total: int) -> int:
+    """So many false ships of so many are within the noise of 5 %: one world in forty has more."""
+    return int(stats.binom.ppf(0.975, total, 0.05))
+
+
+def interval(hits: int, total: int) -> str:
+    """Clopper and Pearson's, 95 %."""
+    low = stats.beta.ppf(0.025, hits, total - hits + 1) if hits else 0.0
+    high = stats.beta.ppf(0.975, hits + 1, total - hits) if hits < total else 1.0
+    return f"{hits} of {total} ({low:.0%} to {high:.0%})"
+
+
+# ---------------------------------------------------------------------- the page
+
+HEAD = """# The gate in the hard worlds
+
+Written by `python -m benchmarks gate_hard` (also part of `python -m benchmarks gate`). The worlds are those
+of `shpi.testing.hard_worlds`: every seed is another world of its kind, and the true lift is exact. The gate
+has its default settings.
+
+**false ships**: "ship" on a policy whose true lift is exactly 0, with the 95 % interval of the rate.
+**false steps**: a first step offered whose own true lift is not above 0. **bound held**: how often the lower
+bound of the lift, by the estimator that decides, was not above the truth (with and without lift; 95 % is
+meant; the gate's own bound is lower still, because its witness has to agree). **shipped**: the share of
+policies with the given true lift, of the present value, that ship; in brackets those that were offered a
+proven first step instead. **before**: the same of the gate that let k-step estimators ship and asked nothing
+about endings.
+
+| world | users | false ships | before | false steps | bound held | true lift | shipped (step) | before |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def page(cases: Sequence[Judged]) -> str:
+    """The document."""
+    before = json.loads(BEFORE.read_text(encoding="utf-8")) if BEFORE.exists() else {}
+    names = list(dict.fromkeys(one.world for one in cases))
+    parts = [HEAD]
+    for name in names:
+        readings = sorted({one.told for one in cases if one.world == name})
+        parts += [_line(name, told, cases, before) for told in readings]
+    most = allowed(POLICIES)
+    parts.append(f"\nOf {POLICIES} without lift, up to {most} false ships are within the noise of 5 %.\n")
+    parts.append("\n## Worlds, and where no gate can be right\n\n")
+    for name in names:
+        why = WORLDS[name].impossible
+        parts.append(f"* **{name}**: {WORLDS[name].words}{f' *Impossible: {why}.*' if why else ''}\n")
+    parts.append("\n## What forbade to decide, without lift\n\n")
+    for name in names:
+        mine = [one for one in cases if one.world == name and one.wanted == 0 and not one.told]
+        counts = Counter(why for one in mine for why in set(one.fatal))
+        said = ", ".join(f"{why} {count / len(mine):.0%}" for why, count in counts.most_common()) or "nothing"
+        decisions = Counter(one.decision for one in mine)
+        verdicts = ", ".join(f"{word} {count / len(mine):.0%}" for word, count in decisions.most_common())
+        parts.append(f"* {name}: {verdicts}; fatal: {said}\n")
+    return "".join(parts)
+
+
+def _line(name: str, told: bool, cases: Sequence[Judged], before: dict[str, dict[str, list[int]]]) -> str:
+    mine = [one for one in cases if one.world == name and one.told == told]
+    none, better = ([one for one in mine if (one.wanted > 0) == lifted] for lifted in (False, True))
+    steps = [one for one in mine if one.step_truth is not None]
+    wrong = sum(one.step_truth <= 1e-9 for one in steps if one.step_truth is not None)
+    held = sum(one.bound <= one.truth for one in mine) / max(len(mine), 1)
+    label = f"{name}, as its owner describes it" if told else name
+    label += " (impossible)" if WORLDS[name].impossible else ""
+    old = before.get(name, {}) if not told else {}
+    was = ["{} of {}".format(*old[key]) if key in old else "" for key in ("none", "better")]
+    found, first = (sum(one.decision == word for one in better) for word in ("ship", "first step"))
+    return (
+        f"| {label} | {max((one.users for one in mine), default=0):,} | "
+        f"**{interval(sum(one.decision == 'ship' for one in none), len(none))}** | {was[0]} | "
+        f"{wrong} of {len(mine)} | {held:.0%} | {WORLDS[name].better:+.0%} | "
+        f"{found} ({first}) of {len(better)} | {was[1]} |\n"
+    )
