@@ -33,7 +33,7 @@ propensity = "pscore"
 reward = "read"
 candidates = "slate"
 context = ["trust", "likes_sport"]
-action_features = "{folder}/articles.parquet"
+action_features = "articles.parquet"
 session_gap = "1h"
 metric = "read in 20d"
 """

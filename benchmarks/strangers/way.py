@@ -18,7 +18,7 @@ from benchmarks.strangers.world import Chooser, World, simulate
 from shpi.policies import load_policy, read_policy_file
 from shpi.protocols import BoolArray, Float64Array
 
-TRUTH_USERS, TRUTH_SEED = 30_000, 1_000_000
+TRUTH_USERS, TRUTH_SEED = 40_000, 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def go(world: World, folder: Path, seed: int, users: int) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     rows = simulate(world, world.behaviour, users, seed, staggered=True).rows
     world.write(rows, folder, np.random.default_rng(seed))
-    (folder / "map.toml").write_text(world.columns.replace("{folder}", str(folder)), encoding="utf-8")
+    (folder / "map.toml").write_text(world.columns, encoding="utf-8")
     log = [str(folder / world.log), "--columns", str(folder / "map.toml"), *world.options]
     train, held_out = str(folder / "train.parquet"), str(folder / "held-out.parquet")
     commands = (

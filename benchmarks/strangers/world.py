@@ -31,7 +31,7 @@ class World(Protocol):
     window: int  # days that count after entry
     span: int  # days of the log
     logged: int  # users in it
-    columns: str  # the column map, as text; {folder} is where the files are
+    columns: str  # the column map, as text
     options: tuple[str, ...]  # of every verb that reads the table
     log: str  # the file of decisions
 

@@ -123,6 +123,13 @@ def test_several_outcomes_of_one_file_in_the_map(tmp_path: Path) -> None:
     assert "each user's buys in the 10 days" in logs.question
 
 
+def test_a_table_of_actions_may_stand_beside_the_map(tmp_path: Path) -> None:
+    pl.DataFrame({"a": [0, 1], "price": [1.0, 2.0]}).write_csv(tmp_path / "items.csv")
+    (tmp_path / "map.toml").write_text('user = "u"\naction = "a"\naction_features = "items.csv"\n')
+    logs = read_log(LOG, tmp_path / "map.toml")
+    assert logs.action_space.feature_names == ("price",)
+
+
 def test_mistakes_are_named() -> None:
     with pytest.raises(ColumnError, match=r"a column 'att'.*did you mean 'at'"):
         read_log(LOG, replace(MAP, events=(Events(table=SOLD, name="sold", user="who", time="att"),)))

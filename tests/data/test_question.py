@@ -12,6 +12,7 @@ import pytest
 from shpi.data.columns import Columns
 from shpi.data.logged import LoggedData
 from shpi.data.question import Metric, leave_after, whole_story
+from shpi.data.question.words import question
 from shpi.data.read import read_log
 from shpi.data.shards import prepare_shards
 from shpi.errors import ConfigError, DataError
@@ -182,6 +183,11 @@ def test_a_counted_log_survives_its_file_and_is_not_counted_twice(tmp_path):
     assert again.count("reward in 30d") is again
     with pytest.raises(ConfigError, match="original table"):
         again.count("reward in 10d")
+
+
+def test_another_outcome_is_counted_in_the_same_window():
+    logs = read_log(table({"a": [0, 10], "b": [1]}), MAP, metric="reward in 30d")
+    assert question(logs, Metric(what="bought")).startswith("Adds up each user's bought in the 30 days")
 
 
 # ---------------------------------------------------------------------- endings

@@ -157,8 +157,11 @@ class Columns:
         listed = content.get("events", ())
         if not isinstance(listed, Sequence) or isinstance(listed, str):
             raise ConfigError(expected="events to be a list of tables", found=repr(listed)[:80], where=where)
-        events = tuple(Events.of(one, folder) for one in listed)
-        return cls(**(dict(content) | {"events": events}))
+        values = dict(content) | {"events": tuple(Events.of(one, folder) for one in listed)}
+        beside = content.get("action_features")
+        if folder is not None and isinstance(beside, str) and not Path(beside).exists():
+            values["action_features"] = str(folder / beside)  # relative to the map
+        return cls(**values)
 
     def to_toml(self) -> str:
         """The map as TOML text; only what differs from the defaults."""
@@ -237,7 +240,7 @@ def _pairs(content: Mapping[str, Any]) -> list[str]:
     return [
         f"{key} = {{ {', '.join(_pairs(value))} }}"
         if isinstance(value, Mapping)
-        else f"{key} = {json.dumps(value)}"
+        else f"{key} = {json.dumps(value, default=str)}"
         for key, value in content.items()
     ]
 

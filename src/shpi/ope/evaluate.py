@@ -176,7 +176,7 @@ def describe(problem: Problem, per: Per = "user") -> str:
 def asked(problem: Problem) -> str:
     """The question in one sentence, as every verb prints it."""
     logs = next(raw_parts(problem.source))
-    if isinstance(problem.metric, str) and logs.counted is None:
+    if isinstance(problem.metric, str):
         return question(logs, Metric(what=problem.metric))
     return question(logs)
 

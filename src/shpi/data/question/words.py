@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shpi.data.question.metric import Metric
@@ -17,7 +18,12 @@ def question(logs: LoggedData, metric: Metric | None = None) -> str:
         logs: the log.
         metric: what is counted, if it is not the log's reward.
     """
-    counted = (metric or Metric()).words() if logs.counted is None else logs.counted.words()
+    if logs.counted is None:
+        counted = (metric or Metric()).words()
+    else:  # another outcome is counted in the same window
+        own = logs.counted.metric
+        same = own if metric is None else replace(own, what=metric.what, within=None)
+        counted = replace(logs.counted, metric=same).words()
     text = counted[:1].upper() + counted[1:]
     if logs.endings == "by window":
         return f"{text}."
