@@ -1,10 +1,12 @@
-"""The largest resident size of this process, to report what a piece of work needed."""
+"""Memory: what a piece of work needed, and whether there is enough for the next one."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+from shpi.errors import MemoryLimitError
 
 
 def forget_peak() -> None:
@@ -24,3 +26,40 @@ def peak_memory() -> int | None:
         size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return size if sys.platform == "darwin" else 1024 * size
     return None
+
+
+def available_memory() -> int | None:
+    """Bytes that this process can still have: of the machine, its control group and its own limit."""
+    found: list[int] = []
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text(encoding="ascii"))  # "max" without a limit
+        found.append(limit - int((group / "memory.current").read_text(encoding="ascii")))
+    with suppress(ImportError, OSError, ValueError, IndexError):
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+            found.append(soft - pages * resource.getpagesize())
+    return min(found) if found else None
+
+
+def require_memory(size: int, what: str, remedy: str) -> None:
+    """Refuse work that needs more memory than there is, before it begins.
+
+    Args:
+        size: bytes that it needs at its peak.
+        what: it is, for the message.
+        remedy: what needs less.
+    """
+    there = available_memory()
+    if there is not None and size > there:
+        raise MemoryLimitError(
+            expected=f"{size / 2**30:.1f} GiB of memory for {what}",
+            found=f"{max(there, 0) / 2**30:.1f} GiB",
+            remedy=remedy,
+        )

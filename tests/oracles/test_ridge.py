@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shpi import memory
 from shpi.data.actions import ActionSpace
 from shpi.data.logged import LoggedData
-from shpi.errors import ConfigError, DataError
+from shpi.errors import ConfigError, DataError, MemoryLimitError
 from shpi.features import Chain, Hinges, Identity, OneHot, RandomFourier, Standardise
 from shpi.oracles import Ridge
 from shpi.oracles.hierarchy import Coupling, Spectrum
@@ -383,10 +384,11 @@ def test_bad_input_says_what_to_do():
         Ridge(weights="mtr").prepare(bare, seed=0).fit(np.zeros(3))
 
 
-def test_too_many_gram_matrices_are_refused():
+def test_too_many_gram_matrices_are_refused(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**33)
     logs = LoggedData.from_arrays(
         contexts=np.zeros((3, 2)), actions=[0, 1, 0], offsets=[0, 3], n_actions=20_000
     )
     wide = Chain((Standardise(), RandomFourier(n_features=200)))
-    with pytest.raises(ConfigError, match="GiB of Gram matrices"):
+    with pytest.raises(MemoryLimitError, match="GiB of memory for Gram matrices"):
         Ridge(features=wide).prepare(logs, seed=0)

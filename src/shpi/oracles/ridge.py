@@ -20,6 +20,7 @@ from shpi.features.base import FeatureMap, Recipe, fit_features
 from shpi.features.chain import Chain, ChainMap
 from shpi.features.fourier import RandomFourier
 from shpi.features.scale import Identity, IdentityMap, Standardise
+from shpi.memory import require_memory
 from shpi.oracles.base import (
     SCORE_BYTES,
     Targets,
@@ -45,7 +46,8 @@ MANY_ACTIONS = 100  # from here on, action features are used where they exist
 ROWS_PER_FEATURE = 10  # with fewer rows per action and feature than this, likewise
 FEATURE_ROWS = 50_000  # the default features are fitted on about so many rows, evenly spaced
 MAX_COUPLED = 4096  # the largest shared system, p (1 + m)
-MAX_STATISTICS = 1 << 32  # bytes of [A, p, p]
+CURVED_STATISTICS = 1 << 28  # bytes of [A, p, p] up to which curves are a default: 830 actions
+COPIES = 5  # of [A, p, p] beside those of the folds: all rows, all but a fold, eigenvectors, products
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,21 +105,26 @@ class Ridge:
         linear = Chain((Standardise(), Identity()))
         return cls(features=linear, penalty=1e-6, shared_penalty=1e-6, action_features=False, weights=weights)
 
-    def candidates(self, width: int, seed: int) -> tuple[Recipe | FeatureMap, ...]:
-        """The feature maps to choose from; the first is used until ``tune`` is called."""
+    def candidates(self, width: int, seed: int, n_actions: int = 1) -> tuple[Recipe | FeatureMap, ...]:
+        """The feature maps to choose from; the first is used until ``tune`` is called.
+
+        With many actions there are few rows for each, and a matrix of curves for each would fill the memory:
+        the default is then linear.
+        """
         if isinstance(self.features, tuple):
             return self.features
         if self.features is not None:
             return (self.features,)
         linear = Chain((Standardise(), Identity()))
-        if not 0 < width <= FEW_DIMENSIONS:
+        curves = 8 * n_actions * (RandomFourier().n_features + 1) ** 2
+        if not 0 < width <= FEW_DIMENSIONS or curves > CURVED_STATISTICS:
             return (linear,)
         fourier = (RandomFourier(bandwidth_factor=c, seed=seed) for c in (0.5, 1.0, 2.0, 0.25))
         return (*(Chain((Standardise(), recipe)) for recipe in fourier), linear)
 
     def fit_candidate(self, index: int, logs: LoggedData, seed: int) -> FeatureMap:
         """Fit one of the candidates; the default ones on about 50,000 rows, which is enough for them."""
-        recipe, contexts = self.candidates(logs.contexts.shape[1], seed)[index], logs.contexts
+        recipe, contexts = self.candidates(logs.contexts.shape[1], seed, logs.n_actions)[index], logs.contexts
         if self.features is None:
             contexts = contexts[:: 1 + len(contexts) // FEATURE_ROWS]
         return with_intercept(fit_features(recipe, contexts))
@@ -175,14 +182,12 @@ class PreparedRidge:
     _memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        size = 8 * self.logs.n_actions * self.features.width**2
-        if size > MAX_STATISTICS:
-            raise ConfigError(
-                expected=f"at most {MAX_STATISTICS / 2**30:.0f} GiB of Gram matrices",
-                found=f"{size / 2**30:.1f} GiB for {self.logs.n_actions} actions and "
-                f"{self.features.width} features",
-                remedy="use fewer features, such as Chain((Standardise(), Identity()))",
-            )
+        size = 8 * self.logs.n_actions * self.features.width**2 * (self.config.folds + COPIES)
+        require_memory(
+            size,
+            f"Gram matrices of {self.logs.n_actions:,} actions and {self.features.width} features",
+            "use fewer features, such as Chain((Standardise(), Identity())), or a larger machine",
+        )
 
     @property
     def unseen(self) -> Int64Array:
@@ -209,7 +214,7 @@ class PreparedRidge:
     ) -> list[PreparedRidge]:
         """The same for several targets on the same rows, at the cost of little more than one."""
         config, logs = self.config, self.logs
-        others = range(1, len(config.candidates(logs.contexts.shape[1], self.seed)))
+        others = range(1, len(config.candidates(logs.contexts.shape[1], self.seed, logs.n_actions)))
         open_choices = len(others) > 0 or config.penalty is None or config.shared_penalty is None
         fold_of_row = deal_users(logs, config.folds, config.tune_rows, self.seed)
         if not open_choices or fold_of_row.max() < 1:
