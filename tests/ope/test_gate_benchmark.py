@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from benchmarks import bench_gate_hard
 from benchmarks.gate_hard import judge
 
