@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint fuzz docs bench reproduce clean
+.PHONY: help demo test lint fuzz matrix docs bench reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,12 @@ test: lint docs  ## lint, documentation, then every test
 
 fuzz: $(BIN)/.dev  ## an hour of damaged files, tables, maps and command lines
 	$(BIN)/python -m tests.fuzz --minutes 60
+
+# PYTHON=python3.12 or python3.13 for another interpreter; LOWEST=1 for the lowest versions of pyproject.toml.
+matrix:  ## the tests on another interpreter or on the lowest allowed versions
+	$(PYTHON) -m venv --clear $(VENV)-matrix
+	$(VENV)-matrix/bin/python -m pip install --quiet $(if $(LOWEST),-c constraints-lowest.txt,) -e '.[test,envs,gbdt]'
+	$(VENV)-matrix/bin/python -m pytest -q -n 2 tests/files tests/compat tests/policies tests/data tests/fuzz tests/values
 
 docs: $(BIN)/.dev  ## the documentation, in build/docs; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
