@@ -1,0 +1,150 @@
+"""Single trials of the gate's checks, in a form that can be counted; see `bench_gate_checks`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.learners import ContextualBandit
+from shpi.ope import SNIPS, SNPDIS, WDR, Gate, Problem, Settings, evaluate
+from shpi.ope.checks.balance import about_balance
+from shpi.ope.checks.over_time import change_of
+from shpi.ope.checks.training_users import about_training_users
+from shpi.ope.verdict.deliberation import Deliberation
+from shpi.testing.hard_worlds import WORLDS, Case, looks
+
+METHODS = ("each look by itself", "asymptotic", "betting")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What one trial saw: flags by name, and what kind of case it was."""
+
+    kind: str
+    flags: dict[str, bool]
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+def kind_of(name: str, case: Case) -> str:
+    """How strong the trouble is, where a world has several strengths."""
+    setting = case.setting
+    if name == "overridden decisions":
+        share = float(setting.chain.initial[1] * setting.mu[0, 0])
+        return f"{name}, {share:.0%} of the decisions"
+    if name == "hidden column":
+        effect = float(setting.mu[1, 1] - setting.mu[0, 1])
+        chance = float(setting.mu[0, 1] + effect / 2)
+        above = chance + effect / 2
+        odds = above / (1 - above) / (chance / (1 - chance))
+        return f"{name}, odds changed by about {round(odds, 1):g}"
+    return name
+
+
+def alarm(task: tuple[str, int]) -> Found:
+    """Which checks speak up about the log of a world."""
+    name, seed = task
+    case = WORLDS[name].make(seed)
+    problem = Problem.of(case.policy, case.logs)
+    diagnostics = {one.name: one.severity for one in about_balance(problem)}
+    change = None
+    if case.horizon <= 10:
+        change = change_of(problem, SNPDIS().estimate(problem))
+    return Found(
+        kind=kind_of(name, case),
+        flags={
+            "propensities": diagnostics["propensity balance"] == "fatal",
+            "switched": "switched by day" in diagnostics,
+            "change": change is not None and change.clear,
+        },
+    )
+
+
+def ship(task: tuple[str, int, float]) -> Found:
+    """World, seed, true lift: what ships by users alone, and what the cautions leave of it."""
+    name, seed, lift = task
+    case = WORLDS[name].make(seed, lift=lift)
+    options: dict[str, Any] = {"estimators": [WDR()], "details": False, "seed": seed, **case.options}
+    gate = Gate()
+    found = evaluate(case.policy, case.logs, gate=gate, **options)
+    problem = Problem.of(case.policy, case.logs, horizon_settings(case))
+    plain = Deliberation(gate=gate, evaluation=found, problem=problem).verdict()
+    assert found.verdict is not None
+    return Found(kind=kind_of(name, case), flags={"before": plain.ship, "after": found.verdict.ship})
+
+
+def horizon_settings(case: Case) -> Settings:
+    """The settings of an evaluation of this case."""
+    return Settings(horizon=case.horizon)
+
+
+def daily(task: tuple[int, float]) -> Found:
+    """Seed, true lift: on which of 30 days a gate ships first, by each method; 0: never."""
+    seed, lift = task
+    case = WORLDS["no lift, looked at daily"].make(seed, lift=lift)
+    first = dict.fromkeys(METHODS, 0)
+    last = False
+    for day, log in enumerate(looks(case), 1):
+        if log.n_users < 50:
+            continue
+        found = evaluate(case.policy, log, estimators=[SNIPS()], gate=Gate(), details=False, **case.options)
+        assert found.verdict is not None
+        last = found.verdict.ship
+        if not last:  # the others can only refuse
+            continue
+        problem = Problem.of(case.policy, log)
+        for method in METHODS:
+            anytime: Any = False if method == METHODS[0] else method
+            if not first[method] and Gate(anytime=anytime).decide(found, problem).ship:
+                first[method] = day
+    return Found(
+        kind=f"{lift:g}",
+        flags={**{method: day > 0 for method, day in first.items()}, "last look": last},
+        numbers={method: float(day) for method, day in first.items()},
+    )
+
+
+def own_users(seed: int) -> Found:
+    """A bandit from half of the users of a log without any effect, judged on them and on the others."""
+    rng = np.random.default_rng(seed)
+    users, width, actions = 400, 20, 5
+    chosen = rng.integers(actions, size=users)
+    logs = LoggedData.from_arrays(
+        contexts=rng.standard_normal((users, width)), actions=chosen, n_actions=actions,
+        rewards=rng.standard_normal(users), propensities=np.full(users, 1 / actions),
+        behaviour=np.full((users, actions), 1 / actions), offsets=np.arange(users + 1),
+        terminated=np.ones(users, dtype=bool), users=1_000_003 * (1 + rng.permutation(users)),
+    )  # fmt: skip
+    train, held_out = logs.split_users(0.5, seed=seed)
+    policy = ContextualBandit().fit(train)
+    less = train.select(np.arange(1, train.n_trajectories))
+    flags = {}
+    for name, log in (("own users", train), ("own users but one", less), ("other users", held_out)):
+        found = evaluate(policy, log, estimators=[SNIPS()], gate=Gate(), details=False)
+        assert found.verdict is not None
+        flags[name] = found.verdict.ship
+        diagnostics = tuple(one for one in found.diagnostics if one.name != "training users")
+        bare = Deliberation(
+            gate=Gate(), evaluation=replace(found, diagnostics=diagnostics), problem=Problem.of(policy, log)
+        ).verdict()
+        flags[f"{name}, unchecked"] = bare.ship
+    return Found(kind="training users", flags=flags)
+
+
+def cost(task: tuple[str, int]) -> Found:
+    """CPU seconds of a whole evaluation, and of the checks in it."""
+    name, seed = task
+    case = WORLDS[name].make(seed)
+    began = time.process_time()
+    found = evaluate(case.policy, case.logs, gate=Gate(), seed=seed, **case.options)
+    whole = time.process_time() - began
+    problem = Problem.of(case.policy, case.logs, horizon_settings(case))
+    began = time.process_time()
+    about_balance(problem)
+    about_training_users(problem)
+    change_of(problem, found.decisive)
+    checks = time.process_time() - began
+    return Found(kind=name, flags={}, numbers={"whole": whole, "checks": checks})
