@@ -16,6 +16,10 @@ sqrt(decisions), and no log can show it. The sentence says which share would hav
 error is removed from z: it is replaced by what is left of it after a regression on contexts and time, with
 the weights mu (1 - mu) of the score. What remains are the negative controls.
 
+*Outcomes that look ahead.* "Bought within 30 days" of the decision before depends on this decision, and is no
+negative control. `LoggedData.immediate` says so where the log knows; where it does not, an imbalance of
+earlier outcomes alone is a warning if propensities were logged.
+
 *Days.* If all users of a day share a coin, rows are no longer independent draws. A log like that shows a high
 correlation of e within days (`shpi.ope.checks.days`); the sums over days then take the place of the rows.
 """
@@ -79,6 +83,7 @@ class Finding:
     z: float
     ratio: float  # of the chance of something as clear, to the level for it
     comparisons: int
+    outcome: bool  # it is about outcomes of earlier decisions
     visible: float | None  # the share of decisions whose override would have been seen; None: nobody knows
 
     @property
@@ -127,6 +132,7 @@ def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
         z=float(z[g, j]),
         ratio=float(ratio[g, j]),
         comparisons=groups.candidates * columns,
+        outcome=instruments.is_outcome(int(j)),
         visible=_visible(sums, groups, float(levels[0])),
     )
 
@@ -212,7 +218,8 @@ def _said(finding: Finding, *, estimated: bool) -> Diagnostic:
     visible = "" if finding.visible is None else f" An override of {finding.visible:.1%} of them would show."
     severity: Severity = "fine"
     if clear:
-        severity = "fatal" if finding.relative > HARMLESS or estimated else "warning"
+        harmless = finding.relative <= HARMLESS or finding.outcome
+        severity = "fatal" if estimated or not harmless else "warning"
     return Diagnostic(
         name=NAME,
         severity=severity,
@@ -239,4 +246,6 @@ def _found(finding: Finding, *, estimated: bool) -> str:
     why = "They are not those by which actions were chosen: overridden afterwards, or out of date."
     if estimated:
         why = "They leave out something that the logging rule looked at: add it to the contexts."
+    if finding.outcome:
+        why += " Or this outcome counts what came later, and the log does not say so (delayed=True)."
     return f"{finding.where} {finding.group} was chosen {gap} {clearly}. {why}"

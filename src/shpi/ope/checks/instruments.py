@@ -88,6 +88,11 @@ class Instruments:
         names += [name for _, cells in past for name in cells.names()]
         return cls(names=tuple(names), time=time, step=step, contexts=tuple(contexts), past=tuple(past))
 
+    def is_outcome(self, column: int) -> bool:
+        """Whether a column is an outcome of earlier decisions; those are the last ones."""
+        count = sum(len(cells.cuts) + 1 for _, cells in self.past)
+        return len(self.names) - count <= column < len(self.names)
+
     def columns(self, part: Part) -> Float64Array:
         """[n, J], in the order of the names."""
         logs = part.logs
