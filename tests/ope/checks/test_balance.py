@@ -10,6 +10,7 @@ import pytest
 from shpi.data.logged import LoggedData
 from shpi.ope import Problem
 from shpi.ope.checks.balance import about_balance
+from shpi.ope.checks.thinned import thinned
 from shpi.policies import UniformPolicy
 from shpi.testing.hard_worlds import WORLDS
 
@@ -122,3 +123,12 @@ def test_days_that_share_a_coin_are_found_and_not_called_wrong():
         logs = WORLDS["arms switched by day"].make(seed).logs
         names = {one.name: one.severity for one in about_balance(Problem.of(UniformPolicy(2), logs))}
         assert names == {"switched by day": "warning", "propensity balance": "fine"}
+
+
+def test_long_parts_are_thinned_by_trajectory():
+    part = next(Problem.of(UniformPolicy(3), log(0)).parts())
+    few = thinned(part, 500)
+    assert 400 < len(few.logs) <= 500
+    np.testing.assert_array_equal(few.rewards, few.logs.rewards)
+    assert (np.diff(few.logs.offsets) == 3).all()
+    assert thinned(part) is part

@@ -48,7 +48,6 @@ LEVEL_ALL, LEVEL_OTHERS = 0.01, 0.005
 SEEN = 0.84  # standard errors: with those of the level, what is seen in four logs of five
 LEAST_VARIANCE = 25.0  # a normal approximation needs about so many decisions in a cell
 HARMLESS = 0.01  # as a share of what the propensities say: rounding, not overriding
-MOST_ROWS = 1_000_000  # decisions of a part that are looked at
 MOST_FEATURES = 60  # context dimensions that estimated propensities are cleared of
 NAME = "propensity balance"
 EARLIER = "earlier decisions of the user"
@@ -148,7 +147,7 @@ def _visible(sums: Imbalance, groups: Groups, level: float) -> float | None:
 def _sums(
     whole: Part, groups: Groups, instruments: Instruments, *, estimated: bool, by_day: bool
 ) -> Imbalance:
-    part = thinned(whole, MOST_ROWS)
+    part = thinned(whole)
     residuals = groups.residuals(part)  # [n, G]
     columns = instruments.columns(part)  # [n, J], zeros and ones
     said = _said_by(part, groups)  # [n, G]

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 
 from shpi.ope.checks.residuals import Groups
+from shpi.ope.checks.thinned import thinned
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Diagnostic
 from shpi.protocols import Float64Array, Int64Array
@@ -63,7 +64,8 @@ def days_of(problem: Problem, groups: Groups) -> Days | None:
     def sums(part: Part) -> dict[int, Float64Array]:
         if part.logs.time_unit != "us":
             return {}
-        return by_day(part.logs.times // DAY, groups.residuals(part))
+        sample = thinned(part)
+        return by_day(sample.logs.times // DAY, groups.residuals(sample))
 
     return problem.memo("days", lambda: _days(problem.map(sums)))
 

@@ -9,8 +9,10 @@ import numpy as np
 from shpi.data.ragged import rows_of_groups
 from shpi.ope.problem import Part
 
+MOST_ROWS = 200_000  # decisions of a part: 100 MB of columns, and an override of 0.4 % of them shows
 
-def thinned(part: Part, most: int) -> Part:
+
+def thinned(part: Part, most: int = MOST_ROWS) -> Part:
     """Every k-th trajectory, so that about ``most`` decisions are left; a shorter part as it is."""
     logs = part.logs
     step = -(-len(logs) // most)
