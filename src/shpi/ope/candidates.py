@@ -94,7 +94,8 @@ def compare(
             found.append(evaluate(policy, logs, gate=seen, policy_name=name, **options))
             advance(1)
     bare = [replace(one, verdict=None) for one in found]
-    verdicts = gate.decide_many(bare, seen.problems)
+    with progress_bar("the verdict: guards, first steps, cautions", None):
+        verdicts = gate.decide_many(bare, seen.problems)
     evaluations = tuple(replace(one, verdict=verdict) for one, verdict in zip(bare, verdicts, strict=True))
     ships = [one for one in evaluations if one.verdict is not None and one.verdict.ship]
     best = max(ships, key=lambda one: one.decisive.lift_interval.lower_bound, default=None)

@@ -42,7 +42,7 @@ Per = Literal["user", "decision"]
 
 # About what stages cost beside each other, in the storefront and in RecoGym: for the remaining time.
 _COSTS = {"WDR": 3.0, "FQE": 2.0, "MIS": 1.8, "MAGIC": 1.5, "KStepSHPI": 1.2, "DirectMethod": 0.8}
-_USUAL, _CHECKS = 0.1, {"checks": 3.0, "where the lift comes from": 4.0}
+_USUAL, _CHECKS = 0.1, {"checks": 3.0, "where the lift comes from": 4.0, "the verdict": 3.0}
 
 UNSOUND = (IPS, PDIS, DR, MAGIC, MIS, FQE, DirectMethod, OracleFQE)  # these decide only if they are named
 
@@ -131,7 +131,10 @@ def evaluate(
     if details:
         begin("where the lift comes from")
         evaluation = _with_details(evaluation, problem, decisive, segment_by, per)
-    return evaluation if gate is None else replace(evaluation, verdict=gate.decide(evaluation, problem))
+    if gate is None:
+        return evaluation
+    begin("the verdict")
+    return replace(evaluation, verdict=gate.decide(evaluation, problem))
 
 
 def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Estimator, ...]:
