@@ -160,7 +160,7 @@ def test_the_same_log_with_an_effect_is_proven() -> None:
     for seed in range(10):
         logs = null_log(seed)
         assert logs.rewards is not None
-        proven += SHPI.fit(logs.with_rewards(logs.rewards + 1.5 * (logs.actions == 2))).proven
+        proven += SHPI.fit(logs.with_rewards(logs.rewards + 2.0 * (logs.actions == 2))).proven
     assert proven >= 8
 
 

@@ -1,4 +1,4 @@
-"""Bounds on many lifts at once: they hold together, and they are no wider than they must be."""
+"""Bounds on lifts that are tested in order: they hold together, and they are no wider than they must be."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from shpi.learners._shpi.judge import Influence
-from shpi.learners._shpi.lift import Lift, beats, simultaneous_lifts
+from shpi.learners._shpi.lift import Lift, beats, ordered_lifts
 
 USERS = 300
 
 
 def influence(lift: float, parts: np.ndarray) -> Influence:
-    return Influence(lifts=np.array([lift]), parts=parts[None, :], mean_ratio=1.0)
+    return Influence(lifts=np.array([lift]), parts=parts[None, :], negative=0.0)
 
 
 def sampled(table: np.ndarray, truth: float = 0.0) -> list[Influence]:
@@ -24,47 +24,69 @@ def sampled(table: np.ndarray, truth: float = 0.0) -> list[Influence]:
 
 
 def test_one_test_is_a_one_sided_interval() -> None:
+    """The variance of sampling counts twice, see `Influence.error`."""
     one = sampled(np.random.default_rng(0).standard_normal((20_000, 1)))[0]
-    found = simultaneous_lifts([one], 0.95, 0)[0]
-    assert found.standard_error == pytest.approx(1 / np.sqrt(20_000), rel=0.03)
+    found = ordered_lifts([one], 1, 0.95)[0]
+    assert found.standard_error == pytest.approx(np.sqrt(2 / 20_000), rel=0.03)
     assert found.lower == pytest.approx(found.estimate - 1.645 * found.standard_error, rel=0.03)
     assert (found.tests, found.users, found.confidence) == (1, 20_000, 0.95)
 
 
-def test_more_tests_lower_the_bound_unless_they_are_the_same() -> None:
-    tests = sampled(np.random.default_rng(1).standard_normal((USERS, 20)))
-    lowers = [simultaneous_lifts(tests[:count], 0.95, 0)[0].lower for count in (1, 2, 5, 20)]
-    assert all(np.diff(lowers) < -0.1 * tests[0].error)
-    alone = simultaneous_lifts(tests[:1], 0.95, 0)[0]
-    again = simultaneous_lifts(tests[:1] * 20, 0.95, 0)[0]
-    assert again.lower == pytest.approx(alone.lower, abs=0.1 * alone.standard_error)
-    assert again.tests == 20
+def test_what_comes_after_a_failure_is_not_proven() -> None:
+    noise = np.random.default_rng(1).standard_normal(USERS) / USERS
+    clear, unclear = influence(1.0, noise), influence(0.01, noise)
+    lifts = ordered_lifts([clear, unclear, clear], 3, 0.95)
+    assert [lift.proven for lift in lifts] == [True, False, False]
+    assert lifts[2].lower == 0.0
+    assert lifts[2].estimate == 1.0
+
+
+def test_tests_in_order_cost_nothing_and_others_share_the_level() -> None:
+    tests = sampled(np.random.default_rng(1).standard_normal((USERS, 1)) + 1.0) * 6
+    alone = ordered_lifts(tests[:1], 1, 0.95)[0].lower
+    assert [lift.lower for lift in ordered_lifts(tests, 6, 0.95)] == [alone] * 6
+    in_order, *others = (lift.lower for lift in ordered_lifts(tests, 1, 0.95))
+    assert in_order < alone
+    assert all(lower < in_order for lower in others)
 
 
 def test_more_confidence_lowers_the_bound() -> None:
     tests = sampled(np.random.default_rng(1).standard_normal((USERS, 5)))
-    lowers = [simultaneous_lifts(tests, c, 0)[0].lower for c in (0.5, 0.8, 0.95, 0.99)]
+    lowers = [ordered_lifts(tests, 4, c)[0].lower for c in (0.5, 0.8, 0.95, 0.99)]
     assert all(np.diff(lowers) < 0)
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
-@pytest.mark.parametrize("count", [1, 3, 12])
-def test_all_bounds_hold_together_as_often_as_they_say(correlation: float, count: int) -> None:
-    """One of several true lifts of 0 is called proven in 10 % of the logs, not more and not less."""
-    rng, false = np.random.default_rng(count), 0
-    logs = 400
-    for seed in range(logs):
+@pytest.mark.parametrize(("count", "in_order"), [(1, 1), (3, 3), (12, 12), (6, 4)])
+def test_a_lift_of_nothing_is_rarely_called_proven(correlation: float, count: int, in_order: int) -> None:
+    rng, false, logs = np.random.default_rng(count), 0, 400
+    for _ in range(logs):
         common = rng.standard_normal((USERS, 1))
         table = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * rng.standard_normal((USERS, count))
-        false += any(one.lower > 0 for one in simultaneous_lifts(sampled(table), 0.9, seed))
-    assert pytest.approx(false / logs, abs=3.5 * np.sqrt(0.1 * 0.9 / logs)) == 0.10
+        false += any(lift.proven for lift in ordered_lifts(sampled(np.sqrt(2) * table), in_order, 0.9))
+    assert false / logs < 0.10 + 3 * np.sqrt(0.1 * 0.9 / logs)
+
+
+def test_two_halves_that_teach_each_other_noise_prove_nothing() -> None:
+    """Half one learns a direction of pure noise that half two judges, and the other way round."""
+    rng, false, single, logs = np.random.default_rng(9), 0, 0, 1500
+    for _ in range(logs):
+        gradients = rng.standard_normal((2, 150, 8))  # [half, users, dimensions]
+        learned = gradients.mean(axis=1)
+        learned /= np.linalg.norm(learned, axis=1, keepdims=True)
+        judged = np.concatenate([gradients[1] @ learned[0], gradients[0] @ learned[1]])
+        found = influence(judged.mean(), (judged - judged.mean()) / len(judged))
+        false += ordered_lifts([found], 1, 0.95)[0].proven
+        single += found.estimate > 1.645 * found.error / np.sqrt(2)
+    assert false / logs < 0.05 + 3 * np.sqrt(0.05 * 0.95 / logs)
+    assert single / logs > 0.09  # what independent users would suggest is wrong twice as often as it says
 
 
 def test_few_effective_users_widen_the_bound() -> None:
     even = np.random.default_rng(2).standard_normal(USERS)
     few = np.where(np.arange(USERS) < 4, 30.0 * even, 0.01 * even)
     few *= np.linalg.norm(even) / np.linalg.norm(few)
-    wide, narrow = (simultaneous_lifts([influence(1.0, part / USERS)], 0.95, 0)[0] for part in (few, even))
+    wide, narrow = (ordered_lifts([influence(1.0, part / USERS)], 1, 0.95)[0] for part in (few, even))
     assert wide.standard_error == pytest.approx(narrow.standard_error)
     assert 1.0 - wide.lower > 1.3 * (1.0 - narrow.lower)
 
@@ -72,38 +94,33 @@ def test_few_effective_users_widen_the_bound() -> None:
 def test_few_users_with_all_the_variance_are_covered() -> None:
     """Five users of a normal reward, and 95 who bring nothing."""
     rng, false = np.random.default_rng(3), 0
-    for seed in range(600):
+    for _ in range(600):
         table = np.zeros((100, 1))
         table[:5] = rng.standard_normal((5, 1))
-        false += simultaneous_lifts(sampled(table), 0.95, seed)[0].proven
+        false += ordered_lifts(sampled(table), 1, 0.95)[0].proven
     assert false / 600 < 0.075
 
 
 def test_what_sets_of_features_differ_by_counts_as_error() -> None:
     parts = np.random.default_rng(4).standard_normal(USERS) / USERS
-    agree = Influence(lifts=np.array([1.0, 1.0]), parts=np.stack([parts, parts]), mean_ratio=1.0)
-    differ = Influence(lifts=np.array([0.5, 1.5]), parts=np.stack([parts, parts]), mean_ratio=1.0)
-    one, other = (simultaneous_lifts([i], 0.95, 0)[0] for i in (agree, differ))
+    agree = Influence(lifts=np.array([1.0, 1.0]), parts=np.stack([parts, parts]), negative=0.0)
+    differ = Influence(lifts=np.array([0.5, 1.5]), parts=np.stack([parts, parts]), negative=0.0)
+    one, other = (ordered_lifts([i], 1, 0.95)[0] for i in (agree, differ))
     assert one.estimate == other.estimate == 1.0
     assert other.standard_error**2 == pytest.approx(one.standard_error**2 + 0.5)
     assert other.lower < one.lower
 
 
 def test_nothing_is_proven_where_nothing_varies() -> None:
-    found = simultaneous_lifts([influence(3.0, np.zeros(USERS)), influence(-3.0, np.zeros(USERS))], 0.95, 0)
+    found = ordered_lifts([influence(3.0, np.zeros(USERS)), influence(-3.0, np.zeros(USERS))], 2, 0.95)
     assert [one.lower for one in found] == [0.0, -3.0]
     assert not any(one.proven for one in found)
-    mixed = simultaneous_lifts([influence(3.0, np.zeros(USERS)), *sampled(np.ones((USERS, 1)))], 0.95, 0)
+    mixed = ordered_lifts([influence(3.0, np.zeros(USERS)), *sampled(np.ones((USERS, 1)))], 2, 0.95)
     assert np.isfinite([one.lower for one in mixed]).all()
 
 
 def test_no_tests_at_all() -> None:
-    assert simultaneous_lifts([], 0.95, 0) == []
-
-
-def test_the_same_seed_gives_the_same_bounds() -> None:
-    tests = sampled(np.random.default_rng(5).standard_normal((USERS, 6)))
-    assert simultaneous_lifts(tests, 0.95, 3) == simultaneous_lifts(tests, 0.95, 3)
+    assert ordered_lifts([], 1, 0.95) == []
 
 
 def test_pairs_are_compared_on_common_users() -> None:

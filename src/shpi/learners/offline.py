@@ -8,7 +8,7 @@ One idea: candidates from careful to bold, and one test by which a bolder one wi
             f   <- argmin_f sum (f(x, a) - A_k)^2, by each half of the users
             pi  <- mu exp(size f), size 1/2, 1, 2, ..., while the lift that the other half measures grows
     at last <- mu's favourite action
-    return  <- of all candidates whose lift is proven, all tests together, the one with the largest; else mu
+    return  <- the last champion whose lift is proven, all tests in order; else mu
 
 The lift is what a user brings from the first decision on, discounted, over what mu brings. The room
 `shpi.learners._shpi` has how it is measured (`judge`), the candidates (`climb`) and the bound (`lift`).
@@ -30,7 +30,7 @@ from shpi.data.question import whole_story
 from shpi.errors import ConfigError, DataError
 from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
 from shpi.learners._shpi.judge import Judge
-from shpi.learners._shpi.lift import Lift, beats, simultaneous_lifts
+from shpi.learners._shpi.lift import Lift, beats, ordered_lifts
 from shpi.learners._shpi.shapes import default_oracles, few_contexts
 from shpi.learners._words import spell_out
 from shpi.learners.base import Learner, from_log, propensities_of
@@ -51,7 +51,7 @@ from shpi.shift import LinearRatio, RatioEstimator
 from shpi.values import BellmanResidual, FittedValue, ValueModel, WithPast, with_backshift
 
 Start = Literal["behaviour", "random", "uniform"]
-HORIZONS = (1, 5)  # what k = "auto" tries
+STEPS, STEPS_OF_A_TABLE = 5, 1  # k = "auto": V over a table needs no look ahead
 FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
@@ -63,7 +63,7 @@ class OfflineSHPI:
     """Learn a policy that is better than mu in the long term, from mu's log alone.
 
     Args:
-        k: how many steps ahead; "session": to the end of each decision's session; "auto": 1 or 5.
+        k: how many steps ahead; "session": to the end of each decision's session; "auto": 5, or 1 over a table.
         gamma: the discount.
         iterations: J, the most rounds.
         weight_clip: q1 and q2.
@@ -73,7 +73,7 @@ class OfflineSHPI:
         value: the termination bonus; None is the value of the champion, estimated anew in every round.
         oracle: the regression; None tries lines, and curves where contexts are narrow.
         tested: whether candidates are tested; without tests the last iterate of Algorithm 2 is returned.
-        confidence: of the lower bound on the lift, all tests together.
+        confidence: of the lower bound on the lift, and of all tests in order.
         rivals: other learners by name: further candidates of the same test, which must beat SHPI's best.
         behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
         start: pi_0 without tests; "behaviour" is mu itself, "random" the paper's, "uniform" the release's, or
@@ -192,7 +192,7 @@ class OfflineSHPI:
                 mu=mu,
                 propensities=propensities_of(logs, "OfflineSHPI"),
                 oracles={name: one.prepare(logs, seed=self.seed) for name, one in oracles.items()},
-                horizons=HORIZONS if self.k == "auto" else (self.k,),
+                horizons=(self._horizon(judge.table is not None),),
                 advantages=self._advantages_for(logs, given),
                 chained=given is None,
                 rounds=self.iterations,
@@ -202,11 +202,14 @@ class OfflineSHPI:
             tested, direction, imitated = climb.run()
             if not imitated:
                 tested = [climb.bold(direction)]
-            own = len(tested)
+            own = sum(c.size > 0 for c in tested)
             tested += [climb.rival(name, learner.fit) for name, learner in self.rivals.items()]
-        lifts = simultaneous_lifts([c.influence for c in tested if c.influence], self.confidence, self.seed)
+        lifts = ordered_lifts([c.influence for c in tested if c.influence], own, self.confidence)
         proven = [i for i in range(own) if lifts[i].proven]
-        best = max(proven, key=lambda i: tested[i].worth, default=None)
+        best: int | None = None
+        for i in proven:
+            if best is None or tested[i].better_than(tested[best]):
+                best = i
         if not imitated and direction.t > NOT_BY_CHANCE:
             best = 0
         best = _after_rivals(tested, lifts, own, best, self.confidence)
@@ -216,12 +219,18 @@ class OfflineSHPI:
         )
         notes = _notes(tested, best, imitated, direction.t)
         if best is None:
-            alone = simultaneous_lifts([judge.lift(_ratio_of(climb))], self.confidence, self.seed)[0]
+            alone = ordered_lifts([judge.lift(_ratio_of(climb))], 1, self.confidence)[0]
             alone = replace(alone, lower=min(alone.lower, -alone.standard_error))  # nothing is claimed for mu
             return ImprovedPolicy(mu, (), 0, given or judge.value(), lift=alone, trials=trials, notes=notes)
         return ImprovedPolicy(
             tested[best].policy(mu), (), best + 1, given or judge.value(), lifts[best], trials, notes
         )
+
+    def _horizon(self, table: bool) -> Horizon:
+        """K: the paper's 5; 1 where V is a table, which has no error of approximation to look past."""
+        if self.k != "auto":
+            return self.k
+        return STEPS_OF_A_TABLE if table else STEPS
 
     def _imitated(self, logs: LoggedData, judge: Judge) -> Policy:
         """mu, or its clone: a table where contexts are few."""
@@ -272,7 +281,7 @@ class OfflineSHPI:
             self.oracle or table or next(iter(default_oracles(logs, few_contexts(logs), seeds[2]).values()))
         )
         prepared: PreparedOracle = oracle.prepare(logs, seed=seeds[2])
-        config = replace(self, k=HORIZONS[-1]) if self.k == "auto" else self
+        config = replace(self, k=self._horizon(False))
         proximal = config._proximal(logs, bonus, seeds[2])
         history: list[Iteration] = []
         probs = self._start(logs, seeds[2])  # pi(a_t|x_t) [n] of the current policy
@@ -381,7 +390,7 @@ def _notes(tested: list[Candidate], best: int | None, imitated: bool, t: float) 
         return (why + f"f tells good actions from bad (t = {t:.1f}): its best action is returned, unproven.",)
     if best is None:
         return ("No candidate is proven to be better than the logging policy, which is returned.",)
-    return (f"Returned: {tested[best].words}: proven, and the largest lift less one standard error.",)
+    return (f"Returned: {tested[best].words}: proven, and better than every more careful one.",)
 
 
 def _random_policy(logs: LoggedData, seed: int) -> Policy:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -27,12 +26,13 @@ from shpi.policies.tilted import Tilted, tilt
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 from shpi.values.base import StateValues
 
-CAUTION = 1.0  # a bolder candidate wins by its lift less so many standard errors
+CAUTION = 1.0  # standard errors by which a bolder candidate must be better
 CLEARLY = 4.0  # standard errors by which a later direction must beat an earlier one
-WORTH_IT = 0.01  # share by which a bolder candidate must be worth more
+WORTH_IT = 0.01  # share of the lift by which it must be better
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
 SUPPORTED = 0.1  # |mean ratio - 1| beyond which pi does what mu never does
+NEGATIVE = 0.2  # share of d_pi / d_mu estimated below 0, beyond which pi leaves the states of the log
 SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
 IMITATED = 0.5  # least effective share of the log under a clone that can stand for mu
 
@@ -51,12 +51,13 @@ class Candidate:
     rivals: tuple[Policy, ...] = ()  # by side: policies of another learner
     influence: Influence | None = None  # None: mu itself
 
-    @property
-    def worth(self) -> float:
-        """The lift that is left after caution."""
+    def better_than(self, other: Candidate) -> bool:
+        """Whether the lift is larger on common users: by a standard error, and by so much that it matters."""
         if self.influence is None:
-            return 0.0
-        return self.influence.estimate - CAUTION * self.influence.error
+            return False
+        gain = self.influence if other.influence is None else self.influence.less(other.influence)
+        matters = 0.0 if other.influence is None else WORTH_IT * abs(other.influence.estimate)
+        return gain.estimate > max(CAUTION * gain.error, matters)
 
     def policy(self, mu: Policy) -> Policy:
         """The policy learned from all users."""
@@ -154,17 +155,6 @@ class Climb:
     def _looks_ahead(self) -> bool:
         return any(k != 1 for k in self.horizons)
 
-    @cached_property
-    def _visible(self) -> float:
-        """The effective share of the log under mu's favourite action.
-
-        Features cannot see a policy leave the states of the log. So no policy may be harder to see in the log
-        than mu's own favourite: near mu where mu hardly explores, greedy where mu is uniform. A table has no
-        states beyond it, and needs no such bound.
-        """
-        favourite = self.mu_table.argmax(axis=1) == self.logs.actions
-        return effective_share(favourite / self.propensities)
-
     @property
     def mu_table(self) -> Float32Array:
         """mu(a|x_t) [n, A]."""
@@ -204,7 +194,7 @@ class Climb:
         self, number: int, champion: Candidate, direction: Direction, tested: list[Candidate]
     ) -> Candidate | None:
         """The champion's successor in this direction; None if there is none."""
-        best, size = champion, champion.size or FIRST_SIZE
+        best, last, size = champion, None, champion.size or FIRST_SIZE
         while size <= LARGEST_SIZE:
             plan = Candidate(
                 words=f"round {number}: {direction.words}, size {size:g}",
@@ -213,9 +203,11 @@ class Climb:
                 size=size,
             )
             new = self._test(plan, direction.held_out, tested)
-            if not new.worth > best.worth + WORTH_IT * abs(best.worth):
+            if last is not None and not new.better_than(last):
                 break
-            best, size = new, 2 * size
+            if new.better_than(best):
+                best = new
+            last, size = new, 2 * size
         return None if best is champion else best
 
     def _test(self, plan: Candidate, scores: Float32Array | None, tested: list[Candidate]) -> Candidate:
@@ -224,9 +216,9 @@ class Climb:
         self.advance(1)
         if abs(float(rho.mean()) - 1) > SUPPORTED or np.abs(rho - 1).max() < SAME:
             return plan
-        if self.judge.table is None and plan.size > 0 and effective_share(rho) < self._visible:
-            return plan
         influence = self.judge.lift(rho)
+        if influence.negative > NEGATIVE:
+            return plan
         new = Candidate(**{**plan.__dict__, "influence": influence})
         tested.append(new)
         return new

@@ -47,7 +47,7 @@ class Influence:
 
     lifts: Float64Array  # [m]
     parts: Float64Array  # [m, users]
-    mean_ratio: float  # of rho; 1 where mu can do what pi does
+    negative: float  # share of the estimated d_pi / d_mu that is below 0, in the worse set of features
 
     @property
     def estimate(self) -> float:
@@ -56,11 +56,25 @@ class Influence:
 
     @property
     def error(self) -> float:
-        """The standard error: sampling of users, and the spread over sets of features."""
+        """The standard error: sampling of users, and the spread over sets of features.
+
+        The variance of sampling counts twice. Half one teaches the f that half two judges, and the other way
+        round: where there is nothing to learn, f is noise, both judgements are one product of the two noises,
+        and the variance of their sum is twice the sum of their variances.
+        """
         users = self.parts.shape[1]
-        sampling = users / max(users - 1, 1) * float(np.sum(self.parts.mean(axis=0) ** 2))
+        sampling = 2 * users / max(users - 1, 1) * float(np.sum(self.parts.mean(axis=0) ** 2))
         spread = float(self.lifts.var(ddof=1)) if len(self.lifts) > 1 else 0.0
         return float(np.sqrt(sampling + spread))
+
+
+    def less(self, other: Influence) -> Influence:
+        """The difference of two lifts, on common users and features."""
+        return Influence(
+            lifts=self.lifts - other.lifts,
+            parts=self.parts - other.parts,
+            negative=max(self.negative, other.negative),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -128,12 +142,12 @@ class Judge:
         """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
         results = [self._lift(one, rho) for one in self.maps]
         return Influence(
-            lifts=self.unit * np.array([lift for lift, _ in results]),
-            parts=self.unit * np.stack([parts for _, parts in results]),
-            mean_ratio=float(rho.mean()),
+            lifts=self.unit * np.array([lift for lift, _, _ in results]),
+            parts=self.unit * np.stack([parts for _, parts, _ in results]),
+            negative=max(negative for _, _, negative in results),
         )
 
-    def _lift(self, states: StateMap, rho: Float64Array) -> tuple[float, Float64Array]:
+    def _lift(self, states: StateMap, rho: Float64Array) -> tuple[float, Float64Array, float]:
         weights = np.where(self.usable, rho, 0.0)
         coefficients, system = _difference(states, weights)
         first, users = self.logs.offsets[:-1], self.logs.n_users
@@ -141,7 +155,8 @@ class Judge:
         toward = np.linalg.solve(
             system.T, starts.sum(axis=0) / users
         )  # how the lift depends on each equation
-        visits = _times(states.phi, toward) * weights
+        occupancy = _times(states.phi, toward)  # d_pi / d_mu, up to a factor
+        visits = occupancy * weights
         residual = states.delta - _times(states.cut, coefficients)
         parts = np.bincount(self.user, weights=visits * residual, minlength=users).astype(np.float64)
         from_value = np.linalg.solve(
@@ -150,7 +165,8 @@ class Judge:
         parts += states.by_user @ from_value
         here = np.bincount(self.logs.user_codes, weights=starts @ coefficients, minlength=users) / users
         lift = float(here.sum())
-        return lift, parts + here - lift / users
+        negative = float(-np.minimum(occupancy, 0.0).sum() / (np.abs(occupancy).sum() or 1.0))
+        return lift, parts + here - lift / users, negative
 
     def gradient(self) -> Float64Array:
         """D lift / d log pi(a_t|x_t) at pi = mu, [n]: visits times the advantage of the taken action."""

@@ -1,10 +1,11 @@
-r"""How much better than mu, with a bound that holds for all candidates at once.
+r"""How much better than mu, with a bound that holds for tests in order.
 
     lower_i = lift_i - q se_i
 
-q is the quantile of max_i noise_i over all candidates that were tested, from the correlations of the users'
-influences, so that the best of many is not called proven for being the best of many. Few users who matter,
-or a few with most of the variance, make it a quantile of Student's t.
+Candidates come in order, from careful to bold. Each is tested at the full level, and what comes after a
+failure is not proven: the first candidate without any lift is the only one that can go wrong, so the sequence
+errs no more often than one test. Few users who matter, or a few with most of the variance, make q a quantile
+of Student's t. Candidates outside the sequence share a part of the level.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scipy import stats
 from shpi.learners._shpi.judge import Influence
 from shpi.protocols import Float64Array
 
-DRAWS = 4000  # of the maximum over candidates
+SHARE_OF_ORDER = 0.8  # of the level, where candidates outside the sequence are tested too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +27,10 @@ class Lift:
     """What a policy brings per user over mu: discounted rewards from the first decision on."""
 
     estimate: float
-    lower: float  # one-sided, simultaneous over all tests
+    lower: float  # one-sided
     standard_error: float
     confidence: float
-    tests: int  # over which the bound is simultaneous
+    tests: int  # how many candidates were tested
     users: int
 
     @property
@@ -44,48 +45,40 @@ class Lift:
         )
 
 
-def simultaneous_lifts(tested: Sequence[Influence], confidence: float, seed: int) -> list[Lift]:
-    """The lift of every candidate, with lower bounds that hold together."""
-    if not tested:
-        return []
-    parts = np.stack([one.parts.mean(axis=0) for one in tested])  # [tests, users]
-    level = _level(parts, confidence, seed)
-    users = parts.shape[1]
-    return [
-        Lift(
-            estimate=one.estimate,
-            lower=one.estimate - _quantile(level, part) * one.error
-            if one.error > 0
-            else min(one.estimate, 0.0),
-            standard_error=one.error,
-            confidence=confidence,
-            tests=len(tested),
-            users=users,
+def ordered_lifts(tested: Sequence[Influence], in_order: int, confidence: float) -> list[Lift]:
+    """The lift of every candidate: the first ``in_order`` are a sequence, each other one stands alone."""
+    alone = len(tested) - in_order
+    share = SHARE_OF_ORDER if alone else 1.0
+    lifts, unbroken = [], True
+    for i, influence in enumerate(tested):
+        level = 1 - (1 - confidence) * (share if i < in_order else (1 - share) / alone)
+        lower = lower_bound(influence, level)
+        if i < in_order:
+            unbroken = unbroken and lower > 0
+        lifts.append(
+            Lift(
+                estimate=influence.estimate,
+                lower=lower if unbroken or i >= in_order else min(lower, 0.0),
+                standard_error=influence.error,
+                confidence=confidence,
+                tests=len(tested),
+                users=influence.parts.shape[1],
+            )
         )
-        for one, part in zip(tested, parts, strict=True)
-    ]
+    return lifts
+
+
+def lower_bound(influence: Influence, level: float) -> float:
+    """The one-sided bound of a single candidate."""
+    if influence.error <= 0:
+        return min(influence.estimate, 0.0)
+    quantile = _quantile(level, influence.parts.mean(axis=0))
+    return influence.estimate - quantile * influence.error
 
 
 def beats(challenger: Influence, champion: Influence, confidence: float) -> bool:
     """Whether the challenger's lift is above the champion's with confidence, on common users."""
-    difference = Influence(
-        lifts=challenger.lifts - champion.lifts, parts=challenger.parts - champion.parts, mean_ratio=1.0
-    )
-    quantile = _quantile(confidence, difference.parts.mean(axis=0))
-    return difference.estimate - quantile * difference.error > 0
-
-
-def _level(parts: Float64Array, confidence: float, seed: int) -> float:
-    """The level of a single bound at which all of them hold together with ``confidence``."""
-    norms = np.linalg.norm(parts, axis=1)
-    moving = norms > 0
-    if not moving.any():
-        return confidence
-    directions = parts[moving] / norms[moving, None]
-    values, vectors = np.linalg.eigh(directions @ directions.T)
-    draws = np.random.default_rng(seed).standard_normal((DRAWS, len(values)))
-    noise = (draws * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return float(stats.norm.cdf(np.quantile(noise.max(axis=1), confidence)))
+    return lower_bound(challenger.less(champion), confidence) > 0
 
 
 def _quantile(level: float, part: Float64Array) -> float:
