@@ -9,7 +9,6 @@ from shpi.features.additive import Hinges, HingesMap, Powers, PowersMap
 from shpi.features.base import FeatureMap, Recipe, fit_features
 from shpi.features.cells import Cells, CellsMap
 from shpi.features.chain import Chain, ChainMap
-from shpi.features.constant import Constant, ConstantMap
 from shpi.features.fourier import RandomFourier, RandomFourierMap
 from shpi.features.onehot import OneHot, OneHotMap
 from shpi.features.scale import Identity, IdentityMap, Standardise, StandardiseMap
@@ -20,8 +19,6 @@ __all__ = [
     "CellsMap",
     "Chain",
     "ChainMap",
-    "Constant",
-    "ConstantMap",
     "FeatureMap",
     "Hinges",
     "HingesMap",

@@ -19,7 +19,6 @@ HOMES = {
     "envs/world-tables": "shpi.envs.world_tables",
     "features/cells": "shpi.features.cells",
     "features/chain": "shpi.features.chain",
-    "features/constant": "shpi.features.constant",
     "features/hinges": "shpi.features.additive",
     "features/identity": "shpi.features.scale",
     "features/one-hot": "shpi.features.onehot",

@@ -51,7 +51,7 @@ from shpi.shift import LinearRatio, RatioEstimator
 from shpi.values import BellmanResidual, FittedValue, ValueModel, WithPast, with_backshift
 
 Start = Literal["behaviour", "random", "uniform"]
-STEPS, STEPS_OF_A_TABLE = 5, 1  # k = "auto": V over a table needs no look ahead
+STEPS, STEPS_UNTESTED = 1, 5  # k = "auto", with and without tests
 FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
@@ -63,7 +63,8 @@ class OfflineSHPI:
     """Learn a policy that is better than mu in the long term, from mu's log alone.
 
     Args:
-        k: how many steps ahead; "session": to the end of each decision's session; "auto": 5, or 1 over a table.
+        k: how many steps ahead; "session": to the end of each decision's session; "auto": 1 with
+            tests, 5 without.
         gamma: the discount.
         iterations: J, the most rounds.
         weight_clip: q1 and q2.
@@ -192,7 +193,7 @@ class OfflineSHPI:
                 mu=mu,
                 propensities=propensities_of(logs, "OfflineSHPI"),
                 oracles={name: one.prepare(logs, seed=self.seed) for name, one in oracles.items()},
-                horizons=(self._horizon(judge.table is not None),),
+                k=STEPS if self.k == "auto" else self.k,
                 advantages=self._advantages_for(logs, given),
                 chained=given is None,
                 rounds=self.iterations,
@@ -225,12 +226,6 @@ class OfflineSHPI:
         return ImprovedPolicy(
             tested[best].policy(mu), (), best + 1, given or judge.value(), lifts[best], trials, notes
         )
-
-    def _horizon(self, table: bool) -> Horizon:
-        """K: the paper's 5; 1 where V is a table, which has no error of approximation to look past."""
-        if self.k != "auto":
-            return self.k
-        return STEPS_OF_A_TABLE if table else STEPS
 
     def _imitated(self, logs: LoggedData, judge: Judge) -> Policy:
         """mu, or its clone: a table where contexts are few."""
@@ -281,7 +276,7 @@ class OfflineSHPI:
             self.oracle or table or next(iter(default_oracles(logs, few_contexts(logs), seeds[2]).values()))
         )
         prepared: PreparedOracle = oracle.prepare(logs, seed=seeds[2])
-        config = replace(self, k=self._horizon(False))
+        config = replace(self, k=STEPS_UNTESTED) if self.k == "auto" else self
         proximal = config._proximal(logs, bonus, seeds[2])
         history: list[Iteration] = []
         probs = self._start(logs, seeds[2])  # pi(a_t|x_t) [n] of the current policy

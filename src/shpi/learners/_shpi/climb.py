@@ -75,16 +75,10 @@ class Direction:
     """What to tilt mu towards: an f of every side, and its scores where that side is judged."""
 
     shape: str
-    k: Horizon
     scorers: tuple[Scorer, ...]
     spreads: tuple[float, ...]
     held_out: Float32Array  # [n, A] f of the other half, centred and scaled under mu
     slope: Float64Array  # [users] parts of d lift / d size at 0
-
-    @property
-    def words(self) -> str:
-        """In words."""
-        return f"{self.shape}, k = {self.k}"
 
     @property
     def t(self) -> float:
@@ -102,7 +96,7 @@ class Climb:
         mu: the logging policy, or its clone.
         propensities: mu(a_t|x_t) as logged [n].
         oracles: prepared regressions, from plain to curved.
-        horizons: values of k, from short to long.
+        k: how many steps ahead.
         advantages: A_k for V (None: the configuration's own bonus), pi(a_t|x_t) [n] and k.
         chained: whether V is that of the champion.
         rounds: at most so many.
@@ -115,13 +109,13 @@ class Climb:
     mu: Policy
     propensities: Float64Array
     oracles: Mapping[str, PreparedOracle]
-    horizons: tuple[Horizon, ...]
+    k: Horizon
     advantages: AdvantagesOf
     chained: bool
     rounds: int
     half: Int64Array
     advance: Callable[[int], None]
-    _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
+    _tuned: dict[str, PreparedOracle] = field(default_factory=dict, repr=False)
     _mu: list[Float32Array] = field(default_factory=list, repr=False)
 
     def run(self) -> tuple[list[Candidate], Direction, bool]:
@@ -139,7 +133,7 @@ class Climb:
             if new is None:
                 break
             champion = new
-            if not self.chained and not self._looks_ahead:  # the same f again
+            if not self.chained and self.k == 1:  # the same f again
                 break
             direction = self._direction(champion, direction)
         favourite = Candidate(
@@ -150,10 +144,6 @@ class Climb:
         )
         self._test(favourite, None, tested)
         return tested, first, True
-
-    @property
-    def _looks_ahead(self) -> bool:
-        return any(k != 1 for k in self.horizons)
 
     @property
     def mu_table(self) -> Float32Array:
@@ -170,7 +160,7 @@ class Climb:
         """The greedy policy in f, where mu cannot be imitated."""
         greedy = np.where(self._allowed, direction.held_out, -np.inf).argmax(axis=1) == self.logs.actions
         return Candidate(
-            words=f"greedy in f of {direction.words}",
+            words=f"greedy in f of {direction.shape}",
             scorers=direction.scorers,
             spreads=direction.spreads,
             size=np.inf,
@@ -197,7 +187,7 @@ class Climb:
         best, last, size = champion, None, champion.size or FIRST_SIZE
         while size <= LARGEST_SIZE:
             plan = Candidate(
-                words=f"round {number}: {direction.words}, size {size:g}",
+                words=f"round {number}: {direction.shape}, size {size:g}",
                 scorers=direction.scorers,
                 spreads=direction.spreads,
                 size=size,
@@ -241,12 +231,11 @@ class Climb:
             self.judge.values(ratios[side], learned[side]) if self.chained else None for side in range(3)
         ]
         for name, oracle in self.oracles.items():
-            for k in self.horizons:
-                if last is not None and (name, k) != (last.shape, last.k):
-                    continue
-                new = self._fitted(name, oracle, k, ratios, values, learned, gradient)
-                if best is None or _t(new.slope - best.slope) > CLEARLY:
-                    best = new
+            if last is not None and name != last.shape:
+                continue
+            new = self._fitted(name, oracle, ratios, values, learned, gradient)
+            if best is None or _t(new.slope - best.slope) > CLEARLY:
+                best = new
         assert best is not None
         return best
 
@@ -254,7 +243,6 @@ class Climb:
         self,
         name: str,
         oracle: PreparedOracle,
-        k: Horizon,
         ratios: list[Float64Array | None],
         values: list[StateValues | None],
         learned: list[BoolArray],
@@ -265,13 +253,13 @@ class Climb:
         for side in range(3):
             ratio = ratios[side]
             probs = self.propensities if ratio is None else ratio * self.propensities
-            known = self.advantages(values[side], probs, k)
+            known = self.advantages(values[side], probs, self.k)
             valid = known.valid & learned[side]
             if not valid.any():
                 valid = known.valid
-            if (name, k) not in self._tuned:
-                self._tuned[name, k] = oracle.tune(known.values, valid=valid)
-            tuned = self._tuned[name, k]
+            if name not in self._tuned:
+                self._tuned[name] = oracle.tune(known.values, valid=valid)
+            tuned = self._tuned[name]
             scorer = tuned.fit(known.values, valid=valid)
             scores, spread = self._centred(tuned, scorer)
             scorers.append(scorer)
@@ -284,7 +272,6 @@ class Climb:
         slope = np.bincount(self.judge.user, weights=weights, minlength=self.logs.n_users).astype(np.float64)
         return Direction(
             shape=name,
-            k=k,
             scorers=tuple(scorers),
             spreads=tuple(spreads),
             held_out=held_out,

@@ -67,7 +67,6 @@ class Influence:
         spread = float(self.lifts.var(ddof=1)) if len(self.lifts) > 1 else 0.0
         return float(np.sqrt(sampling + spread))
 
-
     def less(self, other: Influence) -> Influence:
         """The difference of two lifts, on common users and features."""
         return Influence(

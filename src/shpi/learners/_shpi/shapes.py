@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shpi.data.logged import LoggedData
-from shpi.features import Chain, Constant, Identity, RandomFourier, Recipe, Standardise, Union
+from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise, Union
 from shpi.features.cells import CellsMap, distinct
 from shpi.oracles import Oracle, Ridge
 
@@ -24,7 +24,7 @@ def default_oracles(logs: LoggedData, table: CellsMap | None, seed: int) -> dict
     if table is not None:
         return {"table": Ridge(features=table, action_features=False)}
     sample = logs.contexts[:: 1 + len(logs) // FEATURE_ROWS]
-    oracles: dict[str, Oracle] = {"lines": Ridge(features=(Constant().fit(sample), _lines().fit(sample)))}
+    oracles: dict[str, Oracle] = {"lines": Ridge(features=_lines().fit(sample))}
     if 0 < logs.schema.width <= NARROW and logs.n_actions <= FEW_ACTIONS:
         oracles["curves"] = Ridge(features=curved_recipe(seed))
     return oracles
