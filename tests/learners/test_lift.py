@@ -59,7 +59,7 @@ def test_more_confidence_lowers_the_bound() -> None:
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
 @pytest.mark.parametrize(("count", "in_order"), [(1, 1), (3, 3), (12, 12), (6, 4)])
 def test_a_lift_of_nothing_is_rarely_called_proven(correlation: float, count: int, in_order: int) -> None:
-    rng, false, logs = np.random.default_rng(count), 0, 400
+    rng, false, logs = np.random.default_rng(count), 0, 300
     for _ in range(logs):
         common = rng.standard_normal((USERS, 1))
         table = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * rng.standard_normal((USERS, count))
@@ -69,7 +69,7 @@ def test_a_lift_of_nothing_is_rarely_called_proven(correlation: float, count: in
 
 def test_two_halves_that_teach_each_other_noise_prove_nothing() -> None:
     """Half one learns a direction of pure noise that half two judges, and the other way round."""
-    rng, false, single, logs = np.random.default_rng(9), 0, 0, 1500
+    rng, false, single, logs = np.random.default_rng(9), 0, 0, 1000
     for _ in range(logs):
         gradients = rng.standard_normal((2, 150, 8))  # [half, users, dimensions]
         learned = gradients.mean(axis=1)
