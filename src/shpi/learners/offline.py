@@ -51,7 +51,7 @@ from shpi.shift import LinearRatio, RatioEstimator
 from shpi.values import BellmanResidual, FittedValue, ValueModel, WithPast, with_backshift
 
 Start = Literal["behaviour", "random", "uniform"]
-STEPS, STEPS_UNTESTED = 1, 5  # k = "auto", with and without tests
+HORIZONS = (1, 5)  # what k = "auto" tries; without tests the last
 FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
@@ -63,8 +63,8 @@ class OfflineSHPI:
     """Learn a policy that is better than mu in the long term, from mu's log alone.
 
     Args:
-        k: how many steps ahead; "session": to the end of each decision's session; "auto": 1 with
-            tests, 5 without.
+        k: how many steps ahead; "session": to the end of each decision's session; "auto": 1 or
+            5, whichever brings more from mu on; 5 without tests.
         gamma: the discount.
         iterations: J, the most rounds.
         weight_clip: q1 and q2.
@@ -193,7 +193,7 @@ class OfflineSHPI:
                 mu=mu,
                 propensities=propensities_of(logs, "OfflineSHPI"),
                 oracles={name: one.prepare(logs, seed=self.seed) for name, one in oracles.items()},
-                k=STEPS if self.k == "auto" else self.k,
+                horizons=HORIZONS if self.k == "auto" else (self.k,),
                 advantages=self._advantages_for(logs, given),
                 chained=given is None,
                 rounds=self.iterations,
@@ -276,7 +276,7 @@ class OfflineSHPI:
             self.oracle or table or next(iter(default_oracles(logs, few_contexts(logs), seeds[2]).values()))
         )
         prepared: PreparedOracle = oracle.prepare(logs, seed=seeds[2])
-        config = replace(self, k=STEPS_UNTESTED) if self.k == "auto" else self
+        config = replace(self, k=HORIZONS[-1]) if self.k == "auto" else self
         proximal = config._proximal(logs, bonus, seeds[2])
         history: list[Iteration] = []
         probs = self._start(logs, seeds[2])  # pi(a_t|x_t) [n] of the current policy

@@ -75,10 +75,16 @@ class Direction:
     """What to tilt mu towards: an f of every side, and its scores where that side is judged."""
 
     shape: str
+    k: Horizon
     scorers: tuple[Scorer, ...]
     spreads: tuple[float, ...]
     held_out: Float32Array  # [n, A] f of the other half, centred and scaled under mu
     slope: Float64Array  # [users] parts of d lift / d size at 0
+
+    @property
+    def words(self) -> str:
+        """In words."""
+        return f"{self.shape}, k = {self.k}"
 
     @property
     def t(self) -> float:
@@ -96,7 +102,7 @@ class Climb:
         mu: the logging policy, or its clone.
         propensities: mu(a_t|x_t) as logged [n].
         oracles: prepared regressions, from plain to curved.
-        k: how many steps ahead.
+        horizons: values of k.
         advantages: A_k for V (None: the configuration's own bonus), pi(a_t|x_t) [n] and k.
         chained: whether V is that of the champion.
         rounds: at most so many.
@@ -109,13 +115,13 @@ class Climb:
     mu: Policy
     propensities: Float64Array
     oracles: Mapping[str, PreparedOracle]
-    k: Horizon
+    horizons: tuple[Horizon, ...]
     advantages: AdvantagesOf
     chained: bool
     rounds: int
     half: Int64Array
     advance: Callable[[int], None]
-    _tuned: dict[str, PreparedOracle] = field(default_factory=dict, repr=False)
+    _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
     _mu: list[Float32Array] = field(default_factory=list, repr=False)
 
     def run(self) -> tuple[list[Candidate], Direction, bool]:
@@ -133,7 +139,7 @@ class Climb:
             if new is None:
                 break
             champion = new
-            if not self.chained and self.k == 1:  # the same f again
+            if not self.chained and self.horizons == (1,):  # the same f again
                 break
             direction = self._direction(champion, direction)
         favourite = Candidate(
@@ -160,7 +166,7 @@ class Climb:
         """The greedy policy in f, where mu cannot be imitated."""
         greedy = np.where(self._allowed, direction.held_out, -np.inf).argmax(axis=1) == self.logs.actions
         return Candidate(
-            words=f"greedy in f of {direction.shape}",
+            words=f"greedy in f of {direction.words}",
             scorers=direction.scorers,
             spreads=direction.spreads,
             size=np.inf,
@@ -187,7 +193,7 @@ class Climb:
         best, last, size = champion, None, champion.size or FIRST_SIZE
         while size <= LARGEST_SIZE:
             plan = Candidate(
-                words=f"round {number}: {direction.shape}, size {size:g}",
+                words=f"round {number}: {direction.words}, size {size:g}",
                 scorers=direction.scorers,
                 spreads=direction.spreads,
                 size=size,
@@ -233,7 +239,9 @@ class Climb:
         for name, oracle in self.oracles.items():
             if last is not None and name != last.shape:
                 continue
-            new = self._fitted(name, oracle, ratios, values, learned, gradient)
+            horizons = self.horizons if last is None else (last.k,)
+            tried = [self._fitted(name, oracle, k, ratios, values, learned, gradient) for k in horizons]
+            new = max(tried, key=lambda direction: float(direction.slope.sum()))
             if best is None or _t(new.slope - best.slope) > CLEARLY:
                 best = new
         assert best is not None
@@ -243,6 +251,7 @@ class Climb:
         self,
         name: str,
         oracle: PreparedOracle,
+        k: Horizon,
         ratios: list[Float64Array | None],
         values: list[StateValues | None],
         learned: list[BoolArray],
@@ -253,13 +262,13 @@ class Climb:
         for side in range(3):
             ratio = ratios[side]
             probs = self.propensities if ratio is None else ratio * self.propensities
-            known = self.advantages(values[side], probs, self.k)
+            known = self.advantages(values[side], probs, k)
             valid = known.valid & learned[side]
             if not valid.any():
                 valid = known.valid
-            if name not in self._tuned:
-                self._tuned[name] = oracle.tune(known.values, valid=valid)
-            tuned = self._tuned[name]
+            if (name, k) not in self._tuned:
+                self._tuned[name, k] = oracle.tune(known.values, valid=valid)
+            tuned = self._tuned[name, k]
             scorer = tuned.fit(known.values, valid=valid)
             scores, spread = self._centred(tuned, scorer)
             scorers.append(scorer)
@@ -272,6 +281,7 @@ class Climb:
         slope = np.bincount(self.judge.user, weights=weights, minlength=self.logs.n_users).astype(np.float64)
         return Direction(
             shape=name,
+            k=k,
             scorers=tuple(scorers),
             spreads=tuple(spreads),
             held_out=held_out,
