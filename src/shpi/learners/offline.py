@@ -218,7 +218,7 @@ class OfflineSHPI:
             Trial(words=c.words, lift=lift, returned=i == best)
             for i, (c, lift) in enumerate(zip(tested, lifts, strict=True))
         )
-        notes = _notes(tested, best, imitated, direction.t)
+        notes = _notes(tested, best, best is not None and lifts[best].proven, imitated, direction.t)
         if best is None:
             alone = ordered_lifts([judge.lift(_ratio_of(climb))], 1, self.confidence)[0]
             alone = replace(alone, lower=min(alone.lower, -alone.standard_error))  # nothing is claimed for mu
@@ -376,13 +376,16 @@ def _after_rivals(
     return best
 
 
-def _notes(tested: list[Candidate], best: int | None, imitated: bool, t: float) -> tuple[str, ...]:
+def _notes(
+    tested: list[Candidate], best: int | None, proven: bool, imitated: bool, t: float
+) -> tuple[str, ...]:
     """Why this policy, in words."""
     if not imitated and best in (None, 0):
         why = "The clone of the logging policy is too far from it to stand for it: give behaviour=. "
         if best is None:
             return (why + "Nothing could be shown, and the clone is returned.",)
-        return (why + f"f tells good actions from bad (t = {t:.1f}): its best action is returned, unproven.",)
+        chosen = "the best of the likely actions is returned, " + ("proven." if proven else "unproven.")
+        return (why + f"f tells good actions from bad (t = {t:.1f}): {chosen}",)
     if best is None:
         return ("No candidate is proven to be better than the logging policy, which is returned.",)
     return (f"Returned: {tested[best].words}: proven, and better than every more careful one.",)

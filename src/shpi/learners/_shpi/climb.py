@@ -20,7 +20,7 @@ from shpi.advantages import Advantages, Horizon, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.learners._shpi.judge import Influence, Judge
 from shpi.oracles import PreparedOracle
-from shpi.policies import Greedy, Policy
+from shpi.policies import AmongLikely, Policy
 from shpi.policies.scorers import Scorer
 from shpi.policies.tilted import Tilted, tilt
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
@@ -34,6 +34,7 @@ FAVOURITE = 32.0  # the power that leaves mu's favourite action
 SUPPORTED = 0.1  # |mean ratio - 1| beyond which pi does what mu never does
 NEGATIVE = 0.2  # share of d_pi / d_mu estimated below 0, beyond which pi leaves the states of the log
 SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
+LIKELY = 0.1  # of the favourite's probability: actions that are considered where mu cannot be imitated
 IMITATED = 0.5  # least effective share of the log under a clone that can stand for mu
 
 AdvantagesOf = Callable[[StateValues | None, Float64Array, Horizon], Advantages]
@@ -66,7 +67,7 @@ class Candidate:
         if not self.scorers:
             return mu
         if np.isinf(self.size):
-            return Greedy(self.scorers[0])
+            return AmongLikely(self.scorers[0], mu, LIKELY)
         return Tilted(self.scorers[0], mu, self.size / self.spreads[0], self.power)
 
 
@@ -163,14 +164,15 @@ class Climb:
         return self._mu[0]
 
     def bold(self, direction: Direction) -> Candidate:
-        """The greedy policy in f, where mu cannot be imitated."""
-        greedy = np.where(self._allowed, direction.held_out, -np.inf).argmax(axis=1) == self.logs.actions
+        """F's best among the actions that the clone is likely to take, where it cannot stand for mu."""
+        likely = self.mu_table >= LIKELY * self.mu_table.max(axis=1, keepdims=True)
+        best = np.where(self._allowed & likely, direction.held_out, -np.inf).argmax(axis=1)
         return Candidate(
-            words=f"greedy in f of {direction.words}",
+            words=f"the best of the likely actions in f of {direction.words}",
             scorers=direction.scorers,
             spreads=direction.spreads,
             size=np.inf,
-            influence=self.judge.lift(greedy / self.propensities),
+            influence=self.judge.lift((best == self.logs.actions) / self.propensities),
         )
 
     def rival(self, words: str, fit: Callable[[LoggedData], Policy]) -> Candidate:
