@@ -15,7 +15,7 @@ def test_a_page_from_a_few_judgements(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all((one.truth > 1e-9) == (one.wanted > 0) for one in found)
     page = bench_gate_hard.page(found)
     assert "| small log | 100 | **" in page
-    assert "of 2 without lift" in page.lower()
+    assert "false ships of 2" in page
 
 
 def test_what_is_within_noise() -> None:
