@@ -122,6 +122,13 @@ def test_writers_and_readers_at_once(tmp_path: Path) -> None:
     assert [place.name for place in tmp_path.iterdir()] == ["p"]
 
 
+def test_drafts_inside_a_policy_are_swept_whatever_their_name(tmp_path: Path) -> None:
+    folder = UniformPolicy(3).save(tmp_path / "p")
+    (folder / ".arrays-0123.npz.abc.draft").write_text("of a killed writer")
+    UniformPolicy(4).save(folder, overwrite=True)
+    assert sorted(place.name for place in folder.iterdir()) == [arrays_of(folder).name, "manifest.json"]
+
+
 def test_two_new_policies_of_one_name(tmp_path: Path) -> None:
     """Whoever comes second is told so, or replaces the first if asked to."""
     barrier, outcomes = threading.Barrier(2), []

@@ -118,6 +118,13 @@ def sweep(target: Path) -> None:
                 _remove_if_abandoned(place)
 
 
+def sweep_folder(folder: Path) -> None:
+    """Remove all drafts inside a folder whose writers are dead."""
+    with contextlib.suppress(OSError):
+        for place in folder.glob(f".*{DRAFT}"):
+            _remove_if_abandoned(place)
+
+
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
     """What the system refuses while ``target`` is written, as a `FileError` that says what to do."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shpi.errors import ConfigError, DataError
-from shpi.files.atomic import already_there, flush_folder, locked, new_file, new_folder, sweep, writing
+from shpi.files.atomic import already_there, flush_folder, locked, new_file, new_folder, sweep, sweep_folder, writing
 from shpi.files.npz import Arrays, read_npz, write_npz
 from shpi.files.reading import read_json
 from shpi.files.schema import Record, check
@@ -54,6 +54,7 @@ def save_bundle(
     _require_replaceable(target, str(manifest["format"]), overwrite)
     with writing(target), locked(target):
         sweep(target)
+        sweep_folder(target)  # of arrays under other names, too
         _write(target, text, whole["arrays"], arrays)
         for place in target.glob("arrays*.npz"):
             if place.name != whole["arrays"]:
