@@ -8,11 +8,16 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.bench_strangers import WORLDS
+from benchmarks.strangers.push import Push
 from benchmarks.strangers.way import go
 from benchmarks.strangers.world import World, simulate
 
 from shpi.data.columns import Columns
 from shpi.data.read import read_log
+from shpi.ope.checks import over_time
+from shpi.ope.importance import SNPDIS
+from shpi.ope.problem import Problem
+from shpi.policies import ConstantPolicy
 
 
 @pytest.mark.parametrize("make", WORLDS, ids=lambda make: make.name)
@@ -40,6 +45,28 @@ def test_the_way_takes_at_most_eight_commands(make: type[World], tmp_path: Path)
     assert found.verdict in ("ship", "first step", "hold", "need more data")
     said = (tmp_path / "log" / "evaluate.txt").read_text()
     assert "days after the first decision" in " ".join(said.split())
+
+
+def test_users_who_came_late_are_no_change_of_the_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed before: they are observed for a few days only, where what tires people still pays."""
+    world = Push()
+    rows = simulate(world, world.behaviour, 12_000, 8, staggered=True).rows
+    world.write(rows, tmp_path, np.random.default_rng(8))
+    (tmp_path / "map.toml").write_text(world.columns)
+    logs = read_log(tmp_path / world.log, Columns.from_toml(tmp_path / "map.toml"))
+    story = np.full(len(logs.action_space), 0.2)
+    story[logs.action_space.ids.index("story")] = 0.4
+    problem = Problem.of(ConstantPolicy(story), logs)
+    estimate = SNPDIS().estimate(problem)
+    change = over_time.change_of(problem, estimate)
+    assert change is not None
+    assert not change.clear
+    monkeypatch.setattr(over_time, "observed_throughout", lambda problem, when: np.ones(len(when), bool))
+    before = over_time.change_of(problem, estimate)
+    assert before is not None
+    assert before.clear
 
 
 def test_the_long_term_effect_is_planted() -> None:

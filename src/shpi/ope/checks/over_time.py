@@ -6,7 +6,8 @@ as their mean. The last third of the users against the others:
     z = (mean of the last third - mean of the others) / standard error
 
 at a level of 2 %, two-sided. If the lift has changed, the verdict is about the future, so the last third must
-prove it by itself.
+prove it by itself. A metric with a window is compared among users who are observed for all of it: those who
+came later show only what happens soon after entry, which is no change.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from datetime import UTC, datetime
 import numpy as np
 from scipy import stats
 
+from shpi.data.durations import in_time_unit
 from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.facts import raw_parts
 from shpi.ope.intervals import interval_of, standard_error
@@ -76,20 +78,33 @@ def entries(problem: Problem) -> Int64Array | None:
     return joined if np.ptp(joined) > 0 else None
 
 
+def observed_throughout(problem: Problem, when: Int64Array) -> BoolArray:
+    """Users [U] who are observed for the whole window of the metric; all, if it has none."""
+    counted = next(raw_parts(problem.source)).counted
+    if counted is None or counted.metric.window is None:
+        return np.ones(len(when), dtype=bool)
+    end = max(int(logs.times.max()) for logs in raw_parts(problem.source))
+    return when <= end - in_time_unit(counted.metric.window, "us")
+
+
 def change_of(problem: Problem, estimate: Estimate) -> Change | None:
     """The last third against the others; None where time or users do not allow it."""
     when = problem.memo("entries", lambda: entries(problem))
     if when is None:
         return None
-    late = when > np.quantile(when, 2 / 3)
-    pseudo = estimate.lift + estimate.influence_lift
-    if min(late.sum(), (~late).sum()) < LEAST_USERS:
+    whole = observed_throughout(problem, when)
+    if whole.sum() < 2 * LEAST_USERS:
         return None
-    recent, before = pseudo[late], pseudo[~late]
+    late = whole & (when > np.quantile(when[whole], 2 / 3))
+    early = whole & ~late
+    pseudo = estimate.lift + estimate.influence_lift
+    if min(late.sum(), early.sum()) < LEAST_USERS:
+        return None
+    recent, before = pseudo[late], pseudo[early]
     error = math.hypot(standard_error(recent), standard_error(before))
     clusters = found_clusters(problem)
     if clusters is not None:
-        shares = np.where(late, 1 / late.sum(), -1 / (~late).sum())
+        shares = np.where(late, 1 / late.sum(), np.where(early, -1 / early.sum(), 0.0))
         centred = pseudo - np.where(late, recent.mean(), before.mean())
         error = max(error, clusters.error(len(pseudo) * shares * centred))
     z = float((recent.mean() - before.mean()) / error) if error > 0 else 0.0
