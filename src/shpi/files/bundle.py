@@ -19,7 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from shpi.errors import ConfigError, DataError
-from shpi.files.atomic import already_there, flush_folder, locked, new_file, new_folder, sweep, sweep_folder, writing
+from shpi.files.atomic import (
+    already_there,
+    flush_folder,
+    locked,
+    new_file,
+    new_folder,
+    sweep,
+    sweep_folder,
+    writing,
+)
 from shpi.files.npz import Arrays, read_npz, write_npz
 from shpi.files.reading import read_json
 from shpi.files.schema import Record, check
