@@ -92,16 +92,20 @@ def test_the_gradient_by_hand_is_that_of_the_printed_loss(threshold: float) -> N
 
 
 def chain(final_observed: list[bool], terminated: list[bool], rewards: list[float]) -> LoggedData:
-    """Three kinds of users, each always in a context of its own, 40 of each with two decisions."""
+    """Three kinds of users, each in a context of its own: 40 of each with two, two and three decisions.
+
+    The third kind is longer, so that nobody is cut where the first kind leaves, see `shpi.data.cut`.
+    """
     kinds = np.repeat(np.arange(3), 40)
-    rows = np.repeat(kinds, 2)
-    last = np.tile([False, True], len(kinds))
+    lengths = np.array([2, 2, 3])[kinds]
+    rows, offsets = np.repeat(kinds, lengths), np.append(0, np.cumsum(lengths))
+    last = np.isin(np.arange(len(rows)), offsets[1:] - 1)
     eye = np.eye(3, dtype=np.float32)
     return LoggedData.from_arrays(
         contexts=eye[rows],
-        actions=np.arange(len(rows)) % 2 * 0,
+        actions=np.zeros(len(rows), dtype=np.int64),
         rewards=np.where(last, np.array(rewards)[rows], 1.0),
-        offsets=np.arange(0, len(rows) + 1, 2),
+        offsets=offsets,
         session_offsets=np.arange(len(rows) + 1),
         n_actions=1,
         terminated=np.array(terminated)[kinds],

@@ -64,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             with spelled_for_the_command_line():
                 code: int = options.run(options)
+                sys.stdout.flush()  # a full disk is a failure of this verb
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
