@@ -89,7 +89,8 @@ def change_table(frame: pl.DataFrame, chance: random.Random) -> pl.DataFrame:
     if kind == 0:
         return frame.drop(name)
     if kind == 1:
-        return frame.rename({name: chance.choice(["x", " ", "uid2", name.upper()])}, strict=False)
+        other = chance.choice(["x", " ", "uid2", name.upper()])
+        return frame if other in frame.columns else frame.rename({name: other})
     if kind == 2:
         return _try(frame, column, chance.choice(_TYPES))
     values = column.to_list()

@@ -19,6 +19,7 @@ from shpi.files.reading import read_error
 
 TimeColumnUnit = Literal["auto", "d", "s", "ms", "us", "ns", "step"]
 Names = tuple[str, ...]
+MOST_CATEGORIES = 1_000_000
 
 _LISTS = ("context", "categorical", "user_level", "action_level", "metrics", "identity")
 
@@ -93,8 +94,11 @@ class Columns:
                 found=f"both terminated='{self.terminated}' and churn_after='{self.churn_after}'",
                 remedy="remove one of the two",
             )
-        if self.max_categories < 1:
-            raise ConfigError(expected="max_categories of at least 1", found=str(self.max_categories))
+        if not 1 <= self.max_categories <= MOST_CATEGORIES:
+            raise ConfigError(
+                expected=f"max_categories of at least 1 and at most {MOST_CATEGORIES:,}",
+                found=str(self.max_categories),
+            )
 
     def _check_types(self) -> None:
         """Names are text, lists are lists of names: anything else is an error that says which key."""
