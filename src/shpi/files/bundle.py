@@ -114,7 +114,7 @@ def load_manifest(folder: Path, what: str, fmt: str, schemas: Mapping[int, Recor
 def load_arrays(folder: Path, manifest: Mapping[str, Any]) -> Arrays:
     """The arrays that belong to a manifest."""
     name = manifest.get("arrays", FIRST_ARRAYS) if manifest["version"] > 1 else FIRST_ARRAYS
-    if Path(name).name != name:
+    if Path(name).name != name or "\0" in name:
         raise changed(folder)
     try:
         return read_npz(folder / name)
