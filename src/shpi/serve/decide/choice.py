@@ -1,0 +1,134 @@
+"""One choice among candidates: a policy, mixed with a floor of exploration, and the draw.
+
+    p(a|x) = (1 - floor) pi(a|x) + floor / |C|          over the candidates C of the request
+
+The floor is what the next log rests on: every candidate keeps a probability that is known and not small, so
+no policy can take its own evidence away. An item that the policy has not learned gets its share of the floor
+and nothing more; if it knows none of the candidates, all are equally likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shpi.errors import ActionError
+from shpi.protocols import Float64Array
+from shpi.serve.decide.compiled import CompiledPolicy
+from shpi.serve.decide.context import ContextEncoder
+
+Item = int | str
+FLOOR = 0.05
+
+
+class Choice(NamedTuple):
+    """What was chosen, and with which probabilities it could have been anything else."""
+
+    items: Sequence[Item]  # the candidates
+    probs: Float64Array  # [C] of each
+    place: int  # of the chosen one
+
+    @property
+    def action(self) -> Item:
+        """The chosen item."""
+        return self.items[self.place]
+
+    @property
+    def propensity(self) -> float:
+        """Its probability."""
+        return float(self.probs[self.place])
+
+
+def allowed(items: Sequence[Item], exclude: Sequence[Item]) -> list[Item]:
+    """The candidates without the excluded ones; an error if none is left."""
+    gone = set(exclude)
+    kept = [item for item in items if item not in gone]
+    if not kept:
+        raise ActionError(
+            expected="at least one candidate that is not excluded",
+            found="none",
+            where="candidates, exclude",
+            remedy="exclude fewer items",
+        )
+    return kept
+
+
+def draw(probs: Float64Array, uniform: float) -> int:
+    """The smallest a with u < F(a), as `shpi.policies.sample_actions`."""
+    cumulative = probs.cumsum()
+    cumulative /= cumulative[-1]
+    return int(cumulative.searchsorted(uniform, side="right"))
+
+
+def uniform_choice(items: Sequence[Item], uniform: float) -> Choice:
+    """All candidates equally likely."""
+    probs = np.full(len(items), 1.0 / len(items))
+    return Choice(items, probs, draw(probs, uniform))
+
+
+def first_choice(items: Sequence[Item], uniform: float, floor: float) -> Choice:
+    """The caller's own first candidate, mixed with the floor: what an apprentice does."""
+    probs = np.full(len(items), floor / len(items))
+    probs[0] += 1.0 - floor
+    return Choice(items, probs, draw(probs, uniform))
+
+
+class Chooser:
+    """A policy that can be asked with item ids and a context from JSON."""
+
+    def __init__(
+        self,
+        name: str,
+        policy: CompiledPolicy,
+        encoder: ContextEncoder | None,
+        ids: Sequence[Item],
+        floor: float = FLOOR,
+    ) -> None:
+        """Prepare a policy.
+
+        Args:
+            name: of the policy, for the log.
+            policy: compiled.
+            encoder: of contexts; None for a policy that does not look at them.
+            ids: the items behind the numbers 0..A-1.
+            floor: of exploration.
+        """
+        self.name, self.policy, self.encoder, self.ids, self.floor = name, policy, encoder, tuple(ids), floor
+        # A caller may spell the id 7 as "7".
+        places: dict[Item, int] = {str(item): place for place, item in enumerate(self.ids)}
+        places |= {item: place for place, item in enumerate(self.ids)}
+        self._places = places
+
+    def encode(self, context: Mapping[str, Any]) -> Float64Array:
+        """The context as the policy sees it."""
+        return _NOTHING if self.encoder is None else self.encoder.encode(context)
+
+    def choose(
+        self,
+        context: Mapping[str, Any],
+        items: Sequence[Item] | None,
+        uniform: float,
+        floor: float | None = None,
+    ) -> Choice:
+        """A choice among items, or among all that the policy knows if None."""
+        floor = self.floor if floor is None else floor
+        x = self.encode(context)
+        if items is None:
+            probs = self.policy.one(x, None) * (1.0 - floor)
+            probs += floor / len(probs)
+            return Choice(self.ids, probs, draw(probs, uniform))
+        places = self._places
+        known = [(place, places[item]) for place, item in enumerate(items) if item in places]
+        if not known:
+            return uniform_choice(items, uniform)
+        mask = np.zeros(self.policy.n_actions, dtype=bool)
+        here, there = (list(part) for part in zip(*known, strict=True))
+        mask[there] = True
+        probs = np.full(len(items), floor / len(items))
+        probs[here] += (1.0 - floor) * self.policy.one(x, mask)[there]
+        return Choice(items, probs, draw(probs, uniform))
+
+
+_NOTHING = np.zeros(1)

@@ -1,0 +1,136 @@
+"""A context from JSON to the vector that the policy was learned on, as `ContextSchema.encode` makes it.
+
+A table engine takes most of a millisecond for one row; a comprehension takes three microseconds. Numbers are
+rounded to single precision, as in a log. Keys that the schema does not know are ignored here and kept in the
+log: the next policy may use them. Objects within a context are flattened: ``{"user": {"age": 3}}`` is
+``user.age``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shpi.errors import DataError
+from shpi.protocols import Float64Array
+
+if TYPE_CHECKING:  # the schema's module imports polars, which a server need not
+    from shpi.data.schema import ContextSchema, Feature
+
+_LARGEST = 3.4e38
+_NUMBERS = {float, int, bool}
+_REMEDY = "send the feature, or learn with a missing-value policy for this column"
+
+
+class ContextEncoder:
+    """Turns the context of a request into a vector."""
+
+    def __init__(self, schema: ContextSchema) -> None:
+        self.width = schema.width
+        self._names = tuple(feature.name for feature in schema.features)
+        self._parts = [_part(feature) for feature in schema.features]
+        plain = all(f.kind != "categorical" and f.missing in ("error", "drop") for f in schema.features)
+        self._pick = itemgetter(*self._names) if plain and len(self._names) > 1 else None
+
+    def encode(self, context: Mapping[str, Any]) -> Float64Array:
+        """The vector [d]; a DataError names the feature that cannot be used."""
+        if self._pick is not None:
+            try:
+                values = self._pick(context)
+                if set(map(type, values)) <= _NUMBERS:
+                    return self._checked(np.array(values, dtype=np.float64))
+            except (KeyError, OverflowError):
+                pass  # the slow way says what is wrong
+        if any(isinstance(value, Mapping) for value in context.values()):
+            context = flat(context)
+        numbers: list[float] = []
+        for name, part in zip(self._names, self._parts, strict=True):
+            part(context.get(name), numbers)
+        return self._checked(np.array(numbers, dtype=np.float64))
+
+    def _checked(self, vector: Float64Array) -> Float64Array:
+        """Rounded to single precision; a number beyond it is an error."""
+        # The place of an extreme is found faster than its value; that of a NaN is found first.
+        if len(vector) and not (vector[vector.argmin()] > -_LARGEST and vector[vector.argmax()] < _LARGEST):
+            raise DataError(
+                expected="numbers that fit single precision",
+                found="one that does not",
+                where="context",
+                remedy="scale the feature, for example by its logarithm",
+            )
+        return vector.astype(np.float32).astype(np.float64)
+
+
+def flat(context: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Objects within a context spread over dotted names; lists count by their places."""
+    found: dict[str, Any] = {}
+    for key, value in context.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{before}{key}.")
+        elif isinstance(value, list):
+            found |= flat({str(place): one for place, one in enumerate(value)}, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = value
+    return found
+
+
+def _part(feature: Feature) -> Callable[[Any, list[float]], None]:
+    """Appends the dimensions of one feature to a list."""
+    return _category(feature) if feature.kind == "categorical" else _number(feature)
+
+
+def _number(feature: Feature) -> Callable[[Any, list[float]], None]:
+    name, strict, fill = feature.name, feature.missing in ("error", "drop"), feature.fill
+    flagged = feature.missing == "indicator"
+
+    def append(value: Any, numbers: list[float]) -> None:
+        known = value is not None and value == value
+        if known and type(value) not in _NUMBERS:
+            raise _wrong(name, "a number", value)
+        if not known and strict:
+            raise _wrong(name, "a number", value)
+        try:
+            numbers.append(float(value) if known else fill)
+        except OverflowError:
+            raise _wrong(name, "a number that fits single precision", "a larger one") from None
+        if flagged:
+            numbers.append(0.0 if known else 1.0)
+
+    return append
+
+
+def _category(feature: Feature) -> Callable[[Any, list[float]], None]:
+    places = {category: place for place, category in enumerate(feature.categories)}
+    count, strict = len(places), feature.missing in ("error", "drop")
+    flagged, name = feature.missing == "indicator", feature.name
+
+    def append(value: Any, numbers: list[float]) -> None:
+        hits = [0.0] * (count + 1 + flagged)
+        if value is None or value != value:
+            if strict:
+                raise _wrong(name, "a category", value)
+            hits[count + flagged] = 1.0  # of its own under "indicator", and else <other>
+        elif isinstance(value, str | int | float):
+            hits[places.get(label(value), count)] = 1.0
+        else:
+            raise _wrong(name, "text, a number or a truth value", value)
+        numbers += hits
+
+    return append
+
+
+def label(value: str | int | float) -> str:
+    """A category as a table engine spells it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _wrong(name: str, expected: str, value: Any) -> DataError:
+    kind = (
+        "nothing" if value is None else f"{type(value).__name__}"
+    )  # values are the user's, and not repeated
+    return DataError(expected=expected, found=kind, where=f"context feature '{name}'", remedy=_REMEDY)
