@@ -42,15 +42,17 @@ def main() -> int:
     parser.add_argument("count", nargs="?", type=int, default=1000)
     parser.add_argument("--minutes", type=float, help="share this time among the targets instead")
     parser.add_argument("--target", choices=list(TARGETS), action="append")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one only")
     options = parser.parse_args()
     total: Counter[str] = Counter()
     chosen = options.target or list(TARGETS)
     for name in chosen:
-        seeds = range(options.count) if options.seed is None else range(options.seed, options.seed + 1)
+        first = options.first if options.seed is None else options.seed
+        seeds = range(first, first + (options.count if options.seed is None else 1))
         until = float("inf")
         if options.minutes is not None:
-            seeds, until = range(10**9), time.monotonic() + 60 * options.minutes / len(chosen)
+            seeds, until = range(first, first + 10**9), time.monotonic() + 60 * options.minutes / len(chosen)
         counts = attack(name, seeds, until)
         total += counts
         print(f"{name}: {sum(counts.values())} mutations, {dict(counts)}", flush=True)

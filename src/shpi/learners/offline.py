@@ -55,6 +55,7 @@ HORIZONS = (1, 5)  # what k = "auto" tries; without tests the last
 FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
+ENOUGH_USERS = 10  # and users, below which a t says nothing
 MOST_CELLS, MOST_ROWS = 50_000_000, 500_000  # pairs of decision and action, and decisions, that are looked at
 
 
@@ -211,7 +212,7 @@ class OfflineSHPI:
         for i in proven:
             if best is None or tested[i].better_than(tested[best]):
                 best = i
-        if not imitated and direction.t > NOT_BY_CHANCE:
+        if not imitated and direction.t > NOT_BY_CHANCE and logs.n_users >= ENOUGH_USERS:
             best = 0
         best = _after_rivals(tested, lifts, own, best, self.confidence)
         trials = tuple(

@@ -8,14 +8,15 @@ from shpi.features.cells import CellsMap, distinct
 from shpi.oracles import Oracle, Ridge
 
 FEW_CELLS = 256  # up to so many distinct contexts every context is a feature of its own
+ROWS_PER_CELL = 10  # decisions per context, on average, from which its mean is more than one observation
 NARROW, FEW_ACTIONS = 8, 100  # curves are tried up to so many dimensions and actions
 CURVES, BANDWIDTH = 100, 2.0  # random Fourier features, and their bandwidth in medians of the distance
 FEATURE_ROWS = 50_000  # on which means and scales are taken
 
 
 def few_contexts(logs: LoggedData) -> CellsMap | None:
-    """A feature for every context, where contexts take few values."""
-    cells = distinct(logs.contexts, FEW_CELLS)
+    """A feature for every context, where contexts take few values and every value is seen often."""
+    cells = distinct(logs.contexts, min(FEW_CELLS, len(logs) // ROWS_PER_CELL))
     return None if cells is None else CellsMap(cells=cells)
 
 
