@@ -11,7 +11,7 @@ import polars as pl
 
 import shpi
 from benchmarks.report import Row, in_process
-from shpi.data import ragged
+from shpi.data._log import ragged
 from shpi.data.shards import ShardedLog, prepare_shards
 
 FOLDER = Path(os.environ.get("SHPI_BENCH_DATA", "bench-data"))

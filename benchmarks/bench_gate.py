@@ -40,8 +40,8 @@ from shpi.envs.logging import LoggingPolicy
 from shpi.envs.rollout import rollout
 from shpi.features import Identity
 from shpi.ope import SNPDIS, WDR, Evaluation, Gate, KStepSHPI, evaluate
-from shpi.ope.diagnostics import fatal_for
-from shpi.ope.diagnostics_log import LEAST_USERS
+from shpi.ope.diagnostics.diagnose import fatal_for
+from shpi.ope.diagnostics.log import LEAST_USERS
 from shpi.policies import ConstantPolicy, EpsilonGreedy, Greedy, LinearScorer, Mixture, UniformPolicy
 
 POLICIES = int(os.environ.get("SHPI_GATE_POLICIES", "130"))
@@ -269,7 +269,7 @@ def in_groups(logs: LoggedData, groups: Any, columns: Any, mu: Any) -> LoggedDat
 
 def kuairand() -> World | None:
     from benchmarks.bench_world import kuairand as read
-    from shpi.envs.kuairand import fit_kuairand
+    from shpi.envs.kuairand.world import fit_kuairand
 
     logs = read()
     if logs is None:

@@ -19,9 +19,9 @@ import numpy as np
 from scipy.integrate import ode, solve_ivp
 
 from benchmarks.report import Row
-from shpi.envs.hiv import HIV
-from shpi.envs.hiv_ode import BASELINE, DRUGS, Patient
-from shpi.envs.hiv_taylor import advance
+from shpi.envs.hiv.ode import BASELINE, DRUGS, Patient
+from shpi.envs.hiv.simulator import HIV
+from shpi.envs.hiv.taylor import advance
 from shpi.errors import MissingExtraError
 
 ORIGINAL = 1967.0  # decisions per CPU-second of RepBM with numba, one core of a machine of this kind
@@ -101,7 +101,7 @@ def errors(integrator: str) -> tuple[float, float] | None:
 def first_use() -> float:
     """CPU-seconds of a fresh process for the first decision ever, numba's import and compilation included."""
     code = (
-        "import time, numpy as np; from shpi.envs.hiv import HIV; began = time.process_time()\n"
+        "import time, numpy as np; from shpi.envs.hiv.simulator import HIV; began = time.process_time()\n"
         "world = HIV(integrator='compiled'); world.reset(1, seed=0); world.step(np.zeros(1, dtype=int))\n"
         "print(time.process_time() - began)"
     )
@@ -116,7 +116,7 @@ def first_use() -> float:
 def _function(integrator: str) -> Callable[..., np.ndarray]:
     if integrator == "numpy":
         return advance
-    from shpi.envs import hiv_compiled
+    from shpi.envs.hiv import compiled as hiv_compiled
 
     return hiv_compiled.advance
 

@@ -21,8 +21,8 @@ import numpy as np
 import shpi
 from benchmarks.report import Row
 from shpi.data.shards import ShardedLog, write_shards
-from shpi.experiments.cells import Row as Result
-from shpi.experiments.store import Store
+from shpi.experiments._run.cells import Row as Result
+from shpi.experiments._run.store import Store
 from shpi.files.atomic import write_text
 from shpi.policies import TabularPolicy, load_policy
 from shpi.testing.tastes import Tastes

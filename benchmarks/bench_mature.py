@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.report import Row
 from shpi.advantages import k_step_advantages
-from shpi.data.futures import keep_prefixes
+from shpi.data._log.futures import keep_prefixes
 from shpi.data.logged import LoggedData
 from shpi.data.rewards import DiscountedSum, ReturnWithin, SessionsWithin, SumWithin
 from shpi.envs.storefront import Storefront

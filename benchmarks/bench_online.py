@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.report import Row
 from shpi.envs import Storefront, Synthetic
 from shpi.envs.logging import LoggingPolicy
-from shpi.envs.synthetic import fraction_attained
+from shpi.envs.synthetic.simulator import fraction_attained
 from shpi.learners import OfflineSHPI, OnlineSHPI
 from shpi.policies import UniformPolicy
 from shpi.protocols import Policy

@@ -57,7 +57,7 @@ def evaluate_shards() -> dict[str, Any]:
     import tempfile
     from pathlib import Path
 
-    from shpi.data.ledger import Ledger
+    from shpi.data._log.ledger import Ledger
     from shpi.data.shards import ShardedLog
     from shpi.ope import PDIS, SNPDIS, Problem, Settings
 

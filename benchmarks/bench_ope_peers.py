@@ -22,8 +22,8 @@ from benchmarks.peers import THREADS, peer_python
 from benchmarks.report import Row
 from shpi.data.logged import LoggedData
 from shpi.ope import DR, IPS, PDIS, SNIPS, SNPDIS, Estimator, Problem, Settings
-from shpi.ope.predictions import value_limits
-from shpi.ope.robust import cross_fits
+from shpi.ope.estimators.robust import cross_fits
+from shpi.ope.models.predictions import value_limits
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = Path(os.environ.get("SHPI_OPE_PEERS_PAGE", DOCS / "ope-peers.md"))

@@ -17,14 +17,14 @@ import numpy as np
 
 from benchmarks.report import Row
 from benchmarks.synthetic_task import log_of, logging_policy
+from shpi.data._log.release import ReleasedRows, reward_differences
 from shpi.data.logged import LoggedData
-from shpi.data.release import ReleasedRows, reward_differences
 from shpi.envs.logging import LoggingPolicy, with_q_shares
 from shpi.envs.rollout import mean_return
-from shpi.envs.synthetic import Synthetic
+from shpi.envs.synthetic.simulator import Synthetic
 from shpi.learners import OfflineSHPI
-from shpi.learners.online_sarsa import OnlineSARSA
-from shpi.learners.readings import repaired_settings
+from shpi.learners._shpi.readings import repaired_settings
+from shpi.learners.online.released_sarsa import OnlineSARSA
 from shpi.oracles import CoinBetting, Ridge
 from shpi.policies import Greedy
 from shpi.protocols import Policy, Simulator

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row
-from shpi.envs.recogym import RecoGym
+from shpi.envs.recogym.simulator import RecoGym
 
 ORIGINAL = {"v1 P=100": 11_168, "v1 P=10": 11_682, "v0 P=10": 43_921}  # events per CPU-second
 USERS = 10_000

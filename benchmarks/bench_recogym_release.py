@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.report import Row
-from shpi.data.release import ReleasedRows
-from shpi.envs.recogym import RecoGym
+from shpi.data._log.release import ReleasedRows
+from shpi.envs.recogym.simulator import RecoGym
 from shpi.envs.rollout import mean_return, rollout
 from shpi.learners import OfflineSHPI
 from shpi.policies import ConstantPolicy, UniformPolicy

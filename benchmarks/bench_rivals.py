@@ -25,12 +25,12 @@ import numpy as np
 from benchmarks.bench_oracles import example
 from benchmarks.peers import MISSING, PeerBCQ, peer_python, run_peer_bcq, write_npz
 from benchmarks.report import Row
+from shpi._torch.networks import one_thread
 from shpi.data.logged import LoggedData
 from shpi.envs import RecoGym, make, mean_return
 from shpi.envs.logging import LoggingPolicy
 from shpi.learners import CBMF, NNIPS, BatchConstrained, DiscreteBCQ
-from shpi.learners._replay import Replay
-from shpi.networks import one_thread
+from shpi.learners.neural._replay import Replay
 from shpi.policies import MlpScorer, UniformPolicy
 from shpi.protocols import Simulator
 

@@ -2,8 +2,9 @@
 
 Writes docs/gate-steps.md. Logs of uniform choices; policies that are far from them, so that estimators which
 follow all decisions have fewer than 30 effective users and the k-step estimator decides. Its lower bound
-leaves out what comes after k decisions; the gate therefore asks a longer one too (`shpi.ope.longer`). About
-two minutes of CPU time. Environment: SHPI_STEPS_LOGS, SHPI_STEPS_FIRST (the first seed), SHPI_STEPS_PAGE.
+leaves out what comes after k decisions; the gate therefore asks a longer one too (`shpi.ope.verdict.longer`).
+About two minutes of CPU time. Environment: SHPI_STEPS_LOGS, SHPI_STEPS_FIRST (the first seed),
+SHPI_STEPS_PAGE.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from shpi.envs.rollout import rollout
 from shpi.envs.storefront import Storefront
 from shpi.errors import ShpiError
 from shpi.ope import WDR, KStepSHPI, Problem, Settings
-from shpi.ope.estimator import LEAST_EFFECTIVE
-from shpi.ope.longer import longest
+from shpi.ope.estimators.base import LEAST_EFFECTIVE
+from shpi.ope.verdict.longer import longest
 from shpi.policies import TabularPolicy
 
 LOGS = int(os.environ.get("SHPI_STEPS_LOGS", "40"))

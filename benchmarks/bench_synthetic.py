@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.report import Row
 from shpi.envs.rollout import rollout
-from shpi.envs.synthetic import Synthetic
+from shpi.envs.synthetic.simulator import Synthetic
 from shpi.policies import UniformPolicy
 
 GOAL = ">= 1000000"

@@ -30,7 +30,7 @@ from benchmarks.wins_table import table
 from benchmarks.worlds import LOGS, World, names
 from benchmarks.worlds.simulated import SimulatedWorld
 from shpi.data.logged import LoggedData
-from shpi.experiments.settings import LONGER, NEURAL
+from shpi.experiments._run.settings import LONGER, NEURAL
 from shpi.learners import registry
 from shpi.protocols import Policy
 

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.report import Row
 from shpi.data.logged import LoggedData
 from shpi.envs import FittedWorld, Storefront, WorldModel
-from shpi.envs.kuairand import KuaiRandLogs, fit_kuairand, kuairand_logs
+from shpi.envs.kuairand.world import KuaiRandLogs, fit_kuairand, kuairand_logs
 from shpi.envs.rollout import rollout
 from shpi.errors import ShpiError
 from shpi.policies import UniformPolicy

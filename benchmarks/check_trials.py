@@ -11,7 +11,7 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.learners import ContextualBandit
 from shpi.ope import SNIPS, SNPDIS, WDR, Gate, Problem, Settings, evaluate
-from shpi.ope.checks.balance import about_balance
+from shpi.ope.checks.balance.joint_test import about_balance
 from shpi.ope.checks.over_time import change_of
 from shpi.ope.checks.training_users import about_training_users
 from shpi.ope.verdict.deliberation import Deliberation

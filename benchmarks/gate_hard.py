@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shpi.errors import ShpiError
 from shpi.ope import SNPDIS, WDR, Gate, KStepSHPI, evaluate
-from shpi.ope.diagnostics import fatal_for
+from shpi.ope.diagnostics.diagnose import fatal_for
 from shpi.testing.hard_worlds import WORLDS
 
 K = 4  # of the k-step estimator

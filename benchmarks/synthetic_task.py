@@ -8,7 +8,7 @@ import numpy as np
 
 from shpi.data.logged import LoggedData
 from shpi.envs.logging import LoggingPolicy
-from shpi.envs.synthetic import Synthetic
+from shpi.envs.synthetic.simulator import Synthetic
 from shpi.protocols import Float64Array, Policy
 
 USERS, ROLLOUTS, GAMMA = 2000, 200, 0.99

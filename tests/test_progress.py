@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shpi import progress
+from shpi._core import progress
 
 
 class Terminal(io.StringIO):

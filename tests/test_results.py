@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shpi.experiments._run.experiment import Results
+from shpi.experiments._run.run import draw
+from shpi.experiments._run.settings import Settings
+from shpi.experiments._run.store import Store
 from shpi.experiments.catalogue import find, names
-from shpi.experiments.experiment import Results
-from shpi.experiments.run import draw
-from shpi.experiments.settings import Settings
-from shpi.experiments.store import Store
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

@@ -12,10 +12,10 @@ from benchmarks.strangers.push import Push
 from benchmarks.strangers.way import go
 from benchmarks.strangers.world import World, simulate
 
+from shpi.data._read.read import read_log
 from shpi.data.columns import Columns
-from shpi.data.read import read_log
 from shpi.ope.checks import over_time
-from shpi.ope.importance import SNPDIS
+from shpi.ope.estimators.importance import SNPDIS
 from shpi.ope.problem import Problem
 from shpi.policies import ConstantPolicy
 

@@ -7,8 +7,8 @@ from benchmarks.worlds.families import FamilyWorld
 from benchmarks.worlds.nulls import NULL_WORLDS
 from benchmarks.worlds.shop import Shop
 from benchmarks.worlds.simulated import SimulatedWorld
-from shpi.experiments import private
-from shpi.experiments.settings import USERS
+from shpi.experiments._run.settings import USERS
+from shpi.experiments.paper import private
 
 KUAIRAND_USERS = 40_000  # with 2,000 the effects of actions are 3 % of the noise
 

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.worlds.base import Truth, World
 from shpi.data.logged import LoggedData
 from shpi.envs.rollout import mean_return, rollout
-from shpi.experiments.worlds import NEW_USERS, logging_policy, world
+from shpi.experiments._run.worlds import NEW_USERS, logging_policy, world
 from shpi.policies import ConstantPolicy
 from shpi.protocols import BoolArray, Float64Array, FloatArray, IntArray, Policy, Simulator, Step
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from shpi import _moved
+
 __version__ = "0.1.0"
+
+_moved.install()
 
 # Names are imported when they are first used, so that `import shpi` stays fast.
 _HOME = {
@@ -22,7 +26,7 @@ _HOME = {
     "Metric": "shpi.data.question",
     "Mixture": "shpi.policies",
     "OfflineSHPI": "shpi.learners.offline",
-    "OnlineSHPI": "shpi.learners.online",
+    "OnlineSHPI": "shpi.learners.online.shpi",
     "ReturnWithin": "shpi.data.rewards",
     "SessionsWithin": "shpi.data.rewards",
     "SumWithin": "shpi.data.rewards",
@@ -67,7 +71,7 @@ if TYPE_CHECKING:
     from shpi.data.rewards import DiscountedSum, ReturnWithin, SessionsWithin, SumWithin
     from shpi.data.tables.events import Events
     from shpi.learners.offline import OfflineSHPI
-    from shpi.learners.online import OnlineSHPI
+    from shpi.learners.online.shpi import OnlineSHPI
     from shpi.ope.candidates import Comparison, compare
     from shpi.ope.evaluate import evaluate
     from shpi.ope.gate import Gate, Guard

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shpi.advantages import StateValues, k_step_advantages
+from shpi.data._log.release import windowed
 from shpi.data.logged import LoggedData
-from shpi.data.release import windowed
 from shpi.errors import DataError
 
 GAMMA, RHO = 0.9, 7

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shpi.cli import audit
+from shpi.cli.verbs import audit
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, ShpiError
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shpi.cli import compare
-from shpi.cli.learn_job import main as do_job
+from shpi.cli._compare.learn_job import main as do_job
 from shpi.cli.main import main
+from shpi.cli.verbs import compare
 from shpi.learners import registry
 from shpi.policies import load_policy
 from shpi.testing.tastes import Tastes

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from shpi.cli.held_out import judge
+from shpi.cli._compare.held_out import judge
 from shpi.cli.main import main
 from shpi.envs.storefront import Storefront
 from shpi.policies import ConstantPolicy, TabularPolicy, UniformPolicy

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shpi.cli import evaluate as verb
 from shpi.cli.main import main
+from shpi.cli.verbs import evaluate as verb
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.policies import ConstantPolicy, UniformPolicy, save_policy

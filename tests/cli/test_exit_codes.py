@@ -14,8 +14,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from shpi.cli import audit as audit_verb
 from shpi.cli.main import EXIT_BUG, EXIT_MACHINE, EXIT_USAGE, main
+from shpi.cli.verbs import audit as audit_verb
 from shpi.files import engines
 
 LOG = Path(__file__).parent.parent / "compat" / "v0_1" / "log.parquet"
@@ -105,7 +105,7 @@ def test_odd_numbers_and_infinite_figures(tmp_path: Path, capsys: pytest.Capture
 def test_workers_end_with_the_process_that_started_them() -> None:
     code = (
         "import subprocess, sys, time\n"
-        "p = subprocess.Popen([sys.executable, '-m', 'shpi.experiments.worker'], stdin=subprocess.PIPE,"
+        "p = subprocess.Popen([sys.executable, '-m', 'shpi.experiments._run.worker'], stdin=subprocess.PIPE,"
         " stdout=subprocess.PIPE, start_new_session=True)\n"
         "print(p.pid, flush=True)\n"
         "time.sleep(60)\n"

@@ -9,9 +9,9 @@ import pytest
 from shpi.cli.main import main
 from shpi.errors import ConfigError
 from shpi.experiments import catalogue
-from shpi.experiments.selection import Selection, uses
-from shpi.experiments.settings import Settings
-from shpi.experiments.store import Store
+from shpi.experiments._run.selection import Selection, uses
+from shpi.experiments._run.settings import Settings
+from shpi.experiments._run.store import Store
 
 CELLS = [c for name in catalogue.names() for c in catalogue.find(name).cells(Settings(data=True))]
 

@@ -51,7 +51,7 @@ def test_a_closed_pipe_does_not_change_the_exit_code(place):
 def test_a_pipe_that_closes_in_the_middle_does_not_either(place):
     """More than a pipe holds, so that the verb itself meets the closed pipe."""
     code = (
-        "import sys, shpi.cli.audit as audit\n"
+        "import sys, shpi.cli.verbs.audit as audit\n"
         "from shpi.cli import main\n"
         "def run(options):\n"
         "    for _ in range(100000): print('word ' * 20)\n"

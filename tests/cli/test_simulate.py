@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shpi.cli import simulate
+from shpi.cli.verbs import simulate
 from shpi.data.logged import LoggedData
 from shpi.envs.rollout import rollout
 from shpi.envs.storefront import Storefront
-from shpi.envs.synthetic import Synthetic
+from shpi.envs.synthetic.simulator import Synthetic
 from shpi.errors import ConfigError
 from shpi.policies import UniformPolicy
 

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shpi.cli import init
 from shpi.cli.main import build_parser, main
+from shpi.cli.verbs import init
 from shpi.data.logged import LoggedData
 
 

@@ -19,7 +19,7 @@ import shpi
 from shpi.data.actions import ActionSpace
 from shpi.data.schema import ContextSchema, Feature
 from shpi.data.shards import prepare_shards
-from shpi.envs.world import WorldModel
+from shpi.envs.fitted.model import WorldModel
 from shpi.features import Chain, RandomFourier, Standardise
 from shpi.learners import ContextualBandit
 from shpi.oracles import Gbdt

@@ -10,7 +10,7 @@ import pytest
 
 import shpi
 from shpi.data.shards import ShardedLog
-from shpi.envs.world_simulator import FittedWorld
+from shpi.envs.fitted.simulator import FittedWorld
 from shpi.policies import UniformPolicy, load_policy, read_policy_file
 from shpi.values import load_value
 from tests.compat.make import ACTIONS, CONTEXTS, SCHEMA

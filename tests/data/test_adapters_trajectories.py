@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shpi.data._log.ledger import Drop, Ledger
 from shpi.data.actions import ActionSpace
 from shpi.data.adapters import from_episodes, from_minari, to_d3rlpy, to_episodes, to_minari
 from shpi.data.adapters.d3rlpy import mdp_arrays
-from shpi.data.ledger import Drop, Ledger
 from shpi.data.logged import LoggedData
 from shpi.data.schema import ContextSchema, Feature
 from shpi.errors import ActionError, ConfigError, DataError

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from shpi.data._behaviour.calibration import Calibration
+from shpi.data._log.ledger import Drop, Ledger
+from shpi.data._read.read import read_log
 from shpi.data.audit import AuditReport, audit
 from shpi.data.audit.figures import calibration_figure, share_bar
 from shpi.data.audit.findings import SEVERITIES, Finding
 from shpi.data.audit.propensity import effective_sample_size
-from shpi.data.calibration import Calibration
 from shpi.data.columns import Columns
 from shpi.data.durations import MICROSECONDS
-from shpi.data.ledger import Drop, Ledger
 from shpi.data.logged import LoggedData
-from shpi.data.read import read_log
 from shpi.data.rewards import ReturnWithin
 from shpi.data.schema import ContextSchema, Feature
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shpi.data._read.read import read_log
 from shpi.data.columns import Columns
-from shpi.data.read import read_log
 from shpi.data.tables.events import Events
 from shpi.errors import ColumnError, ConfigError, DataError
 

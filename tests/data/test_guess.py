@@ -7,7 +7,7 @@ import tomllib
 import polars as pl
 import pytest
 
-from shpi.data.guess import guess_columns, is_id, is_outcome
+from shpi.data._read.guess import guess_columns, is_id, is_outcome
 
 SHOP = [
     "user_id",

@@ -226,7 +226,7 @@ def test_partition_folders_below_the_root_are_columns(tmp_path: Path) -> None:
             place = tmp_path / f"day={day}" / f"shop={shop}"
             place.mkdir(parents=True)
             table().write_parquet(place / "a.parquet")
-    from shpi.data.sources import open_table
+    from shpi.data._read.sources import open_table
 
     frame = open_table(tmp_path).frame.collect()
     assert (frame["day"].dtype, frame["shop"].dtype) == (pl.Date, pl.Int64)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from shpi.data._read.read import read_log
 from shpi.data.audit import AuditReport
 from shpi.data.columns import Columns
-from shpi.data.read import read_log
 
 MAP = Columns(
     user="u", time="t", time_unit="step", action="a", reward="clicked", propensity="p", context=("x",)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shpi.data.calibration import Calibration
+from shpi.data._behaviour.calibration import Calibration
 from shpi.data.logged import LoggedData
 from shpi.data.propensity import PropensityModel
 from shpi.errors import ConfigError, DataError

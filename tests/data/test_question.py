@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shpi.data._read.read import read_log
 from shpi.data.columns import Columns
 from shpi.data.logged import LoggedData
 from shpi.data.question import Metric, leave_after, whole_story
 from shpi.data.question.words import question
-from shpi.data.read import read_log
 from shpi.data.shards import prepare_shards
 from shpi.errors import ConfigError, DataError
 

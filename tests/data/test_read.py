@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import shpi
-from shpi.data.read import read_log
+from shpi.data._read.read import read_log
 from shpi.data.schema import Feature
 from tests.data.logs import COLUMNS, assert_same, table
 

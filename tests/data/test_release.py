@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shpi.data._log.release import ReleasedRows, contexts_after, reward_differences, windowed
 from shpi.data.logged import LoggedData
-from shpi.data.release import ReleasedRows, contexts_after, reward_differences, windowed
 from shpi.envs.rollout import rollout
-from shpi.envs.synthetic import Synthetic
-from shpi.envs.synthetic_release import replay
+from shpi.envs.synthetic.release import replay
+from shpi.envs.synthetic.simulator import Synthetic
 from shpi.errors import ConfigError, DataError
 from shpi.policies import UniformPolicy
 

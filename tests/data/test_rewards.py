@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shpi.data._log.ragged import offsets_from_lengths
 from shpi.data.decomposition import decompose
 from shpi.data.durations import MICROSECONDS
 from shpi.data.logged import LoggedData
-from shpi.data.ragged import offsets_from_lengths
 from shpi.data.rewards import DiscountedSum, ReturnWithin, RewardDefinition, SessionsWithin, SumWithin
 from shpi.errors import ConfigError, DataError
 

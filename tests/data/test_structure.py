@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shpi
-from shpi.data import ragged
-from shpi.data.read import read_log
+from shpi.data._log import ragged
+from shpi.data._read.read import read_log
 from shpi.data.shards import ShardedLog, prepare_shards
 from shpi.errors import ActionError, ConfigError, DataError
 from tests.data.logs import COLUMNS, assert_same, ragged_logs, table

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shpi.data._read.read import read_log
+from shpi.data._read.sources import open_table
 from shpi.data.columns import Columns, close_names
-from shpi.data.read import read_log
-from shpi.data.sources import open_table
 from shpi.errors import ColumnError, DataError
 
 ROWS = {

@@ -13,9 +13,10 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import hyp1f1
 
-from shpi.envs import hiv, hiv_taylor
-from shpi.envs.hiv import HIV
-from shpi.envs.hiv_ode import BASELINE, DRUGS, HIDDEN, PATIENT_20, Patient, reward, rhs
+from shpi.envs.hiv import simulator as hiv
+from shpi.envs.hiv import taylor as hiv_taylor
+from shpi.envs.hiv.ode import BASELINE, DRUGS, HIDDEN, PATIENT_20, Patient, reward, rhs
+from shpi.envs.hiv.simulator import HIV
 from shpi.envs.rollout import mean_return, rollout
 from shpi.errors import ActionError, ConfigError, EpisodeError, MissingExtraError
 from shpi.policies import UniformPolicy
@@ -466,8 +467,8 @@ def test_compiled_code_stays_within_its_tables(shape: tuple[int, ...]) -> None:
 @pytest.fixture
 def without_numba(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "shpi.envs.hiv_compiled", raising=False)
-    monkeypatch.delattr("shpi.envs.hiv_compiled", raising=False)
+    monkeypatch.delitem(sys.modules, "shpi.envs.hiv.compiled", raising=False)
+    monkeypatch.delattr("shpi.envs.hiv.compiled", raising=False)
     hiv._advance.cache_clear()
     yield
     hiv._advance.cache_clear()
@@ -475,7 +476,7 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @needs_numba
 def test_the_compiled_integrator_is_taken_where_there_is_numba() -> None:
-    from shpi.envs import hiv_compiled
+    from shpi.envs.hiv import compiled as hiv_compiled
 
     assert hiv._advance("auto") is hiv._advance("compiled") is hiv_compiled.advance
     assert hiv._advance("numpy") is hiv_taylor.advance
@@ -495,7 +496,7 @@ def test_without_numba() -> None:
 def test_without_a_folder_for_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     import numba
 
-    from shpi.envs import hiv_compiled
+    from shpi.envs.hiv import compiled as hiv_compiled
 
     def njit(*signature: Any, cache: bool = False, **options: Any) -> Any:
         if cache:

@@ -10,13 +10,13 @@ import pytest
 
 from shpi.data.logged import LoggedData
 from shpi.envs import FittedWorld, kuairand_world, mean_return
-from shpi.envs.kuairand import USER_COLUMNS, KuaiRandLogs, fit_kuairand, kuairand_logs
+from shpi.envs.fitted.fit import after_log
+from shpi.envs.fitted.outcomes import session_outcomes
+from shpi.envs.fitted.report import WorldReport
+from shpi.envs.fitted.tables import auc
+from shpi.envs.kuairand.counters import COUNTERS, METRICS
+from shpi.envs.kuairand.world import USER_COLUMNS, KuaiRandLogs, fit_kuairand, kuairand_logs
 from shpi.envs.registry import make, parameters
-from shpi.envs.world_counters import COUNTERS, METRICS
-from shpi.envs.world_fit import after_log
-from shpi.envs.world_outcomes import session_outcomes
-from shpi.envs.world_report import WorldReport
-from shpi.envs.world_tables import auc
 from shpi.errors import ConfigError, DataError
 from shpi.policies import ConstantPolicy, UniformPolicy
 from tests.envs.test_world import assert_same_log

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shpi.envs.recogym import RecoGym
-from shpi.envs.recogym_world import ClusterWorld, LatentWorld
+from shpi.envs.recogym.simulator import RecoGym
+from shpi.envs.recogym.world import ClusterWorld, LatentWorld
 from shpi.errors import ActionError, ConfigError, EpisodeError
 from shpi.policies import UniformPolicy
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shpi.envs.recogym import RecoGym
-from shpi.envs.recogym_ltr import LongTermReward, long_term_rewards
+from shpi.envs.recogym.ltr import LongTermReward, long_term_rewards
+from shpi.envs.recogym.simulator import RecoGym
 from shpi.errors import ConfigError
 
 

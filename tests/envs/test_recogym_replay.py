@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shpi.envs.recogym_replay import NOTHING, replay
-from shpi.envs.recogym_world import ClusterWorld, LatentWorld
+from shpi.envs.recogym.replay import NOTHING, replay
+from shpi.envs.recogym.world import ClusterWorld, LatentWorld
 
 
 @pytest.mark.parametrize(("version", "products"), [(1, 10), (1, 100), (0, 10)])

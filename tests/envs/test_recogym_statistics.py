@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from shpi.envs.recogym import RecoGym
-from shpi.envs.recogym_world import ClusterWorld, LatentWorld
+from shpi.envs.recogym.simulator import RecoGym
+from shpi.envs.recogym.world import ClusterWorld, LatentWorld
 
 USERS = 20_000
 

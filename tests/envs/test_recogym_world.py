@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shpi.envs.recogym_ltr import LongTermReward
-from shpi.envs.recogym_users import ClusterUsers, LatentUsers, ProductSampler
-from shpi.envs.recogym_world import ClusterWorld, LatentWorld, chain, click_curve, flipped_products
+from shpi.envs.recogym.ltr import LongTermReward
+from shpi.envs.recogym.users import ClusterUsers, LatentUsers, ProductSampler
+from shpi.envs.recogym.world import ClusterWorld, LatentWorld, chain, click_curve, flipped_products
 from shpi.envs.streams import Streams
 from shpi.errors import ConfigError
 

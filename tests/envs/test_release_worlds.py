@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shpi.envs.hiv import HIV
-from shpi.envs.recogym import RecoGym
-from shpi.envs.recogym_release import RecommendedReward, replay
-from shpi.envs.recogym_world import LatentWorld
+from shpi.envs.hiv.simulator import HIV
+from shpi.envs.recogym.release import RecommendedReward, replay
+from shpi.envs.recogym.simulator import RecoGym
+from shpi.envs.recogym.world import LatentWorld
 from shpi.envs.rollout import mean_return, rollout
-from shpi.envs.synthetic import Synthetic, landscape
-from shpi.envs.synthetic_release import ReleasedSynthetic
-from shpi.envs.synthetic_release import replay as replay_synthetic
+from shpi.envs.synthetic.release import ReleasedSynthetic
+from shpi.envs.synthetic.release import replay as replay_synthetic
+from shpi.envs.synthetic.simulator import Synthetic, landscape
 from shpi.errors import ConfigError, EpisodeError
 from shpi.policies import ConstantPolicy, UniformPolicy
 

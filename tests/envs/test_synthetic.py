@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shpi.envs import synthetic
 from shpi.envs.rollout import mean_return, rollout
 from shpi.envs.streams import Streams
-from shpi.envs.synthetic import PEAK, PEAK_VALUE, Synthetic, landscape
-from shpi.envs.synthetic_reference import SimpleController, attained_by, kernel, plan
+from shpi.envs.synthetic import simulator as synthetic
+from shpi.envs.synthetic.reference import SimpleController, attained_by, kernel, plan
+from shpi.envs.synthetic.simulator import PEAK, PEAK_VALUE, Synthetic, landscape
 from shpi.errors import ActionError, ConfigError, EpisodeError
 from shpi.policies import Mixture, UniformPolicy
 

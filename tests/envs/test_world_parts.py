@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shpi.data.logged import LoggedData
-from shpi.envs.world_donors import Cells, Nearby
-from shpi.envs.world_outcomes import return_edges, return_kind, session_outcomes
-from shpi.envs.world_tables import Bins, Penalty, auc, bootstrap_weights, fit_tables, sigmoid
+from shpi.envs.fitted.donors import Cells, Nearby
+from shpi.envs.fitted.outcomes import return_edges, return_kind, session_outcomes
+from shpi.envs.fitted.tables import Bins, Penalty, auc, bootstrap_weights, fit_tables, sigmoid
 from shpi.errors import ConfigError, DataError
 
 LOOSE = Penalty(column=1e-6, action=1e-6, crossed=1e-6)

@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shpi.experiments import catalogue, page, topics
-from shpi.experiments.cells import Cell, Outcome, Row
-from shpi.experiments.compare import better, plain, side_by_side, spread, steadier
-from shpi.experiments.experiment import Claim, Experiment, Figure, Results, Table
-from shpi.experiments.figures import boxes
-from shpi.experiments.mse import KINDS, OWN, PI
-from shpi.experiments.run import draw
-from shpi.experiments.settings import Settings
-from shpi.experiments.store import Store
+from shpi.experiments import catalogue
+from shpi.experiments._page import page, topics
+from shpi.experiments._page.compare import better, plain, side_by_side, spread, steadier
+from shpi.experiments._page.figures import boxes
+from shpi.experiments._run.cells import Cell, Outcome, Row
+from shpi.experiments._run.experiment import Claim, Experiment, Figure, Results, Table
+from shpi.experiments._run.run import draw
+from shpi.experiments._run.settings import Settings
+from shpi.experiments._run.store import Store
+from shpi.experiments.paper.mse import KINDS, OWN, PI
 from shpi.learners import registry
 
 TEN = Settings(data=True)

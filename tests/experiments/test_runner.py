@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from shpi.errors import ConfigError, DataError
-from shpi.experiments import processes, work, worker
-from shpi.experiments.cells import FAILURE, Cell, Log, Outcome
-from shpi.experiments.runner import by_log, execute
-from shpi.experiments.store import Store, succeeded
+from shpi.experiments._run import processes, work, worker
+from shpi.experiments._run.cells import FAILURE, Cell, Log, Outcome
+from shpi.experiments._run.runner import by_log, execute
+from shpi.experiments._run.store import Store, succeeded
 
 STORY = Log(world="storefront", epsilon=1.0, users=0, seed=0)
 

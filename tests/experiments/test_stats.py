@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shpi.errors import DataError
-from shpi.experiments.stats import (
+from shpi.experiments._page.stats import (
     interquartile_mean,
     middle_interval,
     paired,

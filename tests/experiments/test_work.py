@@ -11,11 +11,12 @@ import pytest
 from shpi.cli.main import main
 from shpi.envs import Storefront, make
 from shpi.errors import ConfigError
-from shpi.experiments import catalogue, worlds
-from shpi.experiments.cells import Cell, Log
-from shpi.experiments.mse import Replay
-from shpi.experiments.settings import CB, LOGGING, OURS, Method, Settings
-from shpi.experiments.work import find, made, run
+from shpi.experiments import catalogue
+from shpi.experiments._run import worlds
+from shpi.experiments._run.cells import Cell, Log
+from shpi.experiments._run.settings import CB, LOGGING, OURS, Method, Settings
+from shpi.experiments._run.work import find, made, run
+from shpi.experiments.paper.mse import Replay
 
 TINY = Settings(seeds=(0,), quick=True)
 LOG = Log(world="synthetic", epsilon=1.0, users=30, seed=3)
@@ -109,7 +110,7 @@ def test_replay_follows_the_logged_actions_and_sees_their_rewards() -> None:
 
 
 def test_mse_of_a_tiny_log_is_finite() -> None:
-    from shpi.experiments.mse import cells
+    from shpi.experiments.paper.mse import cells
 
     cell = next(c for c in cells(TINY) if c.method == OURS.name and c.log.epsilon == 1.0)
     cell = replace(cell, log=LOG, options={**cell.options, "states": 5, "replays": 2})

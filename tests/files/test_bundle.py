@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shpi._core.memory import forget_peak, peak_memory
 from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.files.npz import read_npz, write_npz
-from shpi.memory import forget_peak, peak_memory
 from shpi.policies import TabularPolicy, UniformPolicy, load_policy
 
 

@@ -22,7 +22,7 @@ import polars as pl
 import shpi
 from shpi.cli.main import main
 from shpi.data.shards import ShardedLog
-from shpi.envs.world_simulator import FittedWorld
+from shpi.envs.fitted.simulator import FittedWorld
 from shpi.errors import ShpiError
 from shpi.features.structure import structure_digest
 from shpi.files.bundle import checksum

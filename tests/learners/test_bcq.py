@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shpi._torch.perceptron import perceptrons
 from shpi.data.logged import LoggedData
 from shpi.errors import ActionError, ConfigError, DataError
 from shpi.features import IdentityMap
 from shpi.learners import DiscreteBCQ
-from shpi.learners._replay import Batch, Replay
-from shpi.learners.bcq import BatchConstrained
-from shpi.perceptron import perceptrons
+from shpi.learners.neural._replay import Batch, Replay
+from shpi.learners.neural.bcq import BatchConstrained
 from shpi.policies import LinearScorer
 from shpi.testing import check_learner, check_policy
 from tests.learners.rivals import covering_log, shortfall, table, with_empty_candidates, without, world
@@ -94,7 +94,7 @@ def test_the_gradient_by_hand_is_that_of_the_printed_loss(threshold: float) -> N
 def chain(final_observed: list[bool], terminated: list[bool], rewards: list[float]) -> LoggedData:
     """Three kinds of users, each in a context of its own: 40 of each with two, two and three decisions.
 
-    The third kind is longer, so that nobody is cut where the first kind leaves, see `shpi.data.cut`.
+    The third kind is longer, so that nobody is cut where the first kind leaves, see `shpi.data._log.cut`.
     """
     kinds = np.repeat(np.arange(3), 40)
     lengths = np.array([2, 2, 3])[kinds]

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shpi._torch.perceptron import Perceptron, perceptrons
 from shpi.errors import ActionError, ConfigError, DataError
 from shpi.learners import DiscreteCQL
-from shpi.perceptron import Perceptron, perceptrons
 from shpi.testing import check_learner, check_policy
 from tests.learners.rivals import covering_log, shortfall, table, with_empty_candidates, without, world
 from tests.learners.test_bcq import random_batch

@@ -8,8 +8,9 @@ import pytest
 from shpi.data.logged import LoggedData
 from shpi.errors import ActionError, ConfigError, DataError
 from shpi.features import Standardise
-from shpi.learners import NNIPS, _descent
-from shpi.learners._descent import Decisions
+from shpi.learners import NNIPS
+from shpi.learners.neural import _descent
+from shpi.learners.neural._descent import Decisions
 from shpi.policies import Softmax
 from shpi.testing import check_learner, check_policy
 from tests.learners.rivals import one_step_shortfall, with_empty_candidates, without, world

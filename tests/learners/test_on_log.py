@@ -11,12 +11,12 @@ import pytest
 from shpi.advantages import StateValues, k_step_advantages, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.features import Identity
+from shpi.learners._shpi.gain import clustered_error, gain_parts, held_out_gain
+from shpi.learners._shpi.on_log import Improvement
 from shpi.learners.cloning import BehaviourCloning
-from shpi.learners.gain import clustered_error, gain_parts, held_out_gain
-from shpi.learners.on_log import Improvement
 from shpi.oracles import Ridge
 from shpi.policies import Greedy
-from shpi.policies.bounded import BoundedRatio
+from shpi.policies.near_mu.bounded import BoundedRatio
 from shpi.testing.tabular import TabularMDP, random_mdp
 
 TABULAR = Ridge(features=Identity(), penalty=1e-3, shared_penalty=1e-3)

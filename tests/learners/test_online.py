@@ -12,9 +12,9 @@ from shpi.envs.storefront import Storefront
 from shpi.errors import ConfigError, DataError
 from shpi.features import Identity
 from shpi.learners import OfflineSHPI, OnlineSHPI
-from shpi.learners.local_scale import local_scale
-from shpi.learners.rounds import Measured, best_round, pooled
-from shpi.learners.steady import Scaled, Steady
+from shpi.learners._shpi.local_scale import local_scale
+from shpi.learners._shpi.steady import Scaled, Steady
+from shpi.learners.online.rounds import Measured, best_round, pooled
 from shpi.policies import UniformPolicy
 from shpi.protocols import Policy
 from shpi.testing import check_online_learner, check_policy

@@ -12,7 +12,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features import Identity
 from shpi.learners import OfflineSHPI
-from shpi.learners.proximal import Proximal, log_weights
+from shpi.learners._shpi.proximal import Proximal, log_weights
 from shpi.oracles import Ridge
 from shpi.protocols import Float64Array, Policy
 from shpi.shift import CoverageWarning, Limits, LinearRatio, Ratio

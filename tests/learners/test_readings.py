@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shpi.data._log.release import ReleasedRows
 from shpi.data.logged import LoggedData
-from shpi.data.release import ReleasedRows
 from shpi.envs.logging import LoggingPolicy, with_q_shares
-from shpi.envs.synthetic import Synthetic
-from shpi.envs.synthetic_release import ReleasedSynthetic
+from shpi.envs.synthetic.release import ReleasedSynthetic
+from shpi.envs.synthetic.simulator import Synthetic
 from shpi.errors import ConfigError
 from shpi.features import Identity
 from shpi.features.scale import IdentityMap
 from shpi.learners import OfflineSHPI
-from shpi.learners.online_sarsa import OneRowNetwork, OnlineSARSA
-from shpi.learners.readings import released_settings, repaired_settings
+from shpi.learners._shpi.readings import released_settings, repaired_settings
+from shpi.learners.online.released_sarsa import OneRowNetwork, OnlineSARSA
 from shpi.oracles import CoinBetting
 from shpi.policies import Greedy, LinearScorer, UniformPolicy, load_policy
 from shpi.values import BellmanResidual, BriefTD, Constant, FittedTD
-from shpi.values.brief import default_weights
+from shpi.values.neural.brief import default_weights
 
 pytest.importorskip("torch", reason="needs the extra neural")
 

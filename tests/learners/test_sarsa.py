@@ -8,7 +8,7 @@ import pytest
 
 from shpi.errors import ConfigError, DataError
 from shpi.learners import DeepSARSA
-from shpi.learners.sarsa import Round, _epsilon, _round_sizes, sarsa_targets
+from shpi.learners.online.deep_sarsa import Round, _epsilon, _round_sizes, sarsa_targets
 from shpi.protocols import Step
 
 torch = pytest.importorskip("torch")

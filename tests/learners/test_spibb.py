@@ -11,7 +11,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import Identity
 from shpi.learners import MBS, SPIBB, ConstrainedSHPI
-from shpi.learners.constrained import Constraint, limited, limited_means, pseudo_counts
+from shpi.learners.constrained.baseline import Constraint, limited, limited_means, pseudo_counts
 from shpi.oracles import Ridge
 from shpi.policies import UniformPolicy
 from shpi.testing import check_learner

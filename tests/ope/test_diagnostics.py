@@ -8,10 +8,10 @@ import pytest
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.ope import SNIPS, SNPDIS, WDR, KStepSHPI, Problem, Settings, diagnose, evaluate
-from shpi.ope.diagnostics import fatal_for
-from shpi.ope.diagnostics_answers import about_answers, possible
-from shpi.ope.diagnostics_log import about_log
-from shpi.ope.diagnostics_propensities import about_propensities
+from shpi.ope.diagnostics.answers import about_answers, possible
+from shpi.ope.diagnostics.diagnose import fatal_for
+from shpi.ope.diagnostics.log import about_log
+from shpi.ope.diagnostics.propensities import about_propensities
 from shpi.policies import ConstantPolicy, TabularPolicy
 from tests.ope.worlds import H, small_world
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from shpi.errors import ConfigError, DataError
-from shpi.ope.intervals import (
+from shpi.ope.inference.intervals import (
     bootstrap_pivots,
     degrees_of_freedom,
     interval_of,

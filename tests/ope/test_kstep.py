@@ -3,7 +3,7 @@ import pytest
 
 from shpi.errors import ConfigError
 from shpi.ope import SLOPE, SNPDIS, KStepSHPI, Problem, Settings
-from shpi.ope.slope import select
+from shpi.ope.estimators.slope import select
 from shpi.theory import improvement_terms
 from tests.ope.test_results import an_estimate
 from tests.ope.worlds import EXACT, H, advantage, session_lift, sliding_lift, small_world, value

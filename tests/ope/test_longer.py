@@ -26,9 +26,9 @@ from shpi.ope import (
     diagnose,
     evaluate,
 )
-from shpi.ope.diagnostics import fatal_for
-from shpi.ope.longer import LEAST_WITNESS, k_step, longest
-from shpi.ope.per_decision import PerDecision
+from shpi.ope.diagnostics.diagnose import fatal_for
+from shpi.ope.inference.per_decision import PerDecision
+from shpi.ope.verdict.longer import LEAST_WITNESS, k_step, longest
 from shpi.policies import TabularPolicy
 from tests.ope.worlds import H, small_world
 

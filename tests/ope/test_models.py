@@ -5,10 +5,10 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import Identity
 from shpi.ope import DR, FQE, MAGIC, MIS, WDR, DirectMethod, OracleFQE, Problem, Settings
-from shpi.ope.intervals import standard_error
-from shpi.ope.magic import mixture, switch_places
-from shpi.ope.predictions import predict
-from shpi.ope.robust import Residuals, cross_fits
+from shpi.ope.estimators.magic import mixture, switch_places
+from shpi.ope.estimators.robust import Residuals, cross_fits
+from shpi.ope.inference.intervals import standard_error
+from shpi.ope.models.predictions import predict
 from shpi.oracles import Gbdt, Ridge
 from shpi.policies import ConstantPolicy
 from tests.ope.worlds import EXACT, H, small_world, value

@@ -9,19 +9,19 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shpi.data._read.read import read_log
 from shpi.data.columns import Columns
 from shpi.data.datasets import load, names
 from shpi.data.logged import LoggedData
-from shpi.data.read import read_log
 from shpi.envs import make
 from shpi.envs import names as worlds
 from shpi.envs.rollout import rollout
 from shpi.errors import ShpiError
-from shpi.ope.baseline import on_policy
 from shpi.ope.checks.table import about_table
+from shpi.ope.estimators.baseline import on_policy
+from shpi.ope.estimators.importance import SNIPS, SNPDIS
 from shpi.ope.evaluate import evaluate
-from shpi.ope.importance import SNIPS, SNPDIS
-from shpi.ope.intervals import standard_error
+from shpi.ope.inference.intervals import standard_error
 from shpi.ope.problem import Problem, Settings
 from shpi.policies import UniformPolicy
 from shpi.testing.hard_worlds import WORLDS

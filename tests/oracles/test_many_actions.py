@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shpi import memory
+from shpi._core import memory
+from shpi._core.memory import forget_peak, peak_memory
 from shpi.data.logged import LoggedData
 from shpi.errors import MemoryLimitError
 from shpi.features import Chain, RandomFourier, Standardise
 from shpi.learners import ContextualBandit
-from shpi.memory import forget_peak, peak_memory
 from shpi.oracles import Ridge
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shpi import memory
+from shpi._core import memory
 from shpi.data.actions import ActionSpace
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, MemoryLimitError

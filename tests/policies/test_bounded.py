@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from shpi.errors import ConfigError
 from shpi.features import Identity
 from shpi.policies import Greedy, LinearScorer, UniformPolicy, load_policy, save_policy
-from shpi.policies.bounded import BoundedRatio, ratio_caps, taken_within
+from shpi.policies.near_mu.bounded import BoundedRatio, ratio_caps, taken_within
 from shpi.testing import check_policy
 
 FEATURES = Identity(intercept=False).fit(np.zeros((1, 3)))

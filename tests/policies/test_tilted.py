@@ -10,7 +10,7 @@ import pytest
 from shpi.errors import ConfigError
 from shpi.features import Identity, Standardise
 from shpi.policies import LinearScorer, TabularPolicy, Tilted, UniformPolicy, load_policy, save_policy
-from shpi.policies.tilted import tilt
+from shpi.policies.near_mu.tilted import tilt
 from shpi.testing import check_policy
 
 S, A = 7, 4

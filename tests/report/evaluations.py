@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shpi.ope.intervals import interval_of
+from shpi.ope.inference.intervals import interval_of
 from shpi.ope.results import (
     ActionShift,
     Diagnostic,

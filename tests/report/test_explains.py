@@ -8,8 +8,8 @@ import pytest
 
 from shpi.envs.storefront import Storefront
 from shpi.ope import SLOPE, OracleFQE, default_estimators
-from shpi.ope._names import ABOUT, UNKNOWN, about, mark
 from shpi.ope.candidates import Comparison
+from shpi.ope.estimators.names import ABOUT, UNKNOWN, about, mark
 from shpi.ope.problem import Problem, Settings
 from shpi.ope.results import Diagnostic, Verdict
 from shpi.policies import UniformPolicy

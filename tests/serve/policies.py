@@ -20,7 +20,7 @@ from shpi.policies import (
     Tilted,
     UniformPolicy,
 )
-from shpi.policies.logistic import LogisticPolicy
+from shpi.policies.near_mu.logistic import LogisticPolicy
 
 
 def policies(d: int = 5, n_actions: int = 7, seed: int = 0) -> dict[str, Policy]:

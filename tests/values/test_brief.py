@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shpi.data._log.release import windowed
 from shpi.data.logged import LoggedData
-from shpi.data.release import windowed
 from shpi.errors import ConfigError, DataError
 from shpi.values import BriefTD, StateValues
-from shpi.values.brief import minibatches
+from shpi.values.neural.brief import minibatches
 
 pytest.importorskip("torch", reason="needs the extra neural")
 

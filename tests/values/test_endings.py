@@ -10,7 +10,7 @@ import pytest
 
 import shpi
 from shpi.advantages import k_step_advantages
-from shpi.data.cut import taken_as_cut
+from shpi.data._log.cut import taken_as_cut
 from shpi.data.logged import LoggedData
 from shpi.features import Identity
 from shpi.learners import MBS, SPIBB, OfflineSHPI

@@ -167,7 +167,7 @@ def test_blocks_do_not_show(monkeypatch):
     logs = mdp.log(mdp.random_policy(1), 400, horizon=9, seed=0)
     features = Identity(intercept=False).fit(logs.contexts)
     whole = LstdSums.of(logs, features, gamma=0.9, lookahead=5)
-    monkeypatch.setattr("shpi.values.moments._ENTRIES", 1)  # 256 rows each
+    monkeypatch.setattr("shpi.values._lstd.moments._ENTRIES", 1)  # 256 rows each
     parts = LstdSums.of(logs, features, gamma=0.9, lookahead=5)
     assert len(logs) > 3 * 256
     np.testing.assert_allclose(parts.cross, whole.cross, rtol=1e-12)

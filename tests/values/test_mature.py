@@ -10,15 +10,15 @@ import pytest
 
 import shpi
 from shpi.advantages import k_step_advantages
-from shpi.data.futures import keep_prefixes
+from shpi.data._log.futures import keep_prefixes
 from shpi.data.logged import LoggedData
 from shpi.data.rewards import DiscountedSum, ReturnWithin, SessionsWithin, SumWithin
 from shpi.errors import ConfigError, DataError
 from shpi.features import Identity
 from shpi.testing.tabular import TabularMDP, random_mdp
 from shpi.values import LSTD, Complete, LinearValue, StateValues, WithPast, with_past
+from shpi.values._lstd.moments import LstdSums
 from shpi.values.mature import _thetas
-from shpi.values.moments import LstdSums
 
 WINDOW, GAMMA, STEPS, USERS = 6, 0.9, 12, 20_000
 COMPLETE = Complete(features=Identity(), ridge=0.1)

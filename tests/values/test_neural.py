@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shpi._torch.perceptron import Perceptron, perceptrons
 from shpi.errors import DataError
-from shpi.perceptron import Perceptron, perceptrons
 from shpi.testing.tabular import TabularMDP, random_mdp
 from shpi.theory import bellman_residual_minimiser
 from shpi.values import LSTD, BellmanResidual, FittedTD
-from shpi.values.neural import write_residual_gradient, write_td_gradient
+from shpi.values.neural.descent import write_residual_gradient, write_td_gradient
 
 SMALL = {"hidden": (32,), "steps": 800, "learning_rate": 5e-3}
 

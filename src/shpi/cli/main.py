@@ -53,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"shpi {shpi.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb in VERBS:
-        import_module(f"shpi.cli.{verb}").add_parser(verbs)
+        import_module(f"shpi.cli.verbs.{verb}").add_parser(verbs)
     return parser
 
 

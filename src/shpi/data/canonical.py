@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shpi.data import ragged
+from shpi.data._log import ragged
+from shpi.data._log.checks import check_arrays
+from shpi.data._log.ledger import Ledger
 from shpi.data.actions import ActionSpace
-from shpi.data.checks import check_arrays
-from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
 from shpi.data.question import Counted
 from shpi.data.schema import ContextSchema
-from shpi.data.seal import BLANK, DAMAGED, check_seal, read_seal, seal
 from shpi.errors import DataError, ShpiError
 from shpi.files.atomic import new_file, writing
 from shpi.files.described import ACTION_SPACE, CONTEXT_SCHEMA, COUNTED, LEDGER
 from shpi.files.engines import engine_errors
 from shpi.files.reading import parse_json
 from shpi.files.schema import Record, check, one_of, whole
+from shpi.files.seal import BLANK, DAMAGED, check_seal, read_seal, seal
 from shpi.protocols import Int64Array
 
 KEY = "shpi"

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shpi.data import ragged
+from shpi.data._log import ragged
+from shpi.data._log.ledger import Ledger
 from shpi.data.actions import ActionSpace
-from shpi.data.ledger import Ledger
 from shpi.data.schema import ContextSchema
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray
@@ -31,12 +31,12 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, In
 if TYPE_CHECKING:  # imported when used: the audit, the readers and the estimators stand on this file
     import polars as pl
 
+    from shpi.data._log.windows import Windows
     from shpi.data.audit import AuditReport
     from shpi.data.columns import Columns
     from shpi.data.propensity import PropensityModel
     from shpi.data.question import Counted, Endings, Metric
     from shpi.data.rewards import RewardDefinition
-    from shpi.data.windows import Windows
 
 PropensityMode = Literal["logged", "estimated", "absent"]
 TimeUnit = Literal["us", "step"]
@@ -148,7 +148,7 @@ class LoggedData:
         trajectory is one session and is truncated, and an unknown last context repeats the one before it.
         Without ``terminated`` and ``final_contexts`` the log does not say how users end (see `endings`).
         """
-        from shpi.data.checks import check_arrays
+        from shpi.data._log.checks import check_arrays
 
         x = np.ascontiguousarray(contexts, dtype=np.float32)
         if x.ndim != 2:
@@ -200,8 +200,8 @@ class LoggedData:
     def read(
         cls, source: Any, columns: Columns | Mapping[str, Any] | str | Path | None = None, **options: Any
     ) -> LoggedData:
-        """Read a table: see `shpi.data.read.read_log` for the sources and the options."""
-        from shpi.data.read import read_log
+        """Read a table: see `shpi.data._read.read.read_log` for the sources and the options."""
+        from shpi.data._read.read import read_log
 
         return read_log(source, columns, **options)
 
@@ -273,32 +273,32 @@ class LoggedData:
 
     def select(self, trajectories: IntArray | BoolArray | Sequence[int]) -> LoggedData:
         """The log of the chosen trajectories (positions, or a mask), in the given order."""
-        from shpi.data.slicing import select
+        from shpi.data._log.slicing import select
 
         return select(self, trajectories)
 
     def split_users(self, held_out: float, *, seed: int) -> tuple[LoggedData, LoggedData]:
         """Two logs with no user in common; the second has the share ``held_out`` of the users."""
-        from shpi.data.slicing import split_users
+        from shpi.data._log.slicing import split_users
 
         return split_users(self, held_out, seed=seed)
 
     def split_time(self, when: Any) -> tuple[LoggedData, LoggedData]:
         """The sessions that start before ``when``, and those that start at or after it."""
-        from shpi.data.slicing import split_time
+        from shpi.data._log.slicing import split_time
 
         return split_time(self, when)
 
     @classmethod
     def concat(cls, parts: Sequence[LoggedData]) -> LoggedData:
         """One log of several, in (user, time) order; undoes `split_users` and `split_time`."""
-        from shpi.data.slicing import concat
+        from shpi.data._log.slicing import concat
 
         return concat(parts)
 
     def windows(self, length: int, step: int) -> Windows:
         """The paper's sliding windows of ``length`` decisions every ``step`` (delta), as views."""
-        from shpi.data.windows import Windows
+        from shpi.data._log.windows import Windows
 
         return Windows.of(self, length=length, step=step)
 
@@ -388,7 +388,7 @@ class LoggedData:
 
     def to_polars(self) -> pl.DataFrame:
         """One row per decision: user, time, session, item, reward, propensity, context, metrics."""
-        from shpi.data.frames import log_frame
+        from shpi.data._log.frames import log_frame
 
         return log_frame(self)
 

@@ -14,7 +14,7 @@ nothing in the log supports it.
 
 *Time.* A logging rule that changes within the log, while rewards change for another reason, makes actions
 look good that merely became frequent. So x includes the time of the log and the step of the decision
-(`shpi.data.clock`).
+(`shpi.data._log.clock`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from shpi.data.calibration import Calibration, spread_rows
-from shpi.data.clock import Clock
-from shpi.data.crossfit import CrossFit, Predictor, all_probabilities, predictions
+from shpi.data._behaviour.calibration import Calibration, spread_rows
+from shpi.data._behaviour.crossfit import CrossFit, Predictor, all_probabilities, predictions
+from shpi.data._log.clock import Clock
 from shpi.data.schema import ContextSchema
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array

@@ -44,9 +44,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from shpi.data._log.futures import first_after, keep_prefixes, window_sums
+from shpi.data._log.ledger import Drop
 from shpi.data.durations import Duration, in_time_unit
-from shpi.data.futures import first_after, keep_prefixes, window_sums
-from shpi.data.ledger import Drop
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 

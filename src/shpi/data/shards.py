@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from shpi._core.progress import progress_bar
+from shpi.data._log.ledger import Ledger
+from shpi.data._read.encoding import Encoding, learn_encoding
+from shpi.data._read.read import Duplicates, Invalid, asked, known_part, read_table, with_counted_column
+from shpi.data._read.sources import TableSource, open_table
 from shpi.data.canonical import read_canonical, read_header, write_canonical
 from shpi.data.columns import Columns, expand
-from shpi.data.encoding import Encoding, learn_encoding
-from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
 from shpi.data.question import Metric
 from shpi.data.question.count import observe
-from shpi.data.read import Duplicates, Invalid, asked, known_part, read_table, with_counted_column
-from shpi.data.seal import read_seal
-from shpi.data.sources import TableSource, open_table
 from shpi.data.tables.join import join_events
 from shpi.errors import ConfigError, DataError
 from shpi.files.atomic import new_folder, write_text
@@ -34,7 +34,7 @@ from shpi.files.bundle import checksum, to_json
 from shpi.files.described import LEDGER
 from shpi.files.reading import read_json
 from shpi.files.schema import Record, check, whole
-from shpi.progress import progress_bar
+from shpi.files.seal import read_seal
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@
     storefront   Storefront             the introduction's example, with exact values
     hiv          HIV                    treatment of HIV patients
     recogym      RecoGym                browsing and recommendations
-    world        WorldModel             a simulator fitted to any log
+    fitted       WorldModel             a simulator fitted to any log
     kuairand     kuairand_world         the world of KuaiRand, a short-video app
     registry     make, names            simulators by name
     rollout      rollout, mean_return   from a simulator and a policy to a log, or to returns
@@ -17,20 +17,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from shpi._core.lazy import lazy_names
 from shpi.envs.registry import make, names
 from shpi.errors import MissingExtraError
 
 _HOME = {
-    "FittedWorld": "shpi.envs.world",
-    "HIV": "shpi.envs.hiv",
-    "RecoGym": "shpi.envs.recogym",
-    "SimpleController": "shpi.envs.synthetic_reference",
+    "FittedWorld": "shpi.envs.fitted.model",
+    "HIV": "shpi.envs.hiv.simulator",
+    "RecoGym": "shpi.envs.recogym.simulator",
+    "SimpleController": "shpi.envs.synthetic.reference",
     "Storefront": "shpi.envs.storefront",
-    "Synthetic": "shpi.envs.synthetic",
-    "WorldModel": "shpi.envs.world",
-    "kuairand_world": "shpi.envs.kuairand",
+    "Synthetic": "shpi.envs.synthetic.simulator",
+    "WorldModel": "shpi.envs.fitted.model",
+    "kuairand_world": "shpi.envs.kuairand.world",
     "mean_return": "shpi.envs.rollout",
 }
 
@@ -49,24 +50,19 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from shpi.envs.hiv import HIV
-    from shpi.envs.kuairand import kuairand_world
-    from shpi.envs.recogym import RecoGym
+    from shpi.envs.fitted.model import FittedWorld, WorldModel
+    from shpi.envs.hiv.simulator import HIV
+    from shpi.envs.kuairand.world import kuairand_world
+    from shpi.envs.recogym.simulator import RecoGym
     from shpi.envs.rollout import mean_return
     from shpi.envs.storefront import Storefront
-    from shpi.envs.synthetic import Synthetic
-    from shpi.envs.synthetic_reference import SimpleController
-    from shpi.envs.world import FittedWorld, WorldModel
+    from shpi.envs.synthetic.reference import SimpleController
+    from shpi.envs.synthetic.simulator import Synthetic
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'shpi.envs' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__, {"make": "shpi.envs.registry", "names": "shpi.envs.registry", **_HOME}
+)
 
 
 with suppress(MissingExtraError):

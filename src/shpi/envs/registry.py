@@ -22,10 +22,13 @@ class World(NamedTuple):
 
 _WORLDS = {
     "synthetic": World(
-        "shpi.envs.synthetic", "Synthetic", "the paper's synthetic task, d = 2, 10 actions, T = 150", {}
+        "shpi.envs.synthetic.simulator",
+        "Synthetic",
+        "the paper's synthetic task, d = 2, 10 actions, T = 150",
+        {},
     ),
     "synthetic-large": World(
-        "shpi.envs.synthetic",
+        "shpi.envs.synthetic.simulator",
         "Synthetic",
         "the synthetic task at d = 100 with 300 actions",
         {"d": 100, "n_actions": 300},
@@ -34,19 +37,19 @@ _WORLDS = {
         "shpi.envs.storefront", "Storefront", "the shop of the paper's introduction, with exact values", {}
     ),
     "hiv": World(
-        "shpi.envs.hiv", "HIV", "treatment of HIV patients, 6 dimensions, 4 treatments, T = 200", {}
+        "shpi.envs.hiv.simulator", "HIV", "treatment of HIV patients, 6 dimensions, 4 treatments, T = 200", {}
     ),
     "recogym": World(
-        "shpi.envs.recogym", "RecoGym", "browsing and recommendations, 100 products, T = 200", {}
+        "shpi.envs.recogym.simulator", "RecoGym", "browsing and recommendations, 100 products, T = 200", {}
     ),
     "recogym-v0": World(
-        "shpi.envs.recogym",
+        "shpi.envs.recogym.simulator",
         "RecoGym",
         "the older dynamics of RecoGym, with clusters of products",
         {"version": 0, "reward": "click"},
     ),
     "kuairand": World(
-        "shpi.envs.kuairand",
+        "shpi.envs.kuairand.world",
         "kuairand_world",
         "a short-video app fitted to KuaiRand's logs, 112 actions; needs its files (folder or SHPI_DATA)",
         {},

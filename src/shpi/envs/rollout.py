@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shpi.data import ragged
+from shpi._core.progress import progress_bar
+from shpi.data._log import ragged
 from shpi.data.actions import ActionSpace
 from shpi.data.logged import LoggedData
 from shpi.data.schema import ContextSchema
@@ -22,7 +23,6 @@ from shpi.envs.base import check_reset, whole_number
 from shpi.envs.streams import Streams
 from shpi.errors import ConfigError
 from shpi.policies.sampling import sample_actions
-from shpi.progress import progress_bar
 from shpi.protocols import (
     BoolArray,
     Float32Array,

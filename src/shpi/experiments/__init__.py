@@ -1,12 +1,10 @@
 """The paper's tables and figures, and more, each in a file of its own.
 
-    cells, settings     what is run: one method on one log, with the paper's sizes
-    work, worlds        how a cell is run
-    runner, processes   in a few processes, resumable, one failure does not stop the rest
-    store               rows on disk
-    stats, compare      mean ± sd, interquartile means, paired tests; tables and claims
-    page, figures       Markdown, HTML and SVG
-    catalogue           the experiments by name
+    catalogue   the experiments by name
+    paper       the paper's tables and figures; `paper.appendix` has those of the appendix
+    beyond      experiments that the paper does not have
+    _run        cells, workers, resumable runs, rows on disk
+    _page       statistics, tables and claims; Markdown, HTML and SVG
 
 From the command line: ``shpi reproduce NAME|all``.
 """

@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from shpi.errors import ConfigError
-from shpi.experiments.experiment import Experiment
+from shpi.experiments._run.experiment import Experiment
 
 _MODULES = {
-    "example": "example",
-    "recogym": "recogym",
-    "signals": "signals",
-    "private": "private",
-    "advantages": "advantages",
-    "mse": "mse",
-    "hiv": "hiv",
-    "synthetic": "synthetic",
-    "synthetic-large": "synthetic_large",
-    "backshift": "backshift",
-    "backshift-hiv": "backshift_hiv",
-    "k-synthetic": "k_synthetic",
-    "k-hiv": "k_hiv",
-    "defaults": "defaults",
-    "auto-k": "auto_k",
-    "data-size": "data_size",
-    "hybrid": "hybrid",
-    "drift": "drift",
+    "example": "paper.example",
+    "recogym": "paper.recogym",
+    "signals": "paper.signals",
+    "private": "paper.private",
+    "advantages": "paper.advantages",
+    "mse": "paper.mse",
+    "hiv": "paper.hiv",
+    "synthetic": "paper.appendix.synthetic",
+    "synthetic-large": "paper.appendix.synthetic_large",
+    "backshift": "paper.appendix.backshift",
+    "backshift-hiv": "paper.appendix.backshift_hiv",
+    "k-synthetic": "paper.appendix.k_synthetic",
+    "k-hiv": "paper.appendix.k_hiv",
+    "defaults": "beyond.defaults",
+    "auto-k": "beyond.auto_k",
+    "data-size": "beyond.data_size",
+    "hybrid": "beyond.hybrid",
+    "drift": "beyond.drift",
 }
 
 

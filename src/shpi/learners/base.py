@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from shpi._core.threads import one_thread
 from shpi.errors import DataError
 from shpi.policies import ConstantPolicy, Greedy, PolicyDensity, SupportLimited, UniformPolicy, with_items
 from shpi.policies.scorers import Scorer
 from shpi.policies.training_users import TrainingUsers, remember
 from shpi.protocols import BoolArray, Float64Array, Policy, Simulator
-from shpi.threads import one_thread
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData

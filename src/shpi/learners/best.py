@@ -17,7 +17,7 @@ def usual_rivals() -> dict[str, Learner]:
     """A bandit, and BCQ where torch is installed."""
     rivals: dict[str, Learner] = {"bandit": ContextualBandit()}
     if find_spec("torch") is not None:
-        from shpi.learners.bcq import DiscreteBCQ
+        from shpi.learners.neural.bcq import DiscreteBCQ
 
         rivals["bcq"] = DiscreteBCQ(progress=False)
     return rivals

@@ -3,7 +3,7 @@ r"""Behaviour cloning: the logging policy mu(a|x), recovered from the log by mul
     mu(a|x) = (1 - e) softmax_a(phi(x)'w_a) + e / |C(x)|          over the candidates C(x)
 
 Two things make the clone sharp where the log has propensities p = mu(a|x). The regression learns from p and
-not from the chance by which the action was drawn (`shpi.data.softmax`). And e, the exploration that does not
+not from the chance by which the action was drawn (`shpi._core.softmax`). And e, the exploration that does not
 look at the context, is the largest that contradicts no row of the log:
 
     p >= e / |C|     and     1 - p >= e (|C| - 1) / |C|
@@ -25,14 +25,14 @@ from functools import cache
 
 import numpy as np
 
+from shpi._core.softmax import fit_softmax, taken_loss
 from shpi.advantages import taken_probs
 from shpi.data.logged import LoggedData
-from shpi.data.softmax import fit_softmax, taken_loss
 from shpi.errors import ConfigError
 from shpi.features import Chain, FeatureMap, Identity, RandomFourier, Recipe, Standardise
 from shpi.features.base import fit_features
 from shpi.learners.base import from_log
-from shpi.policies.logistic import LogisticPolicy
+from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.protocols import Int64Array, Policy
 
 FEW_DIMENSIONS = 8  # up to here random Fourier features are tried beside linear ones

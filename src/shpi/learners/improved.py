@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shpi.advantages import Advantages
+from shpi.learners._shpi.gain import Gain
 from shpi.learners._shpi.lift import Lift
-from shpi.learners.gain import Gain
 from shpi.policies import Policy, PolicyMethods, save_policy
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 from shpi.values import FittedValue

@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from shpi._core.progress import progress_bar
 from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages, ratios_of, taken_probs
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
@@ -31,21 +32,20 @@ from shpi.errors import ConfigError, DataError
 from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
 from shpi.learners._shpi.judge import Judge
 from shpi.learners._shpi.lift import Lift, beats, ordered_lifts
+from shpi.learners._shpi.on_log import Improvement, LimitedImprovement
+from shpi.learners._shpi.proximal import Proximal
+from shpi.learners._shpi.readings import released_settings, repaired_settings
 from shpi.learners._shpi.shapes import default_oracles, few_contexts
 from shpi.learners._words import spell_out
 from shpi.learners.base import Learner, from_log, propensities_of
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
-from shpi.learners.constrained import table_behaviour, table_oracle, table_value
+from shpi.learners.constrained.baseline import table_behaviour, table_oracle, table_value
+from shpi.learners.constrained.mbs import MBS
+from shpi.learners.constrained.spibb import SPIBB
 from shpi.learners.improved import ImprovedPolicy, Iteration, Trial
-from shpi.learners.mbs import MBS
-from shpi.learners.on_log import Improvement, LimitedImprovement
-from shpi.learners.proximal import Proximal
-from shpi.learners.readings import released_settings, repaired_settings
-from shpi.learners.spibb import SPIBB
 from shpi.oracles import Oracle, PreparedOracle, Ridge
 from shpi.oracles.crossval import deal_users
 from shpi.policies import Greedy, LinearScorer, Policy, UniformPolicy
-from shpi.progress import progress_bar
 from shpi.protocols import Float64Array
 from shpi.shift import LinearRatio, RatioEstimator
 from shpi.values import BellmanResidual, FittedValue, ValueModel, WithPast, with_backshift
@@ -83,10 +83,10 @@ class OfflineSHPI:
         reach: without tests, pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x); None is greedy.
         explore: without tests and reach, the epsilon of a greedy policy with VW's ties; 0 is argmax.
         view: what is made of the log before anything is learned from it, such as
-            `shpi.data.release.ReleasedRows`.
+            `shpi.data._log.release.ReleasedRows`.
         constraint: without tests, `SPIBB(min_count=...)` or `MBS(density=...)` in place of ``reach``.
         proximal: without tests, Lambda in standard deviations of the advantages: what the bonus is charged
-            for leaving the states of the log, see `shpi.learners.proximal`.
+            for leaving the states of the log, see `shpi.learners._shpi.proximal`.
         ratio: estimates d_pi / d_mu for it; None takes the closed form, `LinearRatio`.
         backshift: recover the rewards from ``value`` (None: `WithPast`): r = V(x) - gamma V(x').
         tolerance: without tests, it stops when fewer than this share of the decisions change.
@@ -162,7 +162,7 @@ class OfflineSHPI:
 
     @classmethod
     def released(cls, **changes: Any) -> OfflineSHPI:
-        """What the authors' released code does, see `shpi.learners.readings`."""
+        """What the authors' released code does, see `shpi.learners._shpi.readings`."""
         return cls(**(released_settings() | changes))
 
     @from_log

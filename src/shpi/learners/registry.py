@@ -58,25 +58,33 @@ _LEARNERS = {
     "session-rl": Entry("session_rl", "SessionRL", "SHPI with V = 0 at the end of a session"),
     "a-mu": Entry("named", "PolicyGradientAdvantage", "SHPI with k = 1: policy gradient"),
     "a-pi": Entry("named", "ConservativePolicyIteration", "SHPI with k = T: conservative policy iteration"),
-    "bcq": Entry("bcq", "DiscreteBCQ", "discrete batch-constrained Q-learning", extra="neural"),
-    "cql": Entry("cql", "DiscreteCQL", "discrete conservative Q-learning", extra="neural"),
-    "cb-mf": Entry("cb_mf", "CBMF", "bandit on a neural matrix factorisation", extra="neural"),
-    "nn-ips": Entry("nn_ips", "NNIPS", "clipped IPS with a neural network", extra="neural"),
-    "spibb": Entry("spibb", "SPIBB", "safe policy improvement with baseline bootstrapping"),
-    "mbs": Entry("mbs", "MBS", "marginalised behaviour support"),
-    "spibb-shpi": Entry("constrained_shpi", "ConstrainedSHPI", "SHPI's advantages under SPIBB's constraint"),
-    "mbs-shpi": Entry("constrained_shpi", "ConstrainedSHPI.mbs", "SHPI's advantages under MBS's constraint"),
+    "bcq": Entry("neural.bcq", "DiscreteBCQ", "discrete batch-constrained Q-learning", extra="neural"),
+    "cql": Entry("neural.cql", "DiscreteCQL", "discrete conservative Q-learning", extra="neural"),
+    "cb-mf": Entry("neural.cb_mf", "CBMF", "bandit on a neural matrix factorisation", extra="neural"),
+    "nn-ips": Entry("neural.nn_ips", "NNIPS", "clipped IPS with a neural network", extra="neural"),
+    "spibb": Entry("constrained.spibb", "SPIBB", "safe policy improvement with baseline bootstrapping"),
+    "mbs": Entry("constrained.mbs", "MBS", "marginalised behaviour support"),
+    "spibb-shpi": Entry("constrained.shpi", "ConstrainedSHPI", "SHPI's advantages under SPIBB's constraint"),
+    "mbs-shpi": Entry("constrained.shpi", "ConstrainedSHPI.mbs", "SHPI's advantages under MBS's constraint"),
     "clone": Entry("cloning", "BehaviourCloning", "the logging policy, recovered from the log"),
     "deep-sarsa": Entry(
-        "sarsa", "DeepSARSA", "online RL: deep SARSA", "online", "neural", {"episodes": 1000}, "episodes"
+        "online.deep_sarsa",
+        "DeepSARSA",
+        "online RL: deep SARSA",
+        "online",
+        "neural",
+        {"episodes": 1000},
+        "episodes",
     ),
     "online-bandit": Entry(
-        "online_bandit", "OnlineBandit", "online bandit: epsilon-greedy ridge", "online", budget="users"
+        "online.bandit", "OnlineBandit", "online bandit: epsilon-greedy ridge", "online", budget="users"
     ),
     "online-bandit-vw": Entry(
-        "online_bandit", "OnlineBandit.paper", "the paper's: VW's exploration", "online", "vw", budget="users"
+        "online.bandit", "OnlineBandit.paper", "the paper's: VW's exploration", "online", "vw", budget="users"
     ),
-    "online-shpi": Entry("online", "OnlineSHPI", "online SHPI, Algorithm 1", "online", budget="episodes"),
+    "online-shpi": Entry(
+        "online.shpi", "OnlineSHPI", "online SHPI, Algorithm 1", "online", budget="episodes"
+    ),
 }
 
 

@@ -1,30 +1,36 @@
 """Off-policy evaluation: what a policy would bring, from the log of another one, with honest intervals.
 
 evaluate        all of it in one call; also `shpi.evaluate`
-problem         what is estimated, written down once
-importance      IPS, SNIPS, PDIS, SNPDIS
-intervals       clustered by user: Student-t, normal, bootstrap, empirical Bernstein
-diagnostics     what can and cannot be trusted, in plain sentences
-gate            may this be shipped? also `shpi.Gate`
+candidates      several policies on one log; also `shpi.compare`
+gate            may this be shipped? also `shpi.Gate`; `verdict` has what it weighs
+selection       choose among configurations by held-out estimates
 results         what comes back: Estimate, Interval, Diagnostic, Verdict, Evaluation
+problem         what is estimated, written down once
+estimators      IPS, SNIPS, PDIS, SNPDIS, DM, FQE, DR, WDR, MIS, MAGIC, SLOPE, k-step SHPI
+models          outcome models of the estimators
+inference       weights, means per step, intervals clustered by user
+diagnostics     what can and cannot be trusted, in plain sentences
+checks          checks of one assumption each: users, propensities, time, looks
 
 An estimator is configuration; ``estimator.estimate(Problem.of(policy, logs, settings))`` gives an `Estimate`.
 """
 
+from shpi.ope._log.facts import check_saved
 from shpi.ope.candidates import Comparison, compare
-from shpi.ope.checks.looks import count_look
-from shpi.ope.diagnostics import diagnose
-from shpi.ope.direct import FQE, DirectMethod
-from shpi.ope.estimator import Estimator
+from shpi.ope.checks.looks.file import count_look
+from shpi.ope.diagnostics.diagnose import diagnose
+from shpi.ope.estimators.base import Estimator
+from shpi.ope.estimators.direct import FQE, DirectMethod
+from shpi.ope.estimators.importance import IPS, PDIS, SNIPS, SNPDIS
+from shpi.ope.estimators.kstep import KStepSHPI
+from shpi.ope.estimators.magic import MAGIC
+from shpi.ope.estimators.marginal import MIS
+from shpi.ope.estimators.oracle_fqe import OracleFQE
+from shpi.ope.estimators.robust import DR, WDR
+from shpi.ope.estimators.slope import SLOPE
 from shpi.ope.evaluate import default_estimators, evaluate
-from shpi.ope.facts import check_saved
 from shpi.ope.gate import Gate, Guard
-from shpi.ope.importance import IPS, PDIS, SNIPS, SNPDIS
-from shpi.ope.intervals import interval_of
-from shpi.ope.kstep import KStepSHPI
-from shpi.ope.magic import MAGIC
-from shpi.ope.marginal import MIS
-from shpi.ope.oracle_fqe import OracleFQE
+from shpi.ope.inference.intervals import interval_of
 from shpi.ope.problem import Problem, Settings
 from shpi.ope.results import (
     ActionShift,
@@ -38,9 +44,7 @@ from shpi.ope.results import (
     Verdict,
     Weights,
 )
-from shpi.ope.robust import DR, WDR
 from shpi.ope.selection import Selection, select, variants
-from shpi.ope.slope import SLOPE
 
 __all__ = [
     "DR",

@@ -11,9 +11,9 @@ import numpy as np
 from shpi.data.decomposition import MONTH
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
-from shpi.ope.baseline import on_policy
-from shpi.ope.estimator import Estimator
-from shpi.ope.intervals import interval_of, standard_error
+from shpi.ope.estimators.base import Estimator
+from shpi.ope.estimators.baseline import on_policy
+from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import ActionShift, Estimate, Factor, Segment
 from shpi.protocols import Float64Array, Int64Array

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
+from shpi._core.progress import progress_bar
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError
 from shpi.ope.evaluate import evaluate
-from shpi.ope.intervals import MAX_GROUPS
+from shpi.ope.inference.intervals import MAX_GROUPS
 from shpi.ope.problem import Problem
 from shpi.ope.results import Evaluation, Verdict
-from shpi.progress import progress_bar
 from shpi.protocols import Float64Array, Policy
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ from dataclasses import asdict, is_dataclass, replace
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
+from shpi._core.progress import begin, expect, in_stages
+from shpi._core.threads import one_thread
 from shpi.advantages.windows import Horizon
 from shpi.data.logged import LoggedData
 from shpi.data.question import Metric
@@ -18,25 +20,23 @@ from shpi.data.question.words import question
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, ShpiError
 from shpi.ope import breakdown
-from shpi.ope.baseline import on_policy
+from shpi.ope._log.facts import raw_parts
 from shpi.ope.checks.over_time import lift_over_time
-from shpi.ope.direct import FQE, DirectMethod
-from shpi.ope.estimator import LEAST_EFFECTIVE, Estimator
-from shpi.ope.facts import raw_parts
-from shpi.ope.importance import IPS, PDIS, SNIPS, SNPDIS
-from shpi.ope.kstep import KStepSHPI
-from shpi.ope.longer import longest
-from shpi.ope.magic import MAGIC
-from shpi.ope.marginal import MIS
-from shpi.ope.oracle_fqe import OracleFQE
+from shpi.ope.estimators.base import LEAST_EFFECTIVE, Estimator
+from shpi.ope.estimators.baseline import on_policy
+from shpi.ope.estimators.direct import FQE, DirectMethod
+from shpi.ope.estimators.importance import IPS, PDIS, SNIPS, SNPDIS
+from shpi.ope.estimators.kstep import KStepSHPI
+from shpi.ope.estimators.magic import MAGIC
+from shpi.ope.estimators.marginal import MIS
+from shpi.ope.estimators.oracle_fqe import OracleFQE
+from shpi.ope.estimators.robust import DR, WDR
+from shpi.ope.inference.per_decision import PerDecision
 from shpi.ope.overlap import overlap
-from shpi.ope.per_decision import PerDecision
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
 from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Overlap, Verdict
-from shpi.ope.robust import DR, WDR
-from shpi.progress import begin, expect, in_stages
+from shpi.ope.verdict.longer import longest
 from shpi.protocols import Policy
-from shpi.threads import one_thread
 
 Per = Literal["user", "decision"]
 
@@ -249,12 +249,12 @@ def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Est
 
 
 def _diagnosed(problem: Problem, estimates: Sequence[Estimate], main: str) -> tuple[Diagnostic, ...]:
-    """Those of `shpi.ope.diagnostics`."""
-    if find_spec("shpi.ope.diagnostics") is None:
+    """Those of `shpi.ope.diagnostics.diagnose`."""
+    if find_spec("shpi.ope.diagnostics.diagnose") is None:
         return ()
     from importlib import import_module
 
-    diagnose: Any = import_module("shpi.ope.diagnostics").diagnose
+    diagnose: Any = import_module("shpi.ope.diagnostics.diagnose").diagnose
     return tuple(diagnose(problem, estimates, main))
 
 

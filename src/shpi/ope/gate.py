@@ -39,8 +39,8 @@ from shpi.errors import ConfigError
 from shpi.ope.candidates import joint_level
 from shpi.ope.checks.cautions import cautious
 from shpi.ope.checks.clusters import Cluster
-from shpi.ope.checks.sequence import PLANNED
-from shpi.ope.estimator import Estimator
+from shpi.ope.checks.looks.sequence import PLANNED
+from shpi.ope.estimators.base import Estimator
 from shpi.ope.problem import Problem
 from shpi.ope.results import Evaluation, Verdict
 from shpi.ope.verdict.deliberation import Deliberation, may_ship
@@ -67,7 +67,7 @@ class Gate:
         cluster: what shares its luck beyond users: "day", "week", a context column or metric, or a function
             of a log; None finds days that were switched as a whole (`shpi.ope.checks.clusters`).
         anytime: bounds hold however often a growing log is looked at: True or "asymptotic", or "betting"
-            (`shpi.ope.checks.sequence`).
+            (`shpi.ope.checks.looks.sequence`).
         planned_users: at which anytime bounds are tightest; to be fixed before the first look.
         seed: of the bootstraps.
     """

@@ -6,10 +6,10 @@ from functools import reduce
 
 import numpy as np
 
-from shpi.ope.importance import window_weights
+from shpi.ope.estimators.importance import window_weights
+from shpi.ope.inference.weighting import Ended, add_up
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Histogram, Overlap
-from shpi.ope.weighting import Ended, add_up
 from shpi.protocols import Float64Array
 
 # What is smaller or larger counts in the first or last bin; a probability of 0 counts in ``never`` only.

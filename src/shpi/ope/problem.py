@@ -43,9 +43,9 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
-from shpi.ope.facts import Facts, check_policy, cut_at, metric_of, raw_parts, survival
-from shpi.ope.intervals import interval_of
-from shpi.ope.part import Known, Part
+from shpi.ope._log.facts import Facts, check_policy, cut_at, metric_of, raw_parts, survival
+from shpi.ope._log.part import Known, Part
+from shpi.ope.inference.intervals import interval_of
 from shpi.ope.results import Interval
 from shpi.ope.settings import IntervalMethod, Rewards, Settings, Truncated
 from shpi.protocols import Float64Array, Policy

@@ -269,7 +269,7 @@ class Evaluation:
         """One row per estimator: value, lift, interval, effective users, and what it is to the verdict."""
         import polars as pl
 
-        from shpi.ope._names import mark
+        from shpi.ope.estimators.names import mark
 
         rows = [
             {

@@ -23,15 +23,15 @@ from typing import Any
 
 import numpy as np
 
+from shpi._core.progress import progress_bar
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.learners.base import Learner
-from shpi.ope.diagnostics import fatal_for
+from shpi.ope.diagnostics.diagnose import fatal_for
 from shpi.ope.evaluate import Decides, default_estimators, evaluate
-from shpi.ope.intervals import interval_of, standard_error
+from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.problem import Problem, Settings
 from shpi.ope.results import Evaluation
-from shpi.progress import progress_bar
 from shpi.protocols import Float64Array, Int64Array, Policy
 
 MAY_DECIDE = 3  # of the default estimators, those that come first are the ones that decide

@@ -26,9 +26,9 @@ class Settings:
         horizon: H; None takes the longest trajectory.
         truncated: what a trajectory that stops early means; None: what the log says. See `shpi.ope.problem`.
         confidence: the level of all intervals.
-        interval: how they are made; see `shpi.ope.intervals`.
+        interval: how they are made; see `shpi.ope.inference.intervals`.
         errors: how far a user moves a self-normalised mean: exactly, by leaving the user out ("jackknife"),
-            or to first order ("linearised"); see `shpi.ope.steps`.
+            or to first order ("linearised"); see `shpi.ope.inference.steps`.
         folds: nuisance models for a user are fitted without the user's fold.
         seed: of folds, features and bootstraps.
     """

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shpi._torch.networks import import_torch, network_layers, one_thread
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap, Recipe, fit_features
 from shpi.features.scale import Standardise
-from shpi.networks import import_torch, network_layers, one_thread
 from shpi.oracles.base import (
     Targets,
     WeightKind,

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shpi._core.memory import require_memory
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap, Recipe, fit_features
 from shpi.features.chain import Chain, ChainMap
 from shpi.features.fourier import RandomFourier
 from shpi.features.scale import Identity, IdentityMap, Standardise
-from shpi.memory import require_memory
 from shpi.oracles.base import (
     SCORE_BYTES,
     Targets,

@@ -2,10 +2,11 @@
 
     plain       UniformPolicy, ConstantPolicy, TabularPolicy, Mixture
     heads       Greedy, EpsilonGreedy, Softmax, BehaviourRegularised        over a scorer f(x, a)
-    bounded     BoundedRatio: greedy within pi <= c mu
-    tilted      Tilted: mu^power exp(size f), from mu to the greedy policy on mu's support
-    likely      AmongLikely: greedy among what mu is likely to do
-    support     SupportLimited, with PseudoCounts or PolicyDensity as its support
+    near_mu     policies that stay near the logging policy mu:
+                BoundedRatio    greedy within pi <= c mu
+                Tilted          mu^power exp(size f), from mu to the greedy policy on mu's support
+                AmongLikely     greedy among what mu is likely to do
+                SupportLimited  with PseudoCounts or PolicyDensity as its support
     scorers     LinearScorer, MlpScorer, FunctionScorer
     shared      SharedScorer: the same ranking of actions in every context
     items       rows in, item ids out: with_items
@@ -17,17 +18,17 @@ All are immutable, and all obey a mask of allowed actions.
 """
 
 from shpi.policies.base import PolicyMethods, act
-from shpi.policies.bounded import BoundedRatio
 from shpi.policies.files import PolicyFile, load_policy, read_policy_file, save_policy
 from shpi.policies.heads import BehaviourRegularised, EpsilonGreedy, Greedy, Softmax
 from shpi.policies.items import Items, with_items
-from shpi.policies.likely import AmongLikely
+from shpi.policies.near_mu.bounded import BoundedRatio
+from shpi.policies.near_mu.likely import AmongLikely
+from shpi.policies.near_mu.support import PolicyDensity, PseudoCounts, SupportLimited
+from shpi.policies.near_mu.tilted import Tilted
 from shpi.policies.plain import ConstantPolicy, Mixture, TabularPolicy, UniformPolicy
 from shpi.policies.sampling import mask_probs, sample_actions
 from shpi.policies.scorers import FunctionScorer, LinearScorer, MlpScorer, Scorer
 from shpi.policies.shared import SharedScorer
-from shpi.policies.support import PolicyDensity, PseudoCounts, SupportLimited
-from shpi.policies.tilted import Tilted
 from shpi.policies.training_users import TrainingUsers, training_users
 from shpi.protocols import Policy
 

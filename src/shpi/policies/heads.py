@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shpi.data.softmax import Real, row_max
+from shpi._core.softmax import Real, row_max
 from shpi.errors import ActionError, ConfigError
 from shpi.features.parts import saveable
 from shpi.policies.base import ScorerPolicyMethods

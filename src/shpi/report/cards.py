@@ -12,8 +12,8 @@ from typing import Any
 from shpi.data.audit import AuditReport
 from shpi.data.logged import LoggedData
 from shpi.learners.improved import ImprovedPolicy
-from shpi.ope._names import about, mark
 from shpi.ope.candidates import Comparison
+from shpi.ope.estimators.names import about, mark
 from shpi.ope.results import Evaluation
 from shpi.policies.base import short_repr
 from shpi.protocols import Policy

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shpi.data.cut import taken_as_cut
+from shpi.data._log.cut import taken_as_cut
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
 

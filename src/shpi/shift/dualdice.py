@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shpi._torch.networks import import_torch, network_layers, one_thread
 from shpi.errors import ConfigError, DataError
 from shpi.features.base import FeatureMap, Recipe, fit_features
 from shpi.features.scale import Standardise
-from shpi.networks import import_torch, network_layers, one_thread
 from shpi.protocols import Float32Array, Float64Array, FloatArray, Policy
 from shpi.shift.base import (
     Limits,

@@ -13,17 +13,17 @@
 A model is configuration; ``model.fit(logs, gamma=…, seed=…)`` gives V, a function of contexts [n, d].
 """
 
+from shpi.values._lstd.choose import Choice
+from shpi.values._lstd.moments import LstdSums
 from shpi.values.backshift import backshift_rewards, with_backshift
 from shpi.values.base import FittedValue, StateValues, ValueModel
-from shpi.values.brief import BriefTD
-from shpi.values.choose import Choice
 from shpi.values.files import load_value, save_value, value_from_arrays, value_to_arrays
 from shpi.values.levels import Select
 from shpi.values.lstd import LSTD, LinearValue, solve
 from shpi.values.mature import Complete
-from shpi.values.moments import LstdSums
-from shpi.values.network import NetworkMap
-from shpi.values.neural import BellmanResidual, FittedTD
+from shpi.values.neural.brief import BriefTD
+from shpi.values.neural.descent import BellmanResidual, FittedTD
+from shpi.values.neural.network import NetworkMap
 from shpi.values.past import PastValue, WithPast, with_past
 from shpi.values.pessimistic import LowerEnsemble, LowerLinear, Pessimistic
 from shpi.values.simple import Constant, Given

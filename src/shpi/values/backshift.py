@@ -20,10 +20,10 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.features import FeatureMap, Recipe
 from shpi.protocols import BoolArray, Float64Array
+from shpi.values._lstd.choose import Choice, choose, default_recipes
+from shpi.values._lstd.moments import LstdSums
 from shpi.values.base import StateValues, checked_gamma
-from shpi.values.choose import Choice, choose, default_recipes
 from shpi.values.lstd import solve
-from shpi.values.moments import LstdSums
 from shpi.values.transitions import next_known
 
 

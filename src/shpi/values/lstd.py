@@ -3,8 +3,8 @@ r"""LSTD: the value in closed form, over a feature map, additive over shards.
     V(x) = (1, phi(x))' theta,     theta = (gram - cross + penalty)^-1 target
 
 It is the fixed point V = Pi T^L V, where T is the Bellman backup of the logging policy, L the lookahead and
-Pi the (ridge) regression on the features; `shpi.values.moments` has the sums. Unlike the Bellman residual it
-is not biased by the noise of x'. Scaling the rewards scales V and nothing else.
+Pi the (ridge) regression on the features; `shpi.values._lstd.moments` has the sums. Unlike the Bellman
+residual it is not biased by the noise of x'. Scaling the rewards scales V and nothing else.
 
 The lookahead. L = 1 is the classic LSTD, exact where the context is the whole state. It never is: users
 remember what the context does not show, so x_{t+1} given x_t says little about the far future, and the error
@@ -27,10 +27,10 @@ from shpi.features import FeatureMap, Recipe
 from shpi.features.base import as_matrix
 from shpi.features.parts import frozen_array, saveable
 from shpi.protocols import Float64Array, FloatArray
+from shpi.values._lstd.choose import RIDGES, Choice, choose, default_recipes
+from shpi.values._lstd.moments import LstdSums, block_rows
 from shpi.values.base import checked_gamma
-from shpi.values.choose import RIDGES, Choice, choose, default_recipes
 from shpi.values.levels import on_level
-from shpi.values.moments import LstdSums, block_rows
 
 SINGLE_ROWS = 100_000  # from here on rounding to 1e-7 is nothing beside the error of sampling
 SINGLE_GAP = 0.01  # least 1 - gamma^L: where gram and cross nearly cancel, every digit counts

@@ -35,8 +35,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shpi.data._log.futures import first_after
 from shpi.data.durations import in_time_unit
-from shpi.data.futures import first_after
 from shpi.data.logged import LoggedData
 from shpi.data.rewards import (
     DiscountedSum,
@@ -49,9 +49,9 @@ from shpi.data.rewards import (
 from shpi.errors import ConfigError, DataError
 from shpi.features import FeatureMap, Recipe
 from shpi.protocols import BoolArray, Float64Array, Int64Array
-from shpi.values.choose import Choice
+from shpi.values._lstd.choose import Choice
+from shpi.values._lstd.moments import LstdSums, with_intercept
 from shpi.values.lstd import LSTD
-from shpi.values.moments import LstdSums, with_intercept
 
 GROUPS = 12  # of similar times since the decision
 GROUP_ROWS = 200  # open windows in a group, at least

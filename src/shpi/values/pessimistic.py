@@ -17,14 +17,14 @@ from typing import Literal
 import numpy as np
 from scipy.linalg import cholesky
 
-from shpi.data import ragged
+from shpi.data._log import ragged
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features.parts import frozen_array, saveable
 from shpi.protocols import Float64Array, FloatArray
+from shpi.values._lstd.moments import with_intercept
 from shpi.values.base import BLOCK, FittedValue, StateValues, ValueModel, checked_gamma
 from shpi.values.lstd import LSTD, LinearValue, solve
-from shpi.values.moments import with_intercept
 from shpi.values.transitions import rewards_of, usable_transitions
 
 

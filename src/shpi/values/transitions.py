@@ -9,14 +9,14 @@ and when its reward was seen (``LoggedData.reward_observed``).
 
 Leaving is always seen, going on only if the log does not stop first. In a log without last contexts the rows
 that are not usable are all rows of users who went on, so that among the others leaving looks too frequent.
-`shpi.data.cut` repairs this: of the users who left, as many are treated as if the log had stopped.
+`shpi.data._log.cut` repairs this: of the users who left, as many are treated as if the log had stopped.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from shpi.data.cut import taken_as_cut
+from shpi.data._log.cut import taken_as_cut
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.features import FeatureMap

@@ -9,8 +9,8 @@ import pytest
 
 from shpi.data.logged import LoggedData
 from shpi.ope import Problem
-from shpi.ope.checks.balance import about_balance
-from shpi.ope.checks.thinned import thinned
+from shpi.ope.checks.balance.joint_test import about_balance
+from shpi.ope.checks.balance.thinned import thinned
 from shpi.policies import UniformPolicy
 from shpi.testing.hard_worlds import WORLDS
 

@@ -12,10 +12,10 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.ope import SNIPS, Evaluation, Gate, Problem, evaluate
 from shpi.ope.checks.clusters import Clusters, clusters_of
+from shpi.ope.checks.looks.sequence import asymptotic_lower, betting_lower, wealth
+from shpi.ope.checks.looks.user_values import floor_of, user_lifts
 from shpi.ope.checks.over_time import change_of
 from shpi.ope.checks.sensitivity import Sensitivity, least_mean
-from shpi.ope.checks.sequence import asymptotic_lower, betting_lower, wealth
-from shpi.ope.checks.user_values import floor_of, user_lifts
 from shpi.policies import ConstantPolicy
 from shpi.testing.hard_worlds import WORLDS
 

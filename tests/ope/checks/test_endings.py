@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shpi.data._log.slicing import cut
 from shpi.data.logged import LoggedData
-from shpi.data.slicing import cut
 from shpi.ope import WDR, Gate, Problem, Settings, evaluate
 from shpi.ope.checks.endings import about_endings
 from shpi.testing.hard_worlds import WORLDS, Case

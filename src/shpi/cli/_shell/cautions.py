@@ -52,7 +52,7 @@ def with_looks(
     options: argparse.Namespace,
 ) -> Comparison:
     """Every candidate's look is counted; where the usual file cannot be written, nobody is troubled."""
-    from shpi.ope.checks.looks import count_look
+    from shpi.ope.checks.looks.file import count_look
 
     given: Path | None = options.looks
     place = given or options.policy.resolve().with_name(f".{options.policy.resolve().name}.looks.json")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shpi.data import ragged
+from shpi.data._log import ragged
 from shpi.data.actions import ActionSpace
 from shpi.data.logged import LoggedData
 from shpi.data.schema import ContextSchema, Feature

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shpi.data import ragged
+from shpi.data._log import ragged
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from shpi.data import ragged
+from shpi.data._log import ragged
+from shpi.data._log.ledger import Drop, Ledger
 from shpi.data.actions import ActionSpace
 from shpi.data.adapters.dsjson_events import Event, Skip, read_event
 from shpi.data.adapters.dsjson_features import action_features, context_table
 from shpi.data.durations import parse_duration
-from shpi.data.ledger import Drop, Ledger
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.protocols import BoolArray, Float64Array, Int64Array

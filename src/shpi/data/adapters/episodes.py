@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shpi.data import ragged
+from shpi.data._log import ragged
 from shpi.data.actions import ActionSpace
 from shpi.data.logged import LoggedData, TimeUnit
 from shpi.data.schema import ContextSchema

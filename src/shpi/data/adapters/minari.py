@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shpi.data._log.ledger import Ledger
 from shpi.data.actions import ActionSpace
 from shpi.data.adapters.episodes import from_episodes, to_episodes
-from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
 from shpi.data.schema import ContextSchema
 from shpi.errors import ConfigError, DataError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import rankdata
 
-from shpi.data.calibration import spread_rows
+from shpi.data._behaviour.calibration import spread_rows
 from shpi.data.schema import MISSING, OTHER
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 

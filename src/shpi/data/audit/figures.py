@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shpi.data.calibration import Calibration
+    from shpi.data._behaviour.calibration import Calibration
 
 BAR = 24
 HALF = 10  # characters from the middle to a factor of 2

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shpi.data._log.ragged import offsets_from_starts
 from shpi.data.durations import parse_duration
-from shpi.data.ragged import offsets_from_starts
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData

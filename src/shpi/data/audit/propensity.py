@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shpi.data._behaviour.calibration import Calibration, spread_rows
 from shpi.data.audit.facts import Spread
-from shpi.data.calibration import Calibration, spread_rows
 from shpi.protocols import BoolArray, Float64Array
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from shpi.data._log.ledger import Ledger
 from shpi.data.audit.checks import find
 from shpi.data.audit.columns import ColumnFacts, column_facts
 from shpi.data.audit.endings import EndingFacts, ending_facts
@@ -27,7 +28,6 @@ from shpi.data.audit.findings import LEAK_WARNING, Finding, Severity
 from shpi.data.audit.horizon import Horizon, horizon_advice
 from shpi.data.audit.propensity import PropensityFacts, propensity_facts
 from shpi.data.decomposition import Decomposition, decompose
-from shpi.data.ledger import Ledger
 from shpi.data.logged import LoggedData
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import polars as pl
 
+from shpi.data._log.ledger import Drop
+from shpi.data._read.sources import open_table
 from shpi.data.columns import missing_column
-from shpi.data.ledger import Drop
 from shpi.data.logged import LoggedData
-from shpi.data.sources import open_table
 from shpi.errors import ConfigError, DataError
 
 ENVIRONMENT = "SHPI_DATA"

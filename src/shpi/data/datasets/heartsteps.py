@@ -12,12 +12,12 @@ from typing import Literal, get_args
 import numpy as np
 import polars as pl
 
+from shpi.data._log.ledger import Drop
+from shpi.data._read.read import read_log
 from shpi.data.columns import Columns
 from shpi.data.datasets.files import Dataset, read_table, with_account
 from shpi.data.datasets.heartsteps_official import OFFICIAL, from_suggestions
-from shpi.data.ledger import Drop
 from shpi.data.logged import LoggedData
-from shpi.data.read import read_log
 from shpi.errors import ConfigError
 from shpi.protocols import Float64Array
 

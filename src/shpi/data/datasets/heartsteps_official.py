@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from shpi.data.ledger import Drop
+from shpi.data._log.ledger import Drop
 
 OFFICIAL = (
     "user.index", "decision.index", "decision.index.nogap", "sugg.select.utime", "sugg.select.slot", "avail",

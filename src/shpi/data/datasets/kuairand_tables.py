@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from shpi.data._log.ledger import Drop
 from shpi.data.durations import parse_duration
-from shpi.data.ledger import Drop
 
 PURE_USERS = ("user_features_pure", "kuairand_pure_user_features")
 PURE_VIDEOS = ("video_features_basic_pure", "kuairand_pure_video_features_basic")

@@ -10,13 +10,13 @@ from typing import Literal, get_args
 
 import polars as pl
 
+from shpi.data._log.ledger import Drop
+from shpi.data._read.read import read_log
+from shpi.data._read.sources import open_table
 from shpi.data.columns import Columns
 from shpi.data.datasets.files import Dataset, read_table, with_account
-from shpi.data.ledger import Drop
 from shpi.data.logged import LoggedData
-from shpi.data.read import read_log
 from shpi.data.schema import ContextSchema
-from shpi.data.sources import open_table
 from shpi.errors import ConfigError, DataError
 
 Campaign = Literal["all", "men", "women"]

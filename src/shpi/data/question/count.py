@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shpi.data._log.slicing import cut
 from shpi.data.durations import MICROSECONDS, describe, in_time_unit
 from shpi.data.question.metric import COUNTS, Metric
-from shpi.data.slicing import cut
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from shpi.data._log.futures import keep_prefixes
+from shpi.data._log.ledger import Drop
 from shpi.data.durations import Duration, describe, in_time_unit
-from shpi.data.futures import keep_prefixes
-from shpi.data.ledger import Drop
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray
 

@@ -17,12 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from shpi.data._log.futures import first_after
+from shpi.data._read.sources import TableSource, open_table
+from shpi.data._read.times import time_expression
 from shpi.data.columns import Columns, missing_column
 from shpi.data.durations import in_time_unit
-from shpi.data.futures import first_after
-from shpi.data.sources import TableSource, open_table
 from shpi.data.tables.events import Events
-from shpi.data.times import time_expression
 from shpi.errors import ColumnError, ConfigError, DataError
 from shpi.protocols import Float64Array, Int64Array
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from shpi.data.ledger import Drop
+from shpi.data._log.ledger import Drop
 from shpi.data.tables.formats import text_of
 from shpi.errors import DataError
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shpi.errors import ConfigError, ShpiError
-from shpi.learners.sarsa import DeepSARSA, Round
+from shpi.learners.online.deep_sarsa import DeepSARSA, Round
 from shpi.policies import Mixture, PolicyFile, UniformPolicy, load_policy, read_policy_file, save_policy
 from shpi.protocols import Policy, Simulator
 

@@ -21,8 +21,8 @@ from shpi.data.logged import LoggedData
 from shpi.learners._shpi.judge import Influence, Judge
 from shpi.oracles import PreparedOracle
 from shpi.policies import AmongLikely, Policy
+from shpi.policies.near_mu.tilted import Tilted, tilt
 from shpi.policies.scorers import Scorer
-from shpi.policies.tilted import Tilted, tilt
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 from shpi.values.base import StateValues
 

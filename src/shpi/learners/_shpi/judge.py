@@ -27,9 +27,9 @@ from shpi.features.base import fit_features
 from shpi.features.cells import CellsMap
 from shpi.learners._shpi.shapes import few_contexts
 from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
+from shpi.values._lstd.moments import with_intercept
 from shpi.values.base import FittedValue, StateValues
 from shpi.values.lstd import LinearValue
-from shpi.values.moments import with_intercept
 from shpi.values.past import PastValue, with_past
 from shpi.values.transitions import rewards_of, usable_transitions
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shpi.ope.checks.clusters import Clusters, clusters_of, found_clusters
+from shpi.ope.checks.looks.sequence import asymptotic_width, betting_lower
+from shpi.ope.checks.looks.user_values import floor_of, user_lifts
 from shpi.ope.checks.over_time import change_of, entries
 from shpi.ope.checks.sensitivity import Sensitivity
-from shpi.ope.checks.sequence import asymptotic_width, betting_lower
-from shpi.ope.checks.user_values import floor_of, user_lifts
-from shpi.ope.intervals import interval_of
+from shpi.ope.inference.intervals import interval_of
 from shpi.ope.problem import Problem
 from shpi.ope.results import Decision, Estimate, Evaluation, Verdict
 from shpi.ope.verdict.whole_horizon import whole

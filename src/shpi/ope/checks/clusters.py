@@ -22,9 +22,9 @@ from scipy import stats
 
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
+from shpi.ope._log.facts import raw_parts
+from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.days import days_of
-from shpi.ope.checks.residuals import Groups
-from shpi.ope.facts import raw_parts
 from shpi.ope.problem import Problem
 from shpi.protocols import Float64Array, Int64Array
 

@@ -14,8 +14,8 @@ from functools import reduce
 import numpy as np
 from scipy import stats
 
-from shpi.ope.checks.residuals import Groups
-from shpi.ope.checks.thinned import thinned
+from shpi.ope.checks.balance.residuals import Groups
+from shpi.ope.checks.balance.thinned import thinned
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Diagnostic
 from shpi.protocols import Float64Array, Int64Array

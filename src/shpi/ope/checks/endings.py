@@ -22,9 +22,9 @@ from functools import reduce
 import numpy as np
 from scipy import stats
 
+from shpi.ope.inference.weighting import add_up
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Diagnostic
-from shpi.ope.weighting import add_up
 from shpi.protocols import BoolArray, Float64Array
 
 LEVEL = 0.001  # of a false alarm, over all columns

@@ -20,9 +20,9 @@ import numpy as np
 from scipy import stats
 
 from shpi.data.durations import in_time_unit
+from shpi.ope._log.facts import raw_parts
 from shpi.ope.checks.clusters import found_clusters
-from shpi.ope.facts import raw_parts
-from shpi.ope.intervals import interval_of, standard_error
+from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Segment
 from shpi.protocols import BoolArray, Float64Array, Int64Array

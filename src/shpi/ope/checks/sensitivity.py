@@ -12,8 +12,9 @@ added to the estimate. The lower bound of the lift minus that is its bound under
 this reaches 0 says what it would take to undo the answer.
 
 The default of a gate is Gamma = 1.3, a hidden cause that moves a chance from 50 % to 57 %. With 2,000 users
-and four decisions each the negative controls (`shpi.ope.checks.balance`) find one of 1.2 in about half of the
-logs and one of 1.5 in five of six (`python -m benchmarks gate_checks`): what they leave open is about this.
+and four decisions each the negative controls (`shpi.ope.checks.balance.joint_test`) find one of 1.2 in about
+half of the logs and one of 1.5 in five of six (`python -m benchmarks gate_checks`): what they leave open is
+about this.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shpi.ope.checks.thinned import thinned
-from shpi.ope.importance import prefix_sums
+from shpi.ope.checks.balance.thinned import thinned
+from shpi.ope.estimators.importance import prefix_sums
 from shpi.ope.problem import Part, Problem
 from shpi.protocols import Float64Array, Int64Array
 

@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from shpi.ope.baseline import on_policy
-from shpi.ope.facts import raw_parts
-from shpi.ope.intervals import standard_error
+from shpi.ope._log.facts import raw_parts
+from shpi.ope.estimators.baseline import on_policy
+from shpi.ope.inference.intervals import standard_error
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Severity
 

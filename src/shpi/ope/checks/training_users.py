@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from shpi.data.logged import LoggedData
-from shpi.ope.facts import raw_parts
+from shpi.ope._log.facts import raw_parts
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic
 from shpi.policies.training_users import (

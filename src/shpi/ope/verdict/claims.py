@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from scipy import stats
 
-from shpi.ope.intervals import interval_of, standard_error
+from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.results import Diagnostic, Estimate, Severity
 from shpi.ope.verdict.guards import Guard
 from shpi.ope.verdict.needed import Factors

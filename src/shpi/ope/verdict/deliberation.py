@@ -12,14 +12,14 @@ import numpy as np
 from scipy import stats
 
 from shpi.errors import ConfigError, ShpiError
-from shpi.ope.baseline import on_policy
 from shpi.ope.candidates import joint_level
-from shpi.ope.diagnostics import fatal_for
-from shpi.ope.diagnostics_log import UNSEEN_FATAL
-from shpi.ope.diagnostics_weights import about_weights
-from shpi.ope.estimator import LEAST_EFFECTIVE, Estimator
+from shpi.ope.diagnostics.diagnose import fatal_for
+from shpi.ope.diagnostics.log import UNSEEN_FATAL
+from shpi.ope.diagnostics.weights import about_weights
+from shpi.ope.estimators.base import LEAST_EFFECTIVE, Estimator
+from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.evaluate import default_estimators
-from shpi.ope.per_decision import PerDecision
+from shpi.ope.inference.per_decision import PerDecision
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Evaluation, FirstStep, Verdict
 from shpi.ope.verdict.claims import Claim

@@ -19,11 +19,11 @@ import math
 import numpy as np
 from scipy import stats
 
-from shpi.ope.baseline import on_policy
-from shpi.ope.intervals import FAR, RARE
+from shpi.ope.estimators.baseline import on_policy
+from shpi.ope.inference.intervals import FAR, RARE
+from shpi.ope.inference.weighting import add_up
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
-from shpi.ope.weighting import add_up
 from shpi.protocols import BoolArray, Float64Array
 
 SURE = 0.95

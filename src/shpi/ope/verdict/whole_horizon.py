@@ -2,8 +2,8 @@ r"""The k-step estimator with k = H, of a policy and of its mixtures with mu: a 
 
     pi_x(a|x) = (1 - x) mu(a|x) + x pi(a|x),      ratio = 1 - x + x pi/mu
 
-It is unbiased whatever V is (`shpi.ope.kstep`), and V = V^mu is fitted once for all x. Only ratios of taken
-actions are needed.
+It is unbiased whatever V is (`shpi.ope.estimators.kstep`), and V = V^mu is fitted once for all x. Only ratios
+of taken actions are needed.
 
 **The witness** is x = 1. WDR corrects a model of the policy. Where weights leave few users, what it cannot
 correct stays as the model said, and a policy that was learned from such a model looks as good as it promised:
@@ -28,13 +28,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from shpi.errors import ShpiError
-from shpi.ope.estimator import LEAST_EFFECTIVE, Estimator
-from shpi.ope.importance import prefix_sums
-from shpi.ope.kstep import Deltas, weighted_deltas
-from shpi.ope.per_decision import PerDecision
+from shpi.ope.estimators.base import LEAST_EFFECTIVE, Estimator
+from shpi.ope.estimators.importance import prefix_sums
+from shpi.ope.estimators.kstep import Deltas, weighted_deltas
+from shpi.ope.inference.per_decision import PerDecision
+from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Part, Problem
 from shpi.ope.results import Estimate
-from shpi.ope.weighting import StepWeights
 from shpi.protocols import Float64Array
 
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shpi.ope._names import about, mark, may_be_biased
+from shpi.ope.estimators.names import about, mark, may_be_biased
 from shpi.ope.results import Estimate, Evaluation
 from shpi.report import svg
 from shpi.report.numbers import count, level, number, signed

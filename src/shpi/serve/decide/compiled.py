@@ -32,7 +32,7 @@ from shpi.policies import (
     UniformPolicy,
 )
 from shpi.policies.heads import explored
-from shpi.policies.logistic import LogisticPolicy
+from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.protocols import BoolArray, Float64Array
 from shpi.serve.decide.features import Phi, compile_features
 

@@ -1,0 +1,1 @@
+"""Inside `shpi compare`: one process per learner, and users that judge all of their policies."""

@@ -1,0 +1,60 @@
+"""Many policies judged on users whom none of them has seen: the figures of `shpi compare LOG`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from shpi.errors import ShpiError
+
+if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
+    from shpi.data.logged import LoggedData
+    from shpi.ope import Comparison
+    from shpi.ope.results import Evaluation
+    from shpi.protocols import Policy
+
+
+def judge(policies: Mapping[str, Policy], logs: LoggedData, seed: int) -> dict[str, dict[str, Any]]:
+    """By name: the lift with its interval, who decided and the verdict, or what the problem is."""
+    problems: dict[str, str] = {}
+    found: Comparison | None = None
+    try:
+        found = _compared(policies, logs, seed)
+    except ShpiError:  # one that cannot be judged is a note in its row, not the end of the table
+        able: dict[str, Policy] = {}
+        for name, policy in policies.items():
+            try:
+                _compared({name: policy}, logs, seed)
+                able[name] = policy
+            except ShpiError as error:
+                problems[name] = f"cannot be judged: {error}"
+        found = _compared(able, logs, seed) if able else None
+    figures = {} if found is None else {one.policy_name: _figures(one) for one in found.evaluations}
+    return figures | {name: {"problem": words} for name, words in problems.items()}
+
+
+def _compared(policies: Mapping[str, Policy], logs: LoggedData, seed: int) -> Comparison:
+    from shpi.ope import Gate, compare
+
+    return compare(policies, logs, Gate(seed=seed), estimators=deciding(logs), details=False, seed=seed)
+
+
+def deciding(logs: LoggedData) -> list[Any] | None:
+    """The estimators that may decide; None: all there are, where no propensities are known."""
+    from shpi import ope
+    from shpi.cli.verbs.evaluate import usual_k
+
+    if logs.propensity_mode == "absent":
+        return None
+    return [ope.WDR(), ope.KStepSHPI(k=usual_k(logs)), ope.SNPDIS()]
+
+
+def _figures(evaluation: Evaluation) -> dict[str, Any]:
+    one = evaluation.decisive
+    return {
+        "lift": one.lift,
+        "lift_lower": one.lift_interval.lower,
+        "lift_upper": one.lift_interval.upper,
+        "estimator": one.name,
+        "verdict": None if evaluation.verdict is None else evaluation.verdict.decision,
+    }

@@ -1,0 +1,114 @@
+"""The options with which every verb reads a log, and the reading itself."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shpi._core.progress import progress_bar
+from shpi.cli._shell.spelling import spelled_for_the_command_line
+from shpi.errors import ConfigError
+
+if TYPE_CHECKING:  # imported when a verb runs, so that `shpi --help` is quick
+    from shpi.data.logged import LoggedData
+
+
+def add_reading_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add LOG and the options that say how to read it."""
+    parser.add_argument(
+        "log", nargs="+" if required else "*", metavar="LOG", help="file, glob or folder; several are joined"
+    )
+    parser.add_argument("--data", metavar="DIR", help="the folder of a public data set (default: $SHPI_DATA)")
+    parser.add_argument("--columns", metavar="TOML", help="which column means what")
+    parser.add_argument("--session-gap", metavar="GAP", help="a longer pause starts a new session, e.g. 30m")
+    parser.add_argument(
+        "--metric",
+        metavar="WHAT",
+        help="what a user is worth: a column or a count, e.g. 'purchases in 30d', 'active days in 30d', "
+        "'returns within 7d in 90d' (default: the map's metric, or the reward as far as the log goes)",
+    )
+    parser.add_argument(
+        "--churn-after",
+        metavar="TIME",
+        help="who is silent for longer, while the log goes on, has left, e.g. 30d; 'never': nobody leaves",
+    )
+    parser.add_argument(
+        "--invalid",
+        choices=("error", "drop"),
+        default="error",
+        help="rows with unusable values: stop (default), or leave them out and report them",
+    )
+    parser.add_argument(
+        "--duplicates",
+        choices=("drop", "keep", "error"),
+        default="drop",
+        help="decisions that repeat an earlier one (default: drop and report)",
+    )
+    parser.add_argument(
+        "--estimate-propensities",
+        action="store_true",
+        help="estimate mu(a|x) from the log, and show how well calibrated the estimate is",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the estimation (default: 0)")
+
+
+def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> LoggedData | None:
+    """The log that the options name; None after a first guess of the missing column map was printed.
+
+    Args:
+        options: of the command line.
+        verb: for messages.
+        encoding: ``schema`` and ``action_space`` of the log that a table is to be read like.
+    """
+    try:
+        with spelled_for_the_command_line():
+            logs = _read(options, encoding)
+    except ConfigError as error:
+        advice, _, guess = error.remedy.partition("\n\n")
+        if options.columns is not None or not guess:
+            raise
+        # The guess stands alone, so that it can be copied into a file as it is.
+        place = f"shpi {verb}: {options.log[0]}"
+        init = f"shpi init {' '.join(options.log)} writes one with comments, to be named with --columns"
+        print(f"{place} needs a column map; {init}. Or {advice}\n\n{guess}", file=sys.stderr)
+        return None
+    return _estimate(logs, options.seed) if options.estimate_propensities else logs
+
+
+def _read(options: argparse.Namespace, encoding: dict[str, Any]) -> LoggedData:
+    from shpi.data._read.read import asked, read_log
+    from shpi.data.datasets import load, names
+
+    if len(options.log) == 1 and options.log[0] in names() and not Path(options.log[0]).exists():
+        return asked(load(options.log[0], options.data), options.metric, options.churn_after)
+    source = options.log[0] if len(options.log) == 1 else options.log
+    logs = read_log(
+        source,
+        options.columns,
+        session_gap=options.session_gap,
+        invalid=options.invalid,
+        duplicates=options.duplicates,
+        metric=options.metric,
+        churn_after=options.churn_after,
+        **encoding,
+    )
+    if options.columns is None and options.session_gap is not None:
+        raise ConfigError(
+            expected="--session-gap together with --columns",
+            found=f"{options.log[0]}, a file that shpi wrote, whose sessions are fixed",
+            remedy="read the original table again with another gap",
+        )
+    return logs
+
+
+def _estimate(logs: LoggedData, seed: int) -> LoggedData:
+    if logs.propensity_mode == "logged":
+        raise ConfigError(
+            expected="a log without propensities for --estimate-propensities",
+            found="propensities that were logged, which are better than any estimate",
+            remedy="leave 'propensity' out of the column map, if you do not trust them",
+        )
+    with progress_bar("estimating propensities", None):
+        return logs.with_estimated_propensities(seed=seed)

@@ -1,0 +1,1 @@
+"""The verbs of the command line, one file each, with ``add_parser(verbs)`` and ``run(options)``."""

@@ -1,0 +1,373 @@
+"""``shpi compare``: every learner on one log, side by side: what its policy would bring, seconds, memory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shpi._core.progress import begin, expect, stages
+from shpi.cli._compare.held_out import judge
+from shpi.cli._shell.reading import add_reading_options, read_logs
+from shpi.cli.verbs.fit import parse_option
+from shpi.cli.verbs.simulate import parse_param
+from shpi.errors import ConfigError
+from shpi.files.atomic import write_text
+
+if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
+    from shpi.data.logged import LoggedData
+    from shpi.protocols import Policy, Simulator
+
+DESCRIPTION = """Run every learner on one log, and compare what they bring.
+
+With a LOG, read as by `shpi audit`, every learner sees one part of the users, and its policy is judged on the
+others: the lift over the logging policy with its interval, and the gate's verdict, bounds for all policies
+together. With the name of a simulator, its trained agent writes the log (uniformly at random with probability
+epsilon), and each policy is tried on new users of that world, the same for all; with a LOG --env does that.
+Each learner runs in a process of its own. Online learners meet as many users as the log has.
+"""
+
+EXAMPLES = """examples:
+  shpi compare log.parquet
+  shpi compare events.csv --columns map.toml --learners shpi,bandit,session-rl,best --held-out 0.6
+  shpi compare storefront --epsilon 1 --users 4000
+  shpi compare synthetic --learners clone,bandit,session-rl,shpi,bcq -o k=5 --json table.json
+  shpi compare log.parquet --env recogym --learners shpi,bandit -o shpi.gamma=0.95
+  shpi fit --list                                   the learners
+"""
+
+NO_SESSIONS_K = 5  # the paper's k, in place of "session" where a log has no sessions inside its trajectories
+EVALUATION = 10_007  # new users: the seed of the log plus this
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What is known about one learner in the end."""
+
+    learner: str
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
+    online: float | None = None  # mean over users of the simulator's own measure, or of the return
+    online_error: float | None = None  # its standard error
+    attained: float | None = None  # of what can be attained, where the simulator knows
+    lift: float | None = None  # over the logging policy, on users who were held out
+    lift_lower: float | None = None  # its interval
+    lift_upper: float | None = None
+    estimator: str | None = None  # that decides
+    verdict: str | None = None
+    problem: str | None = None  # an error, or why it was skipped
+    story: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class World:
+    """A simulator by name and parameters, so that another process can make it too."""
+
+    name: str
+    params: Mapping[str, Any]
+    simulator: Simulator
+
+
+def add_parser(verbs: Any) -> None:
+    """Register the verb."""
+    parser = verbs.add_parser(
+        "compare",
+        help="every learner on one log: what each would bring, seconds, memory",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_reading_options(parser)
+    add = parser.add_argument
+    add("--learners", metavar="A,B,C", help="default: all that can run")
+    add("-o", "--option", action="append", default=[], metavar="[LEARNER.]KEY=VALUE", help="may be repeated")
+    add("--held-out", type=float, default=0.5, metavar="S",
+        help="with a LOG: the share of the users to judge by (0.5); 0: seconds and memory alone")  # fmt: skip
+    add("--env", metavar="ENV", help="with a LOG: the simulator in which policies are tried")
+    add("--param", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the simulator")
+    add("--epsilon", type=float, default=0.3, metavar="E", help="of the logging policy (default: 0.3)")
+    add("--users", type=int, default=2000, metavar="N", help="simulated users in the log (default: 2000)")
+    add("--rollouts", type=int, default=200, metavar="N", help="users that try a policy (default: 200)")
+    add("--timeout", type=float, metavar="S", help="end a learner after so many seconds")
+    add("--json", type=Path, metavar="FILE", help="also write the table as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the verb: 0 if at least one learner came to an end, else 1."""
+    if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
+        raise ConfigError(expected="--json to be a file in a folder that exists", found=str(options.json))
+    if options.rollouts < 1:
+        raise ConfigError(expected="--rollouts of at least 1", found=str(options.rollouts))
+    world, logs, mu = find_log(options)
+    if logs is None:
+        return 2
+    chosen = find_learners(options.learners, online=world is not None)
+    judged_on = None
+    if world is None and options.held_out > 0:
+        logs, judged_on = logs.split_users(options.held_out, seed=options.seed)
+    settings = find_settings(options.option, chosen, logs, options.seed)
+    print(f"learned from {logs}", file=sys.stderr)
+    print(f"judged on {judged_on}\n" if judged_on is not None else "", file=sys.stderr)
+    rows: list[Row] = []
+    policies: dict[str, Policy] = {}
+    if world is not None and mu is not None:
+        rows.append(evaluate(Row(learner="(logging)"), mu, world, options))
+    with tempfile.TemporaryDirectory() as folder, stages("learning"):
+        expect(dict.fromkeys(chosen, 1.0))
+        place = Path(folder) / "log.parquet"
+        logs.to_parquet(place)
+        for name in chosen:
+            begin(name)
+            row, policy = compare_one(name, settings.get(name, {}), place, world, options)
+            rows.append(row)
+            if policy is not None:
+                policies[name] = policy
+    if judged_on is not None and policies:
+        said = judge(policies, judged_on, options.seed)
+        rows = [Row(**(asdict(row) | said.get(row.learner, {}))) for row in rows]
+    show(rows, world)
+    if options.json is not None:
+        write_json(options.json, rows, logs, world, options)
+    return 0 if any(row.cpu_seconds is not None for row in rows) else 1
+
+
+# ---------------------------------------------------------------------- what is compared, on what
+
+
+def find_log(options: argparse.Namespace) -> tuple[World | None, LoggedData | None, Policy | None]:
+    """The simulator, the log and the policy that wrote it, as far as they are known."""
+    from shpi.envs import registry
+
+    name, params = options.log[0], dict(parse_param(text) for text in options.param)
+    if len(options.log) == 1 and name in registry.names() and not Path(name).exists():
+        from shpi.envs.logging import LoggingPolicy
+        from shpi.envs.rollout import rollout
+
+        world = World(name=name, params=params, simulator=registry.make(name, **params))
+        mu = LoggingPolicy(world.simulator, options.epsilon)
+        return world, rollout(world.simulator, mu, options.users, options.seed, progress=None), mu
+    logs = read_logs(options, "compare")
+    if options.env is None:
+        return None, logs, None
+    return World(name=options.env, params=params, simulator=registry.make(options.env, **params)), logs, None
+
+
+def find_learners(names: str | None, *, online: bool) -> list[str]:
+    """The learners in question; those that need a simulator only if there is one."""
+    from shpi.learners import registry
+
+    if names is None:
+        return list(registry.names(None if online else "offline"))
+    chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    for name in chosen:
+        if registry.entry(name).kind == "online" and not online:
+            raise ConfigError(
+                expected=f"a simulator for '{name}', which learns by acting",
+                found="none",
+                remedy="name one with --env, or leave the learner out",
+            )
+    if not chosen:
+        raise ConfigError(expected="at least one learner after --learners", found=repr(names))
+    return chosen
+
+
+def find_settings(
+    texts: Sequence[str], chosen: Sequence[str], logs: LoggedData, seed: int
+) -> dict[str, dict[str, Any]]:
+    """The options of each learner: those of its own, and those of all that have such an option."""
+    from shpi.learners import registry
+
+    usable = [name for name in chosen if registry.missing(name) is None]
+    known = {name: registry.parameters(name) for name in usable}
+    settings: dict[str, dict[str, Any]] = {
+        name: {"seed": seed} if "seed" in known[name] else {} for name in usable
+    }
+    for name in usable:
+        whole = logs.n_sessions == logs.n_trajectories
+        if whole and getattr(registry.make(name), "k", None) == "session":
+            settings[name]["k"] = NO_SESSIONS_K
+        budget = registry.entry(name).budget
+        if budget is not None:
+            settings[name][budget] = logs.n_users
+    for text in texts:
+        key, value = parse_option(text)
+        owner, dot, own = key.partition(".")
+        targets = [owner] if dot and owner in usable else [n for n in usable if key in known[n]]
+        wanted = own if dot and owner in usable else key
+        if not targets or wanted not in known[targets[0]]:
+            raise ConfigError(expected="-o with an option of a learner in the table", found=repr(text))
+        for name in targets:
+            settings[name][wanted] = value
+    return settings
+
+
+# ---------------------------------------------------------------------- one learner
+
+
+def compare_one(
+    name: str, settings: Mapping[str, Any], log: Path, world: World | None, options: argparse.Namespace
+) -> tuple[Row, Policy | None]:
+    """Learn in a process of its own, then try the policy where there is a simulator."""
+    from shpi.learners import registry
+    from shpi.policies import load_policy
+
+    problem = registry.missing(name)
+    if problem is not None:
+        return Row(learner=name, problem=f"skipped: {problem}"), None
+    with tempfile.TemporaryDirectory() as folder:
+        facts = learn(name, settings, log, world, Path(folder), options.timeout)
+        if "error" in facts:
+            return Row(learner=name, problem=facts["error"]), None
+        row = Row(
+            learner=name,
+            cpu_seconds=facts["cpu_seconds"],
+            peak_bytes=facts["peak_bytes"],
+            story=facts.get("story"),
+        )
+        policy = load_policy(Path(folder) / "policy")
+        return row if world is None else evaluate(row, policy, world, options), policy
+
+
+def learn(
+    name: str,
+    settings: Mapping[str, Any],
+    log: Path,
+    world: World | None,
+    folder: Path,
+    timeout: float | None,
+) -> dict[str, Any]:
+    """The facts that `shpi.cli._compare.learn_job` reports, or an error in its place."""
+    job = {
+        "learner": name,
+        "options": dict(settings),
+        "log": str(log),
+        "world": None if world is None else {"name": world.name, "params": dict(world.params)},
+        "policy": str(folder / "policy"),
+        "facts": str(folder / "facts.json"),
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "shpi.cli._compare.learn_job", str(folder / "job.json")],
+            env=one_thread | dict(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"ended after {timeout:g} seconds (--timeout)"}
+    if (folder / "facts.json").is_file():
+        facts: dict[str, Any] = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+        return facts
+    last = ended.stderr.strip().splitlines()[-1:] or ["no message"]
+    why = "ended by the system, perhaps for want of memory" if ended.returncode < 0 else last[0]
+    return {"error": f"exit code {ended.returncode}: {why}"}
+
+
+def evaluate(row: Row, policy: Policy, world: World, options: argparse.Namespace) -> Row:
+    """What the policy brings new users of the world; the same users for every policy."""
+    import numpy as np
+
+    from shpi.envs.rollout import mean_return
+
+    try:
+        found = mean_return(world.simulator, policy, options.rollouts, options.seed + EVALUATION)
+    except Exception as error:  # a policy that fails is a row, not the end of the table
+        return Row(**(asdict(row) | {"problem": f"online: {error}"}))
+    users = found.returns if found.scores is None else found.scores
+    attained: Any = getattr(world.simulator, "fraction_attained", None)
+    figures = {
+        "online": float(users.mean()),
+        "online_error": float(users.std(ddof=1) / np.sqrt(len(users))) if len(users) > 1 else None,
+        "attained": None if attained is None else float(attained().mean()),
+    }
+    return Row(**(asdict(row) | figures))
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def show(rows: Sequence[Row], world: World | None) -> None:
+    """Print the table, with the best row in bold."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=None if world is None else f"online on {world.name}", title_justify="left")
+    columns = [(title, cell) for title, cell in COLUMNS.items() if any(cell(row) for row in rows)]
+    for title, _ in columns:
+        left = title in ("learner", "verdict", "by")
+        table.add_column(title, justify="left" if left else "right", no_wrap=True)
+    best = best_row(rows)
+    for row in rows:
+        table.add_row(*(cell(row) for _, cell in columns), style="bold" if row is best else "")
+    Console(file=sys.stdout).print(table)
+    for row in rows:
+        if row.problem is not None:
+            print(f"{row.learner}: {row.problem}")
+    if any(row.lift is not None for row in rows):
+        print(
+            "lift: over the logging policy, on users who were held out; 95 % intervals, one by one. "
+            "The verdicts' bounds hold for all rows together."
+        )
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "learner": lambda row: row.learner,
+    "lift": lambda row: _text(row.lift, "+,.4g"),
+    "interval": lambda row: (
+        "" if row.lift is None else f"{_text(row.lift_lower, '+,.3g')} … {_text(row.lift_upper, '+,.3g')}"
+    ),
+    "verdict": lambda row: row.verdict or "",
+    "by": lambda row: row.estimator or "",
+    "online": lambda row: _text(row.online, ",.5g"),
+    "± s.e.": lambda row: _text(row.online_error, ".2g"),
+    "attained": lambda row: _text(row.attained, ".1%"),
+    "CPU s": lambda row: _text(row.cpu_seconds, ".1f"),
+    "peak MB": lambda row: _text(_megabytes(row.peak_bytes), ",.0f"),
+}
+
+
+def best_row(rows: Sequence[Row]) -> Row | None:
+    """The largest online return; of held-out estimates the largest lower end, if it is above 0."""
+    online = [row for row in rows if row.online is not None]
+    if online:
+        return max(online, key=lambda row: row.online or 0.0)
+    sure = [row for row in rows if row.lift_lower is not None and row.lift_lower > 0]
+    return max(sure, key=lambda row: row.lift_lower or 0.0, default=None)
+
+
+def write_json(
+    path: Path, rows: Sequence[Row], logs: LoggedData, world: World | None, options: argparse.Namespace
+) -> None:
+    """The table with all that is needed to make it again."""
+    from shpi import __version__
+
+    content = {
+        "shpi": __version__,
+        "log": {"source": list(options.log), "fingerprint": logs.fingerprint(), "decisions": len(logs)},
+        "world": None if world is None else {"name": world.name, "params": dict(world.params)},
+        "settings": {
+            name: getattr(options, name)
+            for name in ("epsilon", "users", "rollouts", "seed", "option", "held_out")
+        },
+        "rows": [asdict(row) for row in rows],
+    }
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _megabytes(size: int | None) -> float | None:
+    return None if size is None else size / 1e6

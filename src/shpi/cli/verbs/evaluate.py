@@ -1,0 +1,317 @@
+"""``shpi evaluate``: may this policy be shipped? Verdict, estimates, diagnostics; a report to pass on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shpi.cli._shell.cautions import add_caution_options, caution_settings, with_looks
+from shpi.cli._shell.reading import add_reading_options, read_logs
+from shpi.errors import ConfigError
+from shpi.files.atomic import write_text
+
+if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
+    from shpi.data.logged import LoggedData
+    from shpi.ope.candidates import Comparison
+    from shpi.ope.estimators.base import Estimator
+    from shpi.ope.gate import Gate, Guard
+    from shpi.ope.results import Evaluation
+    from shpi.policies import PolicyFile
+    from shpi.protocols import Policy
+
+DESCRIPTION = """Judge a policy from the log of another one, and say whether it may be shipped.
+
+POLICY is a folder that `shpi fit` wrote. LOG is read as by `shpi audit`; it should hold users that the policy
+was not learned from. The verdict is printed first, then what every estimator says, then what to beware of.
+"""
+
+EXAMPLES = """examples:
+  shpi evaluate policies/today held-out.parquet
+  shpi evaluate policies/today held-out.parquet --out report.html --json evaluation.json
+  shpi evaluate policies/today log.parquet --gamma 0.95 --horizon 20 --min-lift 1%
+  shpi evaluate policies/today log.parquet --guard click:-2% --guard complaints:+0
+  shpi evaluate policies/today log.parquet --guard click/decision:-2%
+  shpi evaluate policies/today log.parquet --against policies/other policies/third
+  shpi evaluate policies/today log.parquet --anytime    every day, as the log grows
+  shpi evaluate policies/today log.parquet --estimators wdr,snpdis,shpi:5 --main WDR
+
+exit codes:
+  0 ship, 3 hold, 4 need more data, 5 first step: a part of the policy is proven
+    (of POLICY, also where there are others to compare it with)
+  2 the policy or the log could not be read, they do not belong together, or the command is wrong
+"""
+
+EXITS = {"ship": 0, "hold": 3, "need more data": 4, "first step": 5}
+FEW_STEPS = 4
+ESTIMATORS = ("wdr", "shpi", "snpdis", "snips", "pdis", "ips", "dr", "magic", "fqe", "dm", "mis", "slope")
+
+
+def add_parser(verbs: Any) -> None:
+    """Register the verb."""
+    parser = verbs.add_parser(
+        "evaluate",
+        help="may this policy be shipped? (exit code 0 ship, 3 hold, 4 need more data, 5 first step)",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("policy", type=Path, metavar="POLICY", help="a policy folder")
+    add_reading_options(parser)
+    add("--out", type=Path, metavar="FILE", help="write the report as one self-contained HTML file")
+    add("--json", type=Path, metavar="FILE", help="write the evaluation as JSON")
+    add("--against", type=Path, nargs="+", action="extend", default=[], metavar="POLICY",
+        help="other candidates on the same users; the bounds then hold for all of them together")  # fmt: skip
+    add("--per", choices=("user", "decision"), default="user", help="what is counted (default: user)")
+    add("--gamma", type=float, default=1.0, metavar="G", help="the discount (default: 1)")
+    add("--horizon", type=int, metavar="H", help="count at most so many decisions of each trajectory")
+    add("--truncated", choices=("censored", "complete"),
+        help="a trajectory that stops early: unknown, or the whole story (default: ask the log)")  # fmt: skip
+    add("--k", metavar="K", help='of the k-step estimator: a number, or "session"')
+    add("--estimators", metavar="A,B,C", help=f"among {', '.join(ESTIMATORS)}; shpi:5 means k = 5")
+    add("--main", metavar="NAME", help="the estimator that decides, as the table calls it")
+    add("--interval", choices=("skewed", "t", "heavy", "normal", "bootstrap", "bernstein"),
+        default="skewed", help="how intervals are made (default: skewed, t with a correction)")  # fmt: skip
+    add("--confidence", type=float, default=0.95, metavar="C", help="of all bounds (default: 0.95)")
+    add("--min-lift", default="0", metavar="L", help="ship only above this lift: a number, or e.g. 1%%")
+    add("--guard", action="append", default=[], metavar="METRIC:±AMOUNT",
+        help="a metric that must not fall by more (click:-2%%, click:-0.01) or must not rise by more "
+        "(complaints:+0, must not rise at all); per user, or per decision as click/decision:-2%%; "
+        "may be repeated")  # fmt: skip
+    add_caution_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the verb: 0 ship, 3 hold, 4 need more data, 5 first step."""
+    from shpi.policies import read_policy_file
+
+    for name in ("out", "json"):
+        check_target(getattr(options, name), f"--{name}")
+    gate, places = gate_of(options), [options.policy, *options.against]
+    k = parse_k(options.k)
+    estimators_of(options.estimators, k)  # a misspelt name is an error before minutes of work, not after
+    names = distinct(places)
+    saved = [read_policy_file(place) for place in places]
+    logs = read_logs(options, "evaluate", **encoding_of(saved[0], options))
+    if logs is None:
+        return 2
+    policies = {name: opened(place, one, logs) for name, place, one in zip(names, places, saved, strict=True)}
+    estimators = estimators_of(options.estimators, k if k is not None else usual_k(logs))
+    comparison = judged(policies, logs, gate, options, estimators, k)
+    comparison = with_looks(comparison, policies, logs, gate, options)
+    write(comparison, options)  # first: the reader of the text may close the pipe
+    show(comparison, gate)
+    first = comparison.evaluations[0]
+    assert first.verdict is not None
+    return EXITS[first.verdict.decision]
+
+
+# ---------------------------------------------------------------------- what is asked for
+
+
+def gate_of(options: argparse.Namespace) -> Gate:
+    """The gate of the options."""
+    from shpi.ope.gate import Gate
+
+    least, relative = parse_amount(options.min_lift, "--min-lift")
+    return Gate(
+        min_lift=least,
+        relative=relative,
+        confidence=options.confidence,
+        guards=tuple(parse_guard(text) for text in options.guard),
+        **caution_settings(options),
+        seed=options.seed,
+    )
+
+
+def parse_guard(text: str) -> Guard:
+    """``click:-2%`` must not fall by more, ``complaints:+0`` must not rise; ``/decision`` makes a rate."""
+    from shpi.ope.gate import Guard
+
+    metric, colon, change = text.rpartition(":")
+    if not colon or not metric or change[:1] not in ("-", "+"):
+        raise ConfigError(
+            expected="--guard METRIC:-DROP (must not fall by more) or METRIC:+RISE (must not rise by more), "
+            "e.g. click:-2% (of the present value), click:-0.01, complaints:+0",
+            found=repr(text),
+        )
+    amount, relative = parse_amount(change[1:], "--guard")
+    name, slash, per = metric.rpartition("/")
+    rate = bool(slash) and per == "decision"
+    return Guard(
+        metric=name if rate else metric,
+        max_rise=amount if change[0] == "+" else None,
+        max_drop=amount if change[0] == "-" else None,
+        relative=relative,
+        per="decision" if rate else None,
+    )
+
+
+def parse_amount(text: str, where: str) -> tuple[float, bool]:
+    """A number, or a share in percent: (0.02, True) for "2%"."""
+    percent = text.endswith("%")
+    try:
+        amount = float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        amount = math.nan
+    if not math.isfinite(amount):
+        raise ConfigError(expected=f"{where} to be a number or a percentage", found=repr(text))
+    return amount, percent
+
+
+def parse_k(text: str | None) -> Any:
+    """A number of steps, "session", or None."""
+    if text is None or text == "session":
+        return text
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise ConfigError(expected='k to be a number of at least 1, or "session"', found=repr(text))
+    return int(text)
+
+
+def usual_k(logs: LoggedData) -> Any:
+    """Of the k-step estimator where nobody says: a session, or a few steps where there are no sessions."""
+    return "session" if logs.n_sessions > logs.n_trajectories else FEW_STEPS
+
+
+def estimators_of(text: str | None, k: Any) -> list[Estimator] | None:
+    """The estimators by their names; None for all that suit the log."""
+    if text is None:
+        return None
+    from shpi import ope
+
+    plain: dict[str, Callable[[], Any]] = {
+        "wdr": ope.WDR, "snpdis": ope.SNPDIS, "snips": ope.SNIPS, "pdis": ope.PDIS, "ips": ope.IPS,
+        "dr": ope.DR, "magic": ope.MAGIC, "fqe": ope.FQE, "dm": ope.DirectMethod, "mis": ope.MIS,
+        "slope": ope.SLOPE,
+    }  # fmt: skip
+    found: list[Estimator] = []
+    for word in (part.strip().lower() for part in text.split(",") if part.strip()):
+        name, _, steps = word.partition(":")
+        if name == "shpi":
+            chosen = parse_k(steps) if steps else k
+            found.append(ope.KStepSHPI() if chosen is None else ope.KStepSHPI(k=chosen))
+        elif name in plain and not steps:
+            found.append(plain[name]())
+        else:
+            raise ConfigError(expected=f"estimators among {', '.join(ESTIMATORS)}", found=repr(word))
+    return found
+
+
+def check_target(path: Path | None, where: str) -> None:
+    """Complain about a bad target before minutes of work, not after."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise ConfigError(expected="a file in a folder that exists", found=str(path), where=where)
+
+
+# ---------------------------------------------------------------------- policies and log
+
+
+def distinct(places: list[Path]) -> list[str]:
+    """Short names of the policies: the folders' names, or the whole paths where those repeat."""
+    names = [place.name or str(place) for place in places]
+    names = names if len(set(names)) == len(names) else [str(place) for place in places]
+    if len(set(names)) < len(names):
+        raise ConfigError(expected="different policies to compare", found=", ".join(names))
+    return names
+
+
+def encoding_of(saved: PolicyFile, options: argparse.Namespace) -> dict[str, Any]:
+    """A table is read with the columns and actions of the log that the policy was learned from."""
+    if options.columns is None:
+        return {}
+    found = {"schema": saved.schema, "action_space": saved.actions}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def opened(place: Path, saved: PolicyFile, logs: LoggedData) -> Policy:
+    """The policy, if it belongs to this log."""
+    from shpi.ope import check_saved
+    from shpi.policies import TrainingUsers, load_policy, training_users
+    from shpi.policies.training_users import remember
+
+    check_saved(saved, logs)
+    policy = load_policy(place)
+    if not training_users(policy) and saved.notes.get("log") == logs.fingerprint():
+        remember(policy, TrainingUsers.of(logs))  # written before policies kept hashes of their users
+    return policy
+
+
+def judged(
+    policies: dict[str, Policy],
+    logs: LoggedData,
+    gate: Gate,
+    options: argparse.Namespace,
+    estimators: list[Estimator] | None,
+    k: Any,
+) -> Comparison:
+    """All candidates on the same users."""
+    from shpi.ope.candidates import compare
+
+    return compare(
+        policies,
+        logs,
+        gate,
+        estimators=estimators,
+        main=options.main,
+        gamma=options.gamma,
+        k=k,
+        horizon=options.horizon,
+        truncated=options.truncated,
+        per=options.per,
+        confidence=options.confidence,
+        interval=options.interval,
+        seed=options.seed,
+    )
+
+
+# ---------------------------------------------------------------------- results
+
+
+def show(comparison: Comparison, gate: Gate) -> None:
+    """The verdicts, then the table and the diagnostics of each."""
+    several = len(comparison.evaluations) > 1
+    for one in comparison.evaluations if several else ():
+        assert one.verdict is not None
+        print(f"{one.verdict.decision.upper():<15} {one.policy_name}: lift {one.decisive.lift:+.5g}")
+    if several:
+        print(f"best to ship: {comparison.best or 'none'}\n")
+    for number, one in enumerate(comparison.evaluations):
+        print(("\n" if number else "") + headed(one))
+
+
+def headed(evaluation: Evaluation) -> str:
+    """The text of an evaluation with the verdict on top."""
+    assert evaluation.verdict is not None
+    text = str(evaluation)
+    marker = f"VERDICT: {evaluation.verdict.decision.upper()}"
+    head, found, rest = text.partition(marker)
+    if not found:
+        return f"{marker}\n\n{text}"
+    verdict, _, table = rest.partition("\n\n")
+    return f"{marker}{verdict}\n\n{head.rstrip()}\n\n{table}"
+
+
+def write(comparison: Comparison, options: argparse.Namespace) -> None:
+    """The report of POLICY, and all of it as JSON."""
+    first, *others = comparison.evaluations
+    if options.json is not None:
+        content = first.to_json() | ({"against": [one.to_json() for one in others]} if others else {})
+        write_text(options.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        print(f"wrote {options.json}", file=sys.stderr)
+    if options.out is not None:
+        try:
+            place = comparison.write_html(options.out) if others else first.write_html(options.out)
+        except ModuleNotFoundError as error:
+            if error.name is None or not error.name.startswith("shpi.report"):
+                raise
+            raise ConfigError(
+                expected="a version of shpi with reports, for --out", found="none", remedy="use --json"
+            ) from None
+        print(f"wrote {place}", file=sys.stderr)

@@ -1,0 +1,72 @@
+"""``shpi split``: some users to learn from, the others to judge by."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from shpi.cli._shell.reading import add_reading_options, read_logs
+from shpi.errors import ConfigError
+
+DESCRIPTION = """Split a log into one to learn from and one to judge by, with no user in both.
+
+A policy looks too good on the users that it was learned from. Both files are logs of shpi: the other verbs
+open them without a column map. The same seed puts the same users on the same side.
+"""
+
+EXAMPLES = """examples:
+  shpi split events.csv --columns map.toml
+  shpi split events.csv --columns map.toml --held-out 0.5 --out data
+  shpi split log.parquet --time 2026-10-01        learn from the past, judge by what came later
+
+then:
+  shpi fit train.parquet --out policies/today
+  shpi evaluate policies/today held-out.parquet --out report.html
+"""
+
+TRAIN, HELD_OUT = "train.parquet", "held-out.parquet"
+
+
+def add_parser(verbs: Any) -> None:
+    """Register the verb."""
+    parser = verbs.add_parser(
+        "split",
+        help="some users to learn from, the others to judge by",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_reading_options(parser)
+    add = parser.add_argument
+    add("--held-out", type=float, default=0.5, metavar="S", help="the share of the users to judge by (0.5)")
+    add("--time", metavar="WHEN", help="split by time instead: sessions that start before, and from then on")
+    add("--out", type=Path, default=Path(), metavar="DIR",
+        help=f"the folder for {TRAIN} and {HELD_OUT} (default: here)")  # fmt: skip
+    add("--overwrite", action="store_true", help="replace files that are there already")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    places = [options.out / name for name in (TRAIN, HELD_OUT)]
+    there = [place for place in places if place.exists()]
+    if there and not options.overwrite:
+        raise ConfigError(
+            expected="no files of these names yet",
+            found=", ".join(map(str, there)),
+            remedy="--overwrite replaces them, --out names another folder",
+        )
+    logs = read_logs(options, "split")
+    if logs is None:
+        return 2
+    if options.time is None:
+        parts = logs.split_users(options.held_out, seed=options.seed)
+    else:
+        parts = logs.split_time(options.time)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for part, place, purpose in zip(parts, places, ("to learn from", "to judge by"), strict=True):
+        part.to_parquet(place)
+        print(f"{place}: {part.n_users:,} users, {len(part):,} decisions {purpose}")
+    print(f"next: shpi fit {places[0]} --out policies/today")
+    return 0

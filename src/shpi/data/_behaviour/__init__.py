@@ -1,0 +1,1 @@
+"""Inside `shpi.data.propensity`: cross-fitted behaviour policies, and their calibration."""

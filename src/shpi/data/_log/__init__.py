@@ -1,0 +1,1 @@
+"""Inside `LoggedData`: checks, slices, windows, futures, and the ledger of rows."""

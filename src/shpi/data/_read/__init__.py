@@ -1,0 +1,1 @@
+"""From a table to `LoggedData`: open, encode, order, fill, assemble."""

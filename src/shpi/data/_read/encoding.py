@@ -1,0 +1,241 @@
+"""What has to be known of a whole table before its rows can be encoded: categories, means, action ids."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from shpi.data._read.sources import TableSource, open_table
+from shpi.data.actions import ActionSpace
+from shpi.data.columns import Columns, is_glob, matches, missing_column
+from shpi.data.schema import ContextSchema, Feature, Kind
+from shpi.errors import ActionError, ColumnError
+from shpi.protocols import Float64Array
+
+_TEXT = (pl.String, pl.Categorical, pl.Enum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """The map from a table's rows to arrays."""
+
+    schema: ContextSchema
+    action_space: ActionSpace
+    candidate_columns: tuple[str, ...] = ()  # one boolean column per action, in the order of the ids
+    behaviour_columns: tuple[str, ...] = ()  # one number column per action, in the order of the ids
+
+
+def learn_encoding(
+    table: TableSource,
+    columns: Columns,
+    *,
+    schema: ContextSchema | None = None,
+    action_space: ActionSpace | None = None,
+    action_features: Any = None,
+) -> Encoding:
+    """Decide the encoding from the table, or check a given one against it."""
+    names = table.columns
+    columns.check_present(names)
+    types = table.frame.collect_schema()
+    _check_types(columns, types)
+    candidates = _per_action(columns.candidates, "candidates", names)
+    behaviour = _per_action(columns.behaviour, "behaviour", names)
+    if schema is None:
+        schema = _learn_schema(table, columns, columns.context_columns(names), types)
+    if action_space is None:
+        extra = sorted({*candidates, *behaviour})
+        action_space = _learn_actions(table, columns, types, extra, action_features)
+    ids = [str(label) for label in action_space.ids]
+    return Encoding(
+        schema=schema,
+        action_space=action_space,
+        candidate_columns=_in_order("candidates", candidates, ids),
+        behaviour_columns=_in_order("behaviour", behaviour, ids),
+    )
+
+
+def _check_types(columns: Columns, types: pl.Schema) -> None:
+    numeric = [("reward", columns.reward), ("propensity", columns.propensity)]
+    numeric += [("metric", name) for name in columns.metrics if not is_glob(name)]
+    for role, name in numeric:
+        if name is not None and not (types[name].is_numeric() or types[name] == pl.Boolean):
+            raise ColumnError(
+                expected=f"a numeric {role} column",
+                found=str(types[name]),
+                where=f"column '{name}'",
+                remedy="convert it to numbers; a stray text value turns a whole CSV column into text",
+            )
+    for role, name in (("terminated", columns.terminated), ("truncated", columns.truncated)):
+        if name is not None and not (types[name].is_integer() or types[name] == pl.Boolean):
+            raise ColumnError(
+                expected=f"a boolean {role} column", found=str(types[name]), where=f"column '{name}'"
+            )
+    kind = types[columns.action]
+    if not (kind.is_integer() or kind == pl.Boolean or isinstance(kind, _TEXT)):
+        raise ColumnError(
+            expected="integer or text action ids",
+            found=str(kind),
+            where=f"column '{columns.action}'",
+            remedy="cast the actions to integers or strings",
+        )
+
+
+def _per_action(pattern: str | None, role: str, names: Sequence[str]) -> dict[str, str]:
+    """Action id → column, for a glob such as ``can_*``; empty for a list column."""
+    if pattern is None or pattern in names:
+        return {}
+    hits = fnmatch.filter(names, pattern)
+    if not hits:
+        raise missing_column(role, pattern, names)
+    head, _, tail = pattern.partition("*")
+    return {name[len(head) : len(name) - len(tail)]: name for name in hits}
+
+
+def _in_order(role: str, found: dict[str, str], ids: list[str]) -> tuple[str, ...]:
+    if not found:
+        return ()
+    absent = [label for label in ids if label not in found]
+    if absent:
+        raise ColumnError(
+            expected=f"one {role} column for each of the {len(ids)} actions",
+            found=f"none for action {absent[0]!r}",
+        )
+    return tuple(found[label] for label in ids)
+
+
+def _learn_schema(
+    table: TableSource, columns: Columns, names: Sequence[str], types: pl.Schema
+) -> ContextSchema:
+    kinds = {name: _kind(name, types[name], columns) for name in names}
+    means: dict[str, float] = {}
+    filled = [
+        n for n in names if kinds[n] != "categorical" and columns.missing_policy(n) in ("mean", "indicator")
+    ]
+    if filled:
+        values = [pl.col(name).cast(pl.Float64).fill_nan(None) for name in filled]
+        finite = [
+            value.filter(value.is_finite()).mean().alias(n) for n, value in zip(filled, values, strict=True)
+        ]
+        means = {
+            # contexts are single precision; so is the mean, which a sum in another order then does not move
+            n: _single(value or 0.0)
+            for n, value in table.frame.select(finite).collect().row(0, named=True).items()
+        }
+    features = []
+    for name in names:
+        categories: tuple[str, ...] = ()
+        if kinds[name] == "categorical":
+            counts = (
+                table.frame.select(_labels(name, types[name]).drop_nulls().alias("value"))
+                .group_by("value")
+                .len()
+                .sort(["len", "value"], descending=[True, False])
+                .head(columns.max_categories)
+                .collect()
+            )
+            categories = tuple(sorted(counts["value"].to_list()))
+        features.append(
+            Feature(
+                name=name,
+                kind=kinds[name],
+                level=columns.level_of(name),
+                missing=columns.missing_policy(name),
+                fill=means.get(name, 0.0),
+                categories=categories,
+            )
+        )
+    return ContextSchema(features=tuple(features))
+
+
+def _single(value: float) -> float:
+    with np.errstate(over="ignore"):  # infinite then, and reported as such
+        return float(np.float32(value))
+
+
+def _labels(name: str, dtype: pl.DataType) -> pl.Expr:
+    column = pl.col(name)
+    return (column.fill_nan(None) if dtype.is_float() else column).cast(pl.String)
+
+
+def _kind(name: str, dtype: pl.DataType, columns: Columns) -> Kind:
+    if isinstance(dtype, _TEXT) or matches(name, columns.categorical):
+        return "categorical"
+    if dtype == pl.Boolean:
+        return "boolean"
+    if dtype.is_numeric():
+        return "numeric"
+    raise ColumnError(
+        expected="a numeric, boolean or text context column",
+        found=str(dtype),
+        where=f"column '{name}'",
+        remedy="turn dates into numbers such as an age or an hour, and lists into columns",
+    )
+
+
+def _learn_actions(
+    table: TableSource, columns: Columns, types: pl.Schema, extra: list[str], features: Any
+) -> ActionSpace:
+    dtype = types[columns.action]
+    whole = dtype.is_integer() or dtype == pl.Boolean
+    cast = pl.Int64 if whole else pl.String
+    labels = _unique(table.frame.select(pl.col(columns.action).cast(cast).alias("a")))
+    if columns.candidates is not None and columns.candidates in types:
+        listed = table.frame.select(pl.col(columns.candidates).explode().cast(cast, strict=False).alias("a"))
+        labels |= _unique(listed)
+    for label in extra:
+        try:
+            labels.add(int(label) if whole else label)
+        except ValueError:
+            raise ColumnError(
+                expected="action ids in column names to be integers, like the action column",
+                found=repr(label),
+            ) from None
+    values: Float64Array | None = None
+    names: tuple[str, ...] = ()
+    chosen = features if features is not None else columns.action_features
+    if chosen is not None:
+        keyed, names = _action_features(chosen, columns.action, cast)
+        labels |= set(keyed)
+        absent = sorted(labels - set(keyed), key=str)
+        if absent:
+            raise ActionError(
+                expected="a row of action features for every action",
+                found=f"none for {absent[0]!r} ({len(absent)} without)",
+                remedy="add the rows to the action table",
+            )
+        values = np.array([keyed[label] for label in sorted(labels)], dtype=np.float64).reshape(
+            len(labels), -1
+        )
+    return ActionSpace(ids=tuple(sorted(labels)), features=values, feature_names=names)
+
+
+def _unique(frame: pl.LazyFrame) -> set[Any]:
+    return set(frame.unique().drop_nulls().collect()["a"].to_list())
+
+
+def _action_features(source: Any, action: str, cast: Any) -> tuple[dict[Any, list[float]], tuple[str, ...]]:
+    """Features per action: numbers as they are, text one-hot."""
+    frame = open_table(source).frame.collect()
+    key = action if action in frame.columns else frame.columns[0]
+    if frame[key].is_duplicated().any():
+        raise ActionError(
+            expected="one row per action", found=f"an id twice in column '{key}' of the action table"
+        )
+    body = frame.drop(key)
+    text = [name for name, dtype in body.schema.items() if isinstance(dtype, _TEXT)]
+    body = body.to_dummies(columns=text, separator="=") if text else body
+    matrix = body.cast(pl.Float64).to_numpy()
+    if not np.isfinite(matrix).all():
+        row, column = (int(index[0]) for index in np.nonzero(~np.isfinite(matrix)))
+        raise ActionError(
+            expected="finite action features",
+            found="a missing or infinite value",
+            where=f"column '{body.columns[column]}', row {row} of the action table",
+        )
+    ids = frame[key].cast(cast).to_list()
+    return dict(zip(ids, matrix.tolist(), strict=True)), tuple(body.columns)

@@ -1,0 +1,1 @@
+"""World models: simulators that are fitted to a log (`WorldModel`, `FittedWorld`)."""

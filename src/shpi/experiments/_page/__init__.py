@@ -1,0 +1,1 @@
+"""How results are shown: tables, claims, statistics, figures, the page."""

@@ -1,0 +1,158 @@
+"""Tables and claims that most experiments share: methods side by side, with the paper's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shpi.experiments._page.stats import paired, probability_of_best, summarise
+from shpi.experiments._run.experiment import Claim, Results, Table
+from shpi.protocols import Float64Array
+from shpi.report.numbers import MINUS, number
+
+LEVEL = 0.05  # of the one-sided paired test behind a claim
+ROUNDING = 1e-12  # a smaller deviation, relative to the mean, is the machine's
+FEWEST = 5  # trials that a claim needs: with 5, the smallest p is 1/32
+
+Paper = Mapping[str, tuple[float, float]]  # mean and standard deviation by method
+
+
+def side_by_side(
+    results: Results,
+    title: str,
+    methods: Sequence[str],
+    *,
+    paper: Paper | None = None,
+    reference: str | None = None,
+    metric: str = "score",
+    **where: Any,
+) -> Table:
+    """Methods in rows: the paper's mean ± sd, ours, the interquartile mean, and how sure the order is.
+
+    Args:
+        results: the rows of the experiment.
+        title: of the table.
+        methods: in the order of the table.
+        paper: what the paper reports, by method.
+        reference: the method that the others are tested against.
+        metric: of the rows.
+        where: further fields that the rows must have.
+    """
+    found = {name: results.trials(metric, method=name, **where) for name in methods}
+    best = _probabilities(found)
+    columns = ["method"] + (["paper"] if paper is not None else [])
+    columns += ["ours, mean ± sd", "interquartile mean [95 %]", "P(best)"]
+    columns += [f"p that {reference} is better"] if reference is not None else []
+    most = max((len(trials) for trials in found.values()), default=0)
+    rows = []
+    for name, trials in found.items():
+        cells = [name] + ([spread(paper.get(name))] if paper is not None else [])
+        if not trials:
+            rows.append(
+                (*cells, *["failed" if _failed(results, name) else "–"] * (len(columns) - len(cells)))
+            )
+            continue
+        own = summarise(list(trials.values()))
+        cells += [spread((own.mean, own.deviation)) + (f" ({own.n} trials)" if own.n < most else "")]
+        cells += [f"{plain(own.middle)} [{plain(own.low)}, {plain(own.high)}]"]
+        cells += [f"{best[name]:.2f}" if name in best else "–"]
+        if reference is not None:
+            shared = sorted(set(trials) & set(found.get(reference, {})))
+            tested = name != reference and len(shared) > 1
+            pair = [np.array([found[who][s] for s in shared]) for who in (reference, name)] if tested else []
+            cells += [f"{paired(*pair).p:.3f}" if tested else "–"]
+        rows.append(tuple(cells))
+    return Table(title, tuple(columns), tuple(rows))
+
+
+def _probabilities(found: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+    """P(best) among the methods that have all trials."""
+    most = max((len(trials) for trials in found.values()), default=0)
+    complete = {
+        name: np.array(list(trials.values())) for name, trials in found.items() if len(trials) == most
+    }
+    return probability_of_best(complete) if most > 1 and len(complete) > 1 else {}
+
+
+def better(
+    text: str,
+    a: Float64Array,
+    b: Float64Array,
+    *,
+    names: tuple[str, str] = ("a", "b"),
+    topic: str = "",
+    who: str = "",
+) -> Claim:
+    """The claim that a > b: the mean of the paired differences is above 0, with p <= 0.05."""
+    if not len(a) or len(a) != len(b):
+        return Claim(text, None, "no pairs of trials", topic, who)
+    test = paired(a, b)
+    evidence = (
+        f"{names[0]} {plain(float(a.mean()))}, {names[1]} {plain(float(b.mean()))}; "
+        f"difference {plain(test.difference)} in {test.n} pairs, {test.wins:.0%} won, p = {test.p:.3f}"
+    )
+    holds = test.difference > 0 and test.p <= LEVEL if test.n >= FEWEST else None
+    return Claim(text, holds, evidence, topic, who)
+
+
+def steadier(
+    text: str,
+    wide: Mapping[int, float],
+    narrow: Mapping[int, float],
+    *,
+    names: tuple[str, str],
+    topic: str = "",
+    who: str = "",
+) -> Claim:
+    """The claim that trials spread more in ``wide`` (by seed): their distances from the mean, paired."""
+    shared = sorted(set(wide) & set(narrow))
+    if not shared:
+        return Claim(text, None, "no pairs of trials", topic, who)
+    pair = [np.array([side[seed] for seed in shared]) for side in (wide, narrow)]
+    test = paired(*(np.abs(values - values.mean()) for values in pair))
+    first, second = (summarise(values).deviation for values in pair)
+    evidence = (
+        f"sd over {test.n} trials {plain(first)} with {names[0]}, {plain(second)} with {names[1]}; "
+        f"paired test of the distances from the mean: p = {test.p:.3f}"
+    )
+    holds = None if test.n < FEWEST else test.difference > 0 and test.p <= LEVEL
+    return Claim(text, holds, evidence, topic, who)
+
+
+def shpi_beats(
+    results: Results, rivals: Mapping[str, str], ours: Sequence[str], label: str = "", **where: Any
+) -> list[Claim]:
+    """For each configuration of SHPI and each rival (its name in the rows: its name in the claim)."""
+    claims = []
+    for own in ours:
+        who = "defaults" if "defaults" in own else "paper()"
+        for rival, called in rivals.items():
+            trials = results.aligned((own, rival), **where)
+            if own in trials and rival in trials:
+                text, names = f"{label}{own} > {called}", (own, rival)
+                claims.append(better(text, trials[own], trials[rival], names=names, topic="rivals", who=who))
+    return claims
+
+
+def spread(value: tuple[float, float] | None) -> str:
+    """Mean ± sd, or a dash."""
+    if value is None:
+        return "–"
+    mean, deviation = value
+    return f"{plain(mean)} ± {plain(deviation if deviation > ROUNDING * abs(mean) else 0.0)}"
+
+
+def plain(value: float) -> str:
+    """A number with as many digits as a reader wants."""
+    size = abs(value)
+    if 1e6 <= size < 1e300:  # sums of rewards in HIV: all of a table in one form
+        return f"{value:.2e}".replace("e+0", "e").replace("e+", "e").replace("-", MINUS)
+    if 0.001 <= size < 10:
+        return f"{value:.3f}".replace("-", MINUS)
+    return number(value, digits=4 if size >= 1000 else 3)
+
+
+def _failed(results: Results, name: str) -> bool:
+    return any(row.method == name for row in results.failures())

@@ -1,0 +1,1 @@
+"""How experiments run: cells, workers, resumable runs, rows on disk."""

@@ -1,0 +1,125 @@
+"""What an experiment is: a name, the paper's numbers, cells to run, and how their rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shpi.experiments._page import topics
+from shpi.experiments._run.cells import FAILURE, Cell, Row
+from shpi.experiments._run.settings import Settings
+from shpi.protocols import Float64Array
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text under headings."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing, and the file that it is written to."""
+
+    file: str
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement, and whether the numbers bear it out by a rule that is written beside it."""
+
+    text: str
+    holds: bool | None  # None: there are too few trials to say
+    evidence: str
+    topic: str = ""  # what the paper says, a key of `topics.PAPER`; or of `topics.OURS`
+    who: str = ""  # "paper()" or "defaults", where it is about one configuration of SHPI
+
+    @property
+    def verdict(self) -> str:
+        """In words; what the paper does not say cannot be reproduced, but it can hold."""
+        if self.holds is None:
+            return "open: too few trials"
+        if self.topic in topics.PAPER:
+            return "reproduced" if self.holds else "not reproduced"
+        return "holds" if self.holds else "does not hold"
+
+
+Block = Table | Figure | Note | Claim
+
+
+@dataclass(frozen=True)
+class Results:
+    """The rows of an experiment."""
+
+    rows: tuple[Row, ...]
+
+    def trials(self, metric: str = "score", **where: Any) -> dict[int, float]:
+        """Value by seed, of the rows whose fields are as given, e.g. ``method="CB", epsilon=0.3``."""
+        found: dict[int, float] = {}
+        for row in self.rows:
+            if row.metric == metric and all(getattr(row, key) == want for key, want in where.items()):
+                assert row.value is not None
+                found[row.seed] = row.value
+        return dict(sorted(found.items()))
+
+    def values(self, metric: str = "score", **where: Any) -> Float64Array:
+        """The values alone, in the order of the seeds."""
+        return np.array(list(self.trials(metric, **where).values()))
+
+    def aligned(self, names: Sequence[str], metric: str = "score", **where: Any) -> dict[str, Float64Array]:
+        """Values of several methods at the seeds that all of them have; methods without rows are left out."""
+        trials = {name: self.trials(metric, method=name, **where) for name in names}
+        trials = {name: found for name, found in trials.items() if found}
+        shared = sorted(set.intersection(*(set(found) for found in trials.values()))) if trials else []
+        return {name: np.array([found[s] for s in shared]) for name, found in trials.items()}
+
+    def pairs(
+        self, a: Mapping[str, Any], b: Mapping[str, Any], metric: str = "score"
+    ) -> tuple[Float64Array, Float64Array]:
+        """Values of two kinds of rows at the seeds that both have."""
+        first, second = self.trials(metric, **a), self.trials(metric, **b)
+        shared = sorted(set(first) & set(second))
+        return np.array([first[s] for s in shared]), np.array([second[s] for s in shared])
+
+    def failures(self) -> list[Row]:
+        """What went wrong."""
+        return [row for row in self.rows if row.metric == FAILURE]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One table or figure.
+
+    Args:
+        name: on the command line.
+        title: what it shows.
+        source: the table or figure of the paper, or "beyond the paper".
+        about: what is done, for a reader of the page.
+        cells: what is to be run.
+        show: tables, figures and claims from the rows.
+        needs_data: whether it needs KuaiRand's files.
+    """
+
+    name: str
+    title: str
+    source: str
+    about: str
+    cells: Callable[[Settings], list[Cell]]
+    show: Callable[[Results], list[Block]]
+    needs_data: bool = False
+    also: tuple[str, ...] = field(default=())  # further notes for the page

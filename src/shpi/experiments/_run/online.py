@@ -1,0 +1,35 @@
+"""Work that several experiments share: online SHPI, from scratch or after a log."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from shpi.experiments._run import work as plain_work
+from shpi.experiments._run import worlds
+from shpi.experiments._run.cells import Cell, Outcome
+from shpi.learners.online.shpi import OnlineSHPI
+
+
+def work(cell: Cell) -> Outcome:
+    """Practise with new users in the world of the log; ``options["start"] = "log"`` learns offline first.
+
+    Users who are met online are not those of the log, and not those who try the policy in the end.
+    """
+    options: dict[str, Any] = dict(cell.options)
+    start = options.pop("start", None)
+    simulator = worlds.world(cell.log.world, cell.log.params)
+    learner = OnlineSHPI(**options, seed=cell.log.seed, progress=False)
+    if isinstance(cell.k, int):
+        learner = replace(learner, k=cell.k)
+    given: dict[str, Any] = {}
+    before = 0.0
+    if start == "log":
+        logs = worlds.simulate(cell.log)
+        offline, before = plain_work.fitted(replace(cell, learner="shpi", options={}, k="auto"), logs)
+        given = {"start": offline, "logs": logs}
+    began = time.process_time()
+    policy = learner.fit(simulator, **given)
+    seconds = time.process_time() - began + before
+    return Outcome(values=plain_work.tried(cell, policy), seconds=seconds)

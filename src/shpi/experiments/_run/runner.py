@@ -1,0 +1,92 @@
+"""Run the cells of experiments in a few processes, and write down each as soon as it is done.
+
+Cells of the same log are handed to the same process, one after the other. A cell that fails, or takes its
+process with it, is written down as failed, and the others go on. A cell that two experiments ask for is run
+once. What is written already is not run again, unless it failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shpi.errors import ConfigError
+from shpi.experiments._run.cells import Cell, Outcome
+from shpi.experiments._run.processes import outcomes
+from shpi.experiments._run.store import Store, renamed, succeeded
+
+Plan = Mapping[str, Sequence[Cell]]  # the cells of each experiment, by its name
+Report = Callable[[Cell, Outcome, int], None]
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What a run did."""
+
+    run: int = 0
+    reused: int = 0  # written by an earlier run, or for another experiment
+    failed: list[tuple[Cell, str]] = field(default_factory=list)
+    peak_mb: float = 0.0  # the largest process
+
+
+def execute(
+    plan: Plan,
+    store: Store,
+    *,
+    jobs: int,
+    commit: str,
+    report: Report | None = None,
+    tally: Tally | None = None,
+) -> Tally:
+    """Run what is missing.
+
+    Args:
+        plan: the cells of each experiment.
+        store: where rows are found and written.
+        jobs: the number of processes.
+        commit: written into every row.
+        report: called after every cell that was run, with the number of those that are left.
+        tally: kept up to date, so that it also says what an interrupted run did.
+    """
+    if jobs < 1:
+        raise ConfigError(expected="--jobs of at least 1", found=str(jobs))
+    tally = Tally() if tally is None else tally
+    wanted = _missing(plan, store, tally)
+    cells: dict[str, Cell] = {}
+    for cell in (cell for wanting in plan.values() for cell in wanting if cell.key in wanted):
+        cells.setdefault(cell.key, cell)
+    called = {(name, cell.key): cell for name, wanting in plan.items() for cell in wanting}
+    for cell, outcome in outcomes(by_log(list(cells.values())), jobs):
+        for name in wanted[cell.key]:
+            store.append(name, outcome.rows(name, called[name, cell.key], commit))
+        tally.run += 1
+        tally.peak_mb = max(tally.peak_mb, outcome.peak_mb or 0.0)
+        if outcome.message:
+            tally.failed.append((cell, outcome.message))
+        if report is not None:
+            report(cell, outcome, len(cells) - tally.run)
+    return tally
+
+
+def by_log(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Groups of cells that share a log; in the order in which their logs are first asked for."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.log.key, []).append(cell)
+    return list(groups.values())
+
+
+def _missing(plan: Plan, store: Store, tally: Tally) -> dict[str, list[str]]:
+    """The experiments that wait for each cell; rows that another experiment has are copied."""
+    rows = {name: succeeded(store.read(name)) for name in {*store.names(), *plan}}
+    home = {key: name for name, cells in rows.items() for key in cells}
+    wanted: dict[str, list[str]] = {}
+    for name, cells in plan.items():
+        for cell in cells:
+            if cell.key not in home:
+                wanted.setdefault(cell.key, []).append(name)
+                continue
+            tally.reused += 1
+            if cell.key not in rows[name]:
+                store.append(name, renamed(rows[home[cell.key]][cell.key], name, cell))
+    return wanted

@@ -1,0 +1,133 @@
+"""The settings of a run: the paper's, or small ones for a quick look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shpi.experiments._run.cells import Cell, Log
+
+# The paper's n_offline; T, d, |A| and rho are the simulators' own defaults. The private log of the paper has
+# 10,000 users and 120,000 decisions; as many simulated users of the KuaiRand world make about 100,000.
+USERS = {
+    "synthetic": 2000,
+    "synthetic-large": 2000,
+    "recogym": 2000,
+    "hiv": 5000,
+    "kuairand": 10_000,
+    "storefront": 2000,
+}
+QUICK_USERS = {
+    "synthetic": 100,
+    "synthetic-large": 40,
+    "recogym": 60,
+    "hiv": 100,
+    "kuairand": 300,
+    "storefront": 1000,
+}
+K = 5  # the paper's
+FEW = 5  # trials of what is beyond the paper, and of ablations that the paper shows without numbers
+SCREEN = 3  # trials of bandits with networks, and of other minor rivals, where the paper does not have them
+QUICK_STEPS = 200  # gradient steps of a network in a quick run
+NEURAL = {"bcq": 4_000, "cql": 4_000, "cb-mf": 2_500, "nn-ips": 2_500}  # and in a full one
+# Where fewer give worse policies: BCQ, uniform log, seed 100: 9e7 after 4,000 steps, 5e9 after 10,000.
+LONGER = {("bcq", "hiv"): 10_000, ("cql", "hiv"): 10_000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is asked for.
+
+    Args:
+        seeds: of the trials.
+        quick: small logs, few rollouts and gradient steps: to see that everything runs.
+        data: whether KuaiRand's files are there.
+    """
+
+    seeds: tuple[int, ...] = tuple(range(10))
+    quick: bool = False
+    data: bool = False
+
+    def first(self, trials: int) -> Settings:
+        """The same with fewer trials."""
+        return replace(self, seeds=self.seeds[:trials])
+
+    @property
+    def rollouts(self) -> int:
+        """New users who try a policy."""
+        return 50 if self.quick else 200
+
+    def users(self, world: str) -> int:
+        """n_offline."""
+        return (QUICK_USERS if self.quick else USERS)[world]
+
+    def logs(
+        self,
+        world: str,
+        epsilon: float,
+        params: Mapping[str, Any] | None = None,
+        *,
+        variant: str = "",
+        users: int | None = None,
+    ) -> list[Log]:
+        """The logs of all seeds."""
+        n = self.users(world) if users is None else users
+        return [
+            Log(world=world, epsilon=epsilon, users=n, seed=seed, params=dict(params or {}), variant=variant)
+            for seed in self.seeds
+        ]
+
+
+def cuts() -> str:
+    """What a full run has less of than it might, to save time."""
+    steps = ", ".join(f"{name} {n:,}" for name, n in NEURAL.items())
+    steps += "".join(f", {name} in {world} {n:,}" for (name, world), n in LONGER.items())
+    return (
+        f"Cut to save time: gradient steps ({steps}); "
+        f"{FEW} trials instead of 10 in what is beyond the paper and in "
+        "ablations that the paper shows without numbers (auto-k, data-size, hybrid, drift, mse, "
+        "k-synthetic, k-hiv, backshift-hiv, the KuaiRand world with an assumed effect, our defaults in "
+        "advantages); "
+        f"{SCREEN} trials of minor rivals in defaults. Tables say where a method has fewer trials."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method as the experiments name it, and the cell that runs it."""
+
+    name: str
+    learner: str | None = None  # None: the logging policy
+    k: int | str | None = None
+    Lambda: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def on(self, log: Log, settings: Settings, test: Mapping[str, Any] | None = None) -> Cell:
+        """The cell of this method on a log."""
+        options = dict(self.options)
+        if self.learner in NEURAL:
+            full = LONGER.get((self.learner, log.world), NEURAL[self.learner])
+            options.setdefault("steps", QUICK_STEPS if settings.quick else full)
+        if settings.quick and self.learner == "shpi-paper":
+            options |= {"iterations": 3, "value_steps": QUICK_STEPS} | options
+        return Cell(
+            method=self.name,
+            log=log,
+            work="logging" if self.learner is None else "learn",
+            learner=self.learner,
+            options=options,
+            k=self.k,
+            Lambda=self.Lambda,
+            test=dict(test or {}),
+            rollouts=settings.rollouts,
+        )
+
+
+LOGGING = Method(name="logging")
+PAPER = Method(name="SHPI, paper()", learner="shpi-paper", k=K)
+OURS = Method(name="SHPI, defaults", learner="shpi", k="auto")
+CB = Method(name="CB", learner="bandit-mtr")
+BCQ = Method(name="BCQ", learner="bcq")
+CBMF = Method(name="CB+MF", learner="cb-mf")
+NNIPS = Method(name="NN-IPS", learner="nn-ips")

@@ -1,0 +1,112 @@
+"""What a cell does: learn a policy from a log and try it on new users. Other kinds of work have own files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError
+from shpi.experiments._run import worlds
+from shpi.experiments._run.cells import Cell, Outcome
+from shpi.learners import OfflineSHPI, registry
+from shpi.protocols import Policy
+
+Work = Callable[[Cell], Outcome]
+
+# Where work that only one experiment does is found, by its name: a function `work` in that module.
+_ELSEWHERE = {
+    "exact": "paper.example",
+    "mse": "paper.mse",
+    "online": "_run.online",
+}
+
+
+def run(cell: Cell) -> Outcome:
+    """Do the work of a cell."""
+    return find(cell.work)(cell)
+
+
+def find(name: str) -> Work:
+    """The function that does the work of that name."""
+    if name in _HERE:
+        return _HERE[name]
+    if name not in _ELSEWHERE:
+        raise ConfigError(expected=f"work among {', '.join((*_HERE, *_ELSEWHERE))}", found=repr(name))
+    found: Work = import_module(f"shpi.experiments.{_ELSEWHERE[name]}").work
+    return found
+
+
+def logging(cell: Cell) -> Outcome:
+    """The policy that wrote the log."""
+    mu = worlds.logging_policy(cell.log.world, cell.log.params, cell.log.epsilon)
+    return Outcome(values=tried(cell, mu))
+
+
+def learn(cell: Cell) -> Outcome:
+    """Fit the learner of a cell to its log, and try the policy."""
+    policy, seconds = fitted(cell, worlds.simulate(cell.log))
+    values = tried(cell, policy)
+    return Outcome(values=values, seconds=seconds)
+
+
+def fitted(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
+    """The policy, and the CPU seconds that it takes to learn it."""
+    if cell.learner is None:
+        raise ConfigError(expected="the name of a learner", found="none", where=cell.method)
+    return worlds.kept_policy(fit_key(cell), lambda: _fit(cell, logs))
+
+
+def _fit(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
+    learner, saved = with_kept_value(made(cell), cell)
+    began = time.process_time()
+    policy: Policy = learner.fit(logs)
+    return policy, time.process_time() - began + sum(saved)
+
+
+def fit_key(cell: Cell) -> str:
+    """The same for cells that fit the same learner to the same log."""
+    return json.dumps([cell.log.key, cell.learner, dict(cell.options), cell.k, cell.Lambda], sort_keys=True)
+
+
+def made(cell: Cell) -> Any:
+    """The learner of a cell: its options, its k and Lambda, and the seed of its log."""
+    assert cell.learner is not None
+    known = registry.parameters(cell.learner)
+    if cell.Lambda is not None and "proximal" not in known:
+        raise ConfigError(expected="a learner with a proximal penalty", found=cell.learner)
+    options: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in cell.options.items()
+    }
+    steps = options.pop("value_steps", None)
+    extra = {"seed": cell.log.seed, "progress": False, "k": cell.k, "proximal": cell.Lambda}
+    options |= {
+        key: value
+        for key, value in extra.items()
+        if key in known and key not in options and value is not None
+    }
+    if cell.Lambda is not None and "tested" in known:
+        options["tested"] = False  # the penalty belongs to Algorithm 2, which makes no tests
+    learner: Any = registry.make(cell.learner, **options)
+    return learner if steps is None else replace(learner, value=replace(learner.value, steps=steps))
+
+
+def with_kept_value(learner: Any, cell: Cell) -> tuple[Any, list[float]]:
+    """The same learner, whose V is fitted once for all cells of the log; and the seconds that this saves."""
+    saved: list[float] = []
+    if not isinstance(learner, OfflineSHPI) or learner.value is None:
+        return learner, saved
+    return replace(learner, value=worlds.Kept(learner.value, cell.log, saved)), saved
+
+
+def tried(cell: Cell, policy: Policy) -> dict[str, float]:
+    """The measures of a policy on new users."""
+    params = {**cell.log.params, **cell.test}
+    return worlds.score(cell.log.world, params, policy, cell.rollouts, cell.log.seed)
+
+
+_HERE: dict[str, Work] = {"learn": learn, "logging": logging}

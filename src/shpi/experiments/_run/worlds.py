@@ -1,0 +1,125 @@
+"""Worlds, logging policies and logs of the experiments; the last log is kept for the cells that share it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from shpi.data.logged import LoggedData
+from shpi.envs import make
+from shpi.envs.logging import LoggingPolicy
+from shpi.envs.rollout import mean_return, rollout
+from shpi.envs.synthetic.simulator import Synthetic
+from shpi.experiments._run.cells import Log
+from shpi.protocols import Policy, Simulator
+from shpi.values import FittedValue, ValueModel
+
+NEW_USERS = 10_007  # those who try a policy: the seed of the log plus this
+_log: dict[str, LoggedData] = {}  # the last log, by its key
+_values: dict[str, tuple[FittedValue, float]] = {}  # values fitted to it, with their CPU seconds
+_policies: dict[str, tuple[Policy, float]] = {}  # policies learned from it, likewise
+
+
+def world(name: str, params: Mapping[str, Any]) -> Simulator:
+    """The simulator of that name; made once per process and setting, since some are fitted to data."""
+    return _world(name, _text(params))
+
+
+def logging_policy(name: str, params: Mapping[str, Any], epsilon: float) -> Policy:
+    """mu(epsilon): the trained agent of the world; in the large synthetic task the simple controller."""
+    simulator = world(name, params)
+    if isinstance(simulator, Synthetic) and simulator.d > 2:
+        from shpi.envs.synthetic.reference import SimpleController
+
+        return LoggingPolicy(simulator, epsilon, SimpleController.of(simulator))
+    if name == "kuairand" and epsilon < 1:
+        return LoggingPolicy(simulator, epsilon, _kuairand_agent(_text(params)))
+    return LoggingPolicy(simulator, epsilon)
+
+
+def simulate(log: Log) -> LoggedData:
+    """The log; it is kept until another one is asked for."""
+    if log.key not in _log:
+        _log.clear()
+        _values.clear()
+        _policies.clear()
+        mu = logging_policy(log.world, log.params, log.epsilon)
+        _log[log.key] = rollout(world(log.world, log.params), mu, log.users, log.seed)
+    return _log[log.key]
+
+
+def kept_policy(key: str, fit: Callable[[], tuple[Policy, float]]) -> tuple[Policy, float]:
+    """A policy and its CPU seconds; learned once for all cells of the last log that ask for the same."""
+    if key not in _policies:
+        _policies[key] = fit()
+    return _policies[key]
+
+
+def score(name: str, params: Mapping[str, Any], policy: Policy, rollouts: int, seed: int) -> dict[str, float]:
+    """What new users bring: the simulator's own measure, and the attained share where it knows that.
+
+    The users are the same for every policy of a seed, so differences between methods are paired.
+    """
+    simulator = world(name, params)
+    values = {"score": mean_return(simulator, policy, rollouts, seed + NEW_USERS).mean}
+    attained: Any = getattr(simulator, "fraction_attained", None)
+    if attained is not None:
+        values["attained"] = float(attained().mean())
+    return values
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A value model that is fitted once for all cells of a log that ask for the same.
+
+    The k of an ablation does not change V. `Kept.saved` sums the CPU seconds that a cell did not have to
+    spend, so that they can be added to what is reported.
+    """
+
+    model: ValueModel
+    log: Log
+    saved: list[float]
+
+    def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> FittedValue:
+        """The value as the model itself would fit it."""
+        key = f"{self.log.key} {self.model!r} {gamma} {seed} {len(logs)}"
+        if key in _values:
+            self.saved.append(_values[key][1])
+        else:
+            began = time.process_time()
+            fitted = self.model.fit(logs, gamma=gamma, seed=seed)
+            _values[key] = fitted, time.process_time() - began
+        return _values[key][0]
+
+
+@lru_cache(maxsize=8)
+def _world(name: str, params: str) -> Simulator:
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in json.loads(params).items()}
+    if name != "kuairand":
+        return make(name, **settings)
+    reward, assumed = settings.pop("reward", "long_term"), settings.pop("assumed", 0.0)
+    fitted: Any = _kuairand(json.dumps(settings, sort_keys=True))
+    simulator: Simulator = fitted.with_reward(reward).with_assumed(assumed, "day_long_views")
+    return simulator
+
+
+@lru_cache(maxsize=1)
+def _kuairand(params: str) -> Simulator:
+    """The world as estimated: fitting it takes longer than most cells."""
+    return make("kuairand", **json.loads(params))
+
+
+@lru_cache(maxsize=2)
+def _kuairand_agent(params: str) -> Policy:
+    """Deep SARSA, as in the worlds whose agents are shipped; this world depends on data that are not."""
+    from shpi.learners.online.deep_sarsa import DeepSARSA
+
+    return DeepSARSA(episodes=1000, batch_users=50, epochs=1).fit(_world("kuairand", params))
+
+
+def _text(params: Mapping[str, Any]) -> str:
+    return json.dumps(dict(params), sort_keys=True)

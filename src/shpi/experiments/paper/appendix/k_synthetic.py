@@ -1,0 +1,119 @@
+"""The appendix figure on k in the synthetic task, with and without the proximal constraint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shpi.experiments._page.compare import better, plain, side_by_side, spread, steadier
+from shpi.experiments._page.figures import curves
+from shpi.experiments._page.stats import summarise
+from shpi.experiments._run.cells import Cell
+from shpi.experiments._run.experiment import Block, Claim, Experiment, Results, Table
+from shpi.experiments._run.settings import FEW, Method, Settings
+
+FLOORS = {0.3: -200_000.0, 1.0: -10_000.0}  # of the figures: policies that leave the log fall far
+KS = (1, 5, 20, 150)  # 1, 5 and 150 are those of Table 3
+NARROW, LAMBDA = 0.3, 10.0
+LAMBDAS = {NARROW: (0.0, LAMBDA), 1.0: (0.0,)}  # the penalty is for narrow logs
+
+
+def label(Lambda: float, who: str = "paper()") -> str:
+    """The method's name in the rows."""
+    return f"SHPI, {who}" if Lambda == 0 else f"SHPI, {who}, Lambda = {Lambda:g}"
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """paper() for every k on two logs; on the narrow one also with Lambda = 10, as our defaults."""
+    few = settings.first(FEW)
+    found = [
+        Method(name=label(Lambda), learner="shpi-paper", k=k, Lambda=Lambda or None).on(log, settings)
+        for epsilon, lambdas in LAMBDAS.items()
+        for log in few.logs("synthetic", epsilon)
+        for Lambda in lambdas
+        for k in KS
+    ]
+    return found + [
+        Method(name=label(Lambda, "defaults"), learner="shpi", k="auto", Lambda=Lambda or None).on(log, few)
+        for log in few.logs("synthetic", NARROW)
+        for Lambda in LAMBDAS[NARROW]
+    ]
+
+
+def show(results: Results) -> list[Block]:
+    """Return against k, the spread against k, and what the penalty does."""
+    blocks: list[Block] = []
+    for epsilon, lambdas in LAMBDAS.items():
+        series = {label(one): {"method": label(one), "epsilon": epsilon} for one in lambdas}
+        title = f"Synthetic task, epsilon = {epsilon:g}: Y_T - Y_0 against k"
+        file = f"k-synthetic-{epsilon:g}.svg"
+        floor = FLOORS[epsilon]
+        y_label = f"Y_T - Y_0, cut at {plain(floor)}"
+        blocks.append(
+            curves(results, file, title, "k", KS, series, x_label="k", y_label=y_label, floor=floor)
+        )
+        blocks.append(by_k(results, title, KS, series))
+        blocks.append(variance_grows(results, label(0.0), KS, epsilon))
+    for k in KS:
+        blocks += _penalty(results, NARROW, "paper()", k)
+    names = [label(Lambda, "defaults") for Lambda in LAMBDAS[NARROW]]
+    title = f"Our defaults, epsilon = {NARROW:g}, with and without the penalty: Y_T - Y_0"
+    blocks.append(side_by_side(results, title, names, reference=names[1], epsilon=NARROW))
+    return blocks + _penalty(results, NARROW, "defaults", "auto")
+
+
+def by_k(results: Results, title: str, ks: tuple[int, ...], series: dict[str, dict[str, Any]]) -> Table:
+    """Mean ± sd for every k."""
+    rows = []
+    for k in ks:
+        row = [str(k)]
+        for where in series.values():
+            values = results.values(**where, k=k)
+            found = summarise(values) if len(values) else None
+            row.append("–" if found is None else spread((found.mean, found.deviation)))
+        rows.append(tuple(row))
+    return Table(title, ("k", *series), tuple(rows))
+
+
+def variance_grows(results: Results, method: str, ks: tuple[int, ...], epsilon: float) -> Claim:
+    """Larger k raises the variance: trials lie farther from their mean at the largest k than at k = 5."""
+    long, short = (results.trials(method=method, epsilon=epsilon, k=k) for k in (ks[-1], 5))
+    text = f"epsilon = {epsilon:g}: a larger k raises the variance ({method}, k = {ks[-1]} against k = 5)"
+    names = (f"k = {ks[-1]}", "k = 5")
+    who = "paper()" if "paper" in method else "defaults"
+    return steadier(text, long, short, names=names, topic="variance", who=who)
+
+
+def _penalty(results: Results, epsilon: float, who: str, k: int | str) -> list[Block]:
+    """The proximal penalty on a narrow log: better policies, and less spread."""
+    with_it, without = (results.trials(method=label(L, who), epsilon=epsilon, k=k) for L in (LAMBDA, 0.0))
+    shared = sorted(set(with_it) & set(without))
+    if not shared:
+        return []
+    pair = [np.array([side[seed] for seed in shared]) for side in (with_it, without)]
+    head = f"epsilon = {epsilon:g}, {who}, k = {k}: the proximal penalty"
+    names = (f"Lambda = {LAMBDA:g}", "Lambda = 0")
+    text = f"{head} makes trials from a narrow log spread less"
+    return [
+        better(
+            f"{head} makes better policies from a narrow log",
+            *pair,
+            names=names,
+            topic="proximal",
+            who=who,
+        ),
+        steadier(text, without, with_it, names=names[::-1], topic="proximal", who=who),
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="k-synthetic",
+    title="The horizon k in the synthetic task, with and without the proximal penalty",
+    source="Appendix, the figure on k and the proximal constraint",
+    about="paper() at several horizons. Lambda is the weight of the proximal penalty, in standard "
+    'deviations of the advantages. "Stabilises" is judged twice: by the mean of the policies, and by '
+    "their spread over trials.",
+    cells=cells,
+    show=show,
+)

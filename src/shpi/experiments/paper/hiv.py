@@ -1,0 +1,68 @@
+"""Figure 5: treatment of HIV patients, from logs with epsilon 0.3 and 1."""
+
+from __future__ import annotations
+
+from shpi.experiments._page.compare import better, shpi_beats, side_by_side
+from shpi.experiments._page.figures import boxes
+from shpi.experiments._run.cells import Cell
+from shpi.experiments._run.experiment import Block, Experiment, Results
+from shpi.experiments._run.settings import BCQ, CB, LOGGING, OURS, PAPER, Settings
+from shpi.experiments.paper.appendix.synthetic import AGENT, with_agent
+
+METHODS = (LOGGING, CB, PAPER, OURS, BCQ)
+NAMES = (*(method.name for method in METHODS), AGENT.name)
+EPSILONS = (0.3, 1.0)
+RIVALS = {"logging": "mu", "CB": "CB", "BCQ": "offline RL (BCQ)"}
+OWN = ("SHPI, paper()", "SHPI, defaults")
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """Every method on both logs, and the trained agent."""
+    found = [
+        method.on(log, settings)
+        for epsilon in EPSILONS
+        for log in settings.logs("hiv", epsilon)
+        for method in METHODS
+    ]
+    return found + [AGENT.on(log, settings) for log in settings.logs("hiv", 0.0)]
+
+
+def show(results: Results) -> list[Block]:
+    """Boxplots, tables, and the claims; the paper prints no numbers."""
+    blocks: list[Block] = []
+    for epsilon in EPSILONS:
+        here = with_agent(results, epsilon)
+        title = f"HIV, epsilon = {epsilon:g}: sum of rewards of new patients"
+        blocks += [
+            boxes(here, f"hiv-{epsilon:g}.svg", title, NAMES, label="sum of rewards", log_x=True),
+            side_by_side(here, title, NAMES, reference="SHPI, defaults"),
+            *shpi_beats(here, RIVALS, OWN, f"epsilon = {epsilon:g}: "),
+        ]
+    for own in OWN:
+        wide = results.trials(method=own, epsilon=1.0)
+        narrow = results.trials(method=own, epsilon=0.3)
+        shared = sorted(set(wide) & set(narrow))
+        pair = Results(tuple(row for row in results.rows if row.method == own and row.seed in shared))
+        text = f"{own} learns better from a uniform log than from one near the optimum"
+        blocks.append(
+            better(
+                text,
+                pair.values(epsilon=1.0),
+                pair.values(epsilon=0.3),
+                names=("uniform", "epsilon 0.3"),
+                topic="uniform",
+                who="defaults" if own == OURS.name else "paper()",
+            )
+        )
+    return blocks
+
+
+EXPERIMENT = Experiment(
+    name="hiv",
+    title="HIV under two behaviour policies",
+    source="Figure 5",
+    about='5,000 patients and 200 treatments each. The paper shows boxplots without numbers. "Online RL" '
+    "is the trained agent whose epsilon-greedy versions wrote the logs.",
+    cells=cells,
+    show=show,
+)

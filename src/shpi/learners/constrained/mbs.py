@@ -1,0 +1,95 @@
+r"""MBS, marginalised behaviour support: Q iteration over what the log has seen (Liu et al. 2020).
+
+    supported(x, a) = 1[ density of (x, a) in the log >= b ]
+    V(x)            = max over supported a of Q(x, a);  a pessimistic constant where nothing is supported
+    pi(x)           = argmax over supported a of Q(x, a);  what mu did where nothing is supported
+
+The density is that of context and action together: an action that mu likes is still not supported in a
+context that mu hardly ever visits. That is the difference to BCQ, whose filter is mu(a|x). The authors'
+rewards are not negative, and their constant is 0; here it is the lowest value that mu has in the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError
+from shpi.features import FeatureMap, Recipe
+from shpi.learners._words import spell_out
+from shpi.learners.base import from_log, rewards_of
+from shpi.learners.constrained.baseline import Constraint, constrain, table_oracle, table_value
+from shpi.learners.constrained.fitted_q import fitted_q
+from shpi.oracles import Oracle, Ridge
+from shpi.policies import SupportLimited
+from shpi.protocols import Policy
+from shpi.values import StateValues
+from shpi.values.base import checked_gamma
+
+
+@dataclass(frozen=True, kw_only=True)
+class MBS:
+    """Be greedy among what the log supports.
+
+    Args:
+        gamma: the discount.
+        density: b, as a multiple of the density of a log that is spread evenly over contexts and actions.
+        baseline: mu, if it is at hand; a clone of the log otherwise.
+        oracle: the regression of Q; None for a table where contexts are few and a ridge elsewhere.
+        features: of the density, see `shpi.learners.constrained.baseline.constrain`.
+        iterations: of fitted Q iteration, at most.
+        tolerance: it stops when V changes by less than this share of its spread.
+        seed: of all chance.
+    """
+
+    gamma: float = 0.99
+    density: float = 0.3
+    baseline: Policy | None = None
+    oracle: Oracle | None = None
+    features: Recipe | FeatureMap | None = None
+    iterations: int = 200
+    tolerance: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        spell_out(self)
+        checked_gamma(self.gamma)
+        if not (np.isfinite(self.density) and self.density >= 0) or self.iterations < 1:
+            raise ConfigError(
+                expected="a density of at least 0 and at least one iteration",
+                found=f"{self.density}, {self.iterations}",
+                where="MBS",
+            )
+
+    def constraint(self, logs: LoggedData) -> Constraint:
+        """Which policies this log allows."""
+        return constrain(
+            logs,
+            mode="mbs",
+            threshold=self.density,
+            baseline=self.baseline,
+            features=self.features,
+            seed=self.seed,
+        )
+
+    @from_log
+    def fit(self, logs: LoggedData) -> SupportLimited:
+        """Q iteration over supported actions."""
+        rewards_of(logs, "MBS", logs.reward_observed)
+        constraint = self.constraint(logs)
+        value = table_value(constraint).fit(logs, gamma=self.gamma, seed=self.seed)
+        start = StateValues.of(value, logs)
+        oracle = self.oracle or table_oracle(constraint) or Ridge()
+        learned = fitted_q(
+            logs,
+            oracle.prepare(logs, seed=self.seed),
+            constraint,
+            start,
+            gamma=self.gamma,
+            iterations=self.iterations,
+            tolerance=self.tolerance,
+            floor=float(start.rows.min()),
+        )
+        return constraint.policy(learned.scorer)

@@ -1,0 +1,1 @@
+"""A log prepared for evaluation: facts, parts of whole users, sessions as trajectories."""

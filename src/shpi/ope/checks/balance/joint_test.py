@@ -1,0 +1,251 @@
+r"""Are the propensities those by which the actions were chosen? Every imbalance at once, at one level.
+
+For a group g of actions and a column z that is known before the decision
+(`shpi.ope.checks.balance.instruments`)
+
+    S = sum_t e_tg z_t,   V = sum_t e_tg^2 z_t^2,   S / sqrt(V) is about normal if the propensities are right
+
+The terms are martingale differences: each decision is a fresh draw of mu, whatever came before. So rows may
+be counted, users need not be the clusters, and the sum of a user's earlier e is one more column: it shows
+arms that a user keeps. The frequencies of actions over all decisions have a level of their own, since an
+override may show nowhere else; all other columns share another one (Bonferroni).
+
+*What cannot be seen.* An override of n decisions hides if n is below the chance variation of a count, about
+sqrt(decisions), and no log can show it. The sentence says which share would have been seen.
+
+*Estimated propensities* fit the contexts (and the time) by construction, up to the error of the fit. That
+error is removed from z: it is replaced by what is left of it after a regression on contexts and time, with
+the weights mu (1 - mu) of the score. What remains are the negative controls.
+
+*Outcomes that look ahead.* "Bought within 30 days" of the decision before depends on this decision, and is no
+negative control. `LoggedData.immediate` says so where the log knows; where it does not, an imbalance of
+earlier outcomes alone is a warning if propensities were logged.
+
+*Days.* If all users of a day share a coin, rows are no longer independent draws. A log like that shows a high
+correlation of e within days (`shpi.ope.checks.days`); the sums over days then take the place of the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from scipy import stats
+
+from shpi.data._log.clock import Clock
+from shpi.ope.checks.balance.instruments import Instruments, sum_before
+from shpi.ope.checks.balance.residuals import Groups
+from shpi.ope.checks.balance.thinned import thinned
+from shpi.ope.checks.days import Days, days_of
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Diagnostic, Severity
+from shpi.protocols import Float64Array
+
+# Of a false alarm per log: for how often actions are chosen over all decisions, and for all the rest.
+# A false alarm costs a ship; an override of 2 % of 8,000 decisions, unnoticed, costs a false one.
+LEVEL_ALL, LEVEL_OTHERS = 0.01, 0.005
+SEEN = 0.84  # standard errors: with those of the level, what is seen in four logs of five
+LEAST_VARIANCE = 25.0  # a normal approximation needs about so many decisions in a cell
+HARMLESS = 0.01  # as a share of what the propensities say: rounding, not overriding
+MOST_FEATURES = 60  # context dimensions that estimated propensities are cleared of
+NAME = "propensity balance"
+EARLIER = "earlier decisions of the user"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Imbalance:
+    """Sums over decisions, for each group and column [G, J]."""
+
+    excess: Float64Array  # S
+    variance: Float64Array  # V
+    expected: Float64Array  # what the propensities say, sum_t mu(g|x_t) |z_t|
+    weight: Float64Array  # sum_t |z_t|
+
+    def __add__(self, other: Imbalance) -> Imbalance:
+        return Imbalance(
+            excess=self.excess + other.excess,
+            variance=self.variance + other.variance,
+            expected=self.expected + other.expected,
+            weight=self.weight + other.weight,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The clearest imbalance of a log."""
+
+    where: str
+    group: str
+    said: float
+    seen: float
+    z: float
+    ratio: float  # of the chance of something as clear, to the level for it
+    comparisons: int
+    outcome: bool  # it is about outcomes of earlier decisions
+    visible: float | None  # the share of decisions whose override would have been seen; None: nobody knows
+
+    @property
+    def relative(self) -> float:
+        """The gap as a share of the rarer side."""
+        rarer = min(self.said, 1 - self.said) if self.said < 1 else self.said
+        return abs(self.seen - self.said) / max(rarer, 1e-12)
+
+
+def about_balance(problem: Problem) -> list[Diagnostic]:
+    """One diagnostic of all imbalances, and one if days were switched as a whole."""
+    if problem.propensity_mode == "absent":
+        return []
+    groups = Groups.of(problem)
+    days = days_of(problem, groups)
+    finding = clearest(problem, groups, days)
+    found = [] if days is None else days.diagnostics()
+    return [*found, _said(finding, estimated=problem.propensity_mode == "estimated")]
+
+
+def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
+    """The imbalance that chance explains least."""
+    instruments = problem.memo("instruments", lambda: Instruments.of(next(problem.parts())))
+    estimated = problem.propensity_mode == "estimated"
+    switched = days is not None and days.switched
+    sums = reduce(
+        Imbalance.__add__,
+        problem.map(lambda part: _sums(part, groups, instruments, estimated=estimated, by_day=switched)),
+    )
+    freedom = float(days.count - 1) if switched and days is not None else math.inf
+    enough = sums.variance >= (1e-9 if switched else LEAST_VARIANCE)
+    z = np.where(enough, sums.excess / np.sqrt(np.where(enough, sums.variance, 1.0)), 0.0)
+    tail = stats.t.sf(np.abs(z), freedom) * 2 if groups.exact else stats.t.sf(z, freedom)
+    columns = z.shape[1]
+    levels = np.full(columns, LEVEL_OTHERS / max(groups.candidates * (columns - 1), 1))
+    levels[0] = LEVEL_ALL / groups.candidates
+    ratio = tail / levels  # below 1: clear
+    g, j = np.unravel_index(int(np.argmin(ratio)), ratio.shape)
+    said = sums.expected[g, j] / max(sums.weight[g, j], 1e-12)
+    names = (*instruments.names, EARLIER)
+    return Finding(
+        where=names[j],
+        group=groups.names[g],
+        said=float(said),
+        seen=float(said + sums.excess[g, j] / max(sums.weight[g, j], 1e-12)),
+        z=float(z[g, j]),
+        ratio=float(ratio[g, j]),
+        comparisons=groups.candidates * columns,
+        outcome=instruments.is_outcome(int(j)),
+        visible=_visible(sums, groups, float(levels[0])),
+    )
+
+
+def _visible(sums: Imbalance, groups: Groups, level: float) -> float | None:
+    """The share of decisions whose override towards one action is seen in four logs of five."""
+    if not groups.exact:
+        return None
+    seen = float(stats.norm.isf(level / 2)) + SEEN
+    return seen * float(np.sqrt(sums.variance[:, 0].max()) / sums.weight[0, 0])
+
+
+def _sums(
+    whole: Part, groups: Groups, instruments: Instruments, *, estimated: bool, by_day: bool
+) -> Imbalance:
+    part = thinned(whole)
+    residuals = groups.residuals(part)  # [n, G]
+    columns = instruments.columns(part)  # [n, J], zeros and ones
+    said = _said_by(part, groups)  # [n, G]
+    earlier = np.stack([sum_before(part, np.clip(e, -5.0, 5.0)) for e in residuals.T], axis=1)  # [n, G]
+    expected = np.column_stack([said.T @ columns, np.sum(said * np.abs(earlier), axis=0)])
+    weight = np.column_stack([np.tile(columns.sum(axis=0), (len(groups), 1)), np.abs(earlier).sum(axis=0)])
+    if not estimated and not by_day:
+        own = residuals * earlier
+        excess = np.column_stack([residuals.T @ columns, own.sum(axis=0)])
+        variance = np.column_stack([(residuals**2).T @ columns, np.sum(own**2, axis=0)])
+        return Imbalance(excess=excess, variance=variance, expected=expected, weight=weight)
+    features = _features(part) if estimated else None
+    found = []
+    for g in range(len(groups)):
+        z = np.column_stack([columns, earlier[:, g]])
+        if features is not None:
+            z = _cleared(z, features, np.clip(said[:, g] * (1 - said[:, g]), 1e-4, None))
+        terms = residuals[:, g, None] * z
+        sums = _by_day(part, terms) if by_day else terms
+        found.append((terms.sum(axis=0), np.sum(sums**2, axis=0)))
+    excess, variance = (np.stack(rows) for rows in zip(*found, strict=True))
+    return Imbalance(excess=excess, variance=variance, expected=expected, weight=weight)
+
+
+def _said_by(part: Part, groups: Groups) -> Float64Array:
+    """mu(g|x_t) [n, G]; the number of actions where only that of the taken one is known."""
+    behaviour = part.logs.behaviour
+    member = groups.of_action[:, None] == np.arange(len(groups))  # [A, G]
+    if behaviour is None or not groups.exact:
+        return np.tile(member.sum(axis=0).astype(np.float64), (len(part.logs), 1))
+    result: Float64Array = behaviour @ member
+    return result
+
+
+def _by_day(part: Part, terms: Float64Array) -> Float64Array:
+    """Sums by day [D, J]."""
+    day = part.logs.times // 86_400_000_000
+    order = np.argsort(day, kind="stable")
+    first = np.flatnonzero(np.append(True, np.diff(day[order]) > 0))
+    return np.add.reduceat(terms[order], first, axis=0)
+
+
+def _features(part: Part) -> Float64Array:
+    """What the model of the propensities saw [n, F]."""
+    logs = part.logs
+    columns = [np.ones((len(logs), 1)), logs.contexts[:, :MOST_FEATURES].astype(np.float64)]
+    clock = Clock.of(logs)
+    if clock is not None:
+        columns.append(clock.features(logs))
+    return np.concatenate(columns, axis=1)
+
+
+def _cleared(z: Float64Array, features: Float64Array, weights: Float64Array) -> Float64Array:
+    """Z minus its weighted regression on the features; 0 where hardly anything is left of it."""
+    weighted = features * weights[:, None]
+    gram = features.T @ weighted
+    gram[np.diag_indices_from(gram)] += 1e-8 * np.trace(gram) / len(gram) + 1e-12
+    rest: Float64Array = z - features @ np.linalg.solve(gram, weighted.T @ z)
+    left = np.einsum("nj,n,nj->j", rest, weights, rest) / np.maximum(
+        np.einsum("nj,n,nj->j", z, weights, z), 1e-300
+    )
+    return np.where(left > 1e-3, rest, 0.0)
+
+
+def _said(finding: Finding, *, estimated: bool) -> Diagnostic:
+    clear = finding.ratio < 1
+    visible = "" if finding.visible is None else f" An override of {finding.visible:.1%} of them would show."
+    severity: Severity = "fine"
+    if clear:
+        harmless = finding.relative <= HARMLESS or finding.outcome
+        severity = "fatal" if estimated or not harmless else "warning"
+    return Diagnostic(
+        name=NAME,
+        severity=severity,
+        sentence=_found(finding, estimated=estimated)
+        if clear
+        else "Actions were chosen as often as the propensities say, in all "
+        f"{finding.comparisons:,} comparisons by action, time, step, context and earlier outcomes.{visible}",
+        figure=finding.ratio,
+        threshold=1.0,
+    )
+
+
+def _found(finding: Finding, *, estimated: bool) -> str:
+    clearly = f"({abs(finding.z):.1f} standard errors)"
+    if finding.where == EARLIER:
+        return (
+            f"Users keep their arm: how often {finding.group} is chosen depends on a user's earlier "
+            f"decisions beyond what the propensities say {clearly}. Products of propensities are then wrong."
+        )
+    if finding.said < 1:
+        gap = f"{finding.seen:.2%} of the time; the propensities say {finding.said:.2%}"
+    else:
+        gap = f"{finding.seen / finding.said:.3g} times as often as the propensities say"
+    why = "They are not those by which actions were chosen: overridden afterwards, or out of date."
+    if estimated:
+        why = "They leave out something that the logging rule looked at: add it to the contexts."
+    if finding.outcome:
+        why += " Or this outcome counts what came later, and the log does not say so (delayed=True)."
+    return f"{finding.where} {finding.group} was chosen {gap} {clearly}. {why}"

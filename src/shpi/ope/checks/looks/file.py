@@ -1,0 +1,205 @@
+"""How often a policy has been evaluated on a log, and what every look found: a small JSON file.
+
+    {"format": "shpi-looks", "version": 1, "planned_users": 2000, "confidence": 0.95,
+     "looks": [{"policy": "…", "log": "…", "fingerprint": "…", "users": 312, "lift": 0.01}]}
+
+A log that grows keeps its first moment, its actions and its columns: that is what tells it from another. The
+same table looked at twice is one look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
+from shpi.errors import ConfigError, DataError
+from shpi.files.atomic import write_text
+from shpi.ope._log.facts import raw_parts
+from shpi.ope.results import Diagnostic, Evaluation, Severity
+from shpi.protocols import Policy
+
+if TYPE_CHECKING:
+    from shpi.ope.gate import Gate
+
+FORMAT, VERSION = "shpi-looks", 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One evaluation."""
+
+    policy: str  # a digest of the policy
+    log: str  # what stays the same while a log grows
+    fingerprint: str  # of the log as it was
+    users: int
+    lift: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looks:
+    """All looks that a file knows of. Immutable: `with_look` returns another."""
+
+    looks: tuple[Look, ...] = ()
+    planned_users: int | None = None  # None: nobody has asked for an anytime bound yet
+    confidence: float | None = None
+
+    def of(self, policy: str, log: str) -> tuple[Look, ...]:
+        """The looks at one policy on one growing log, one for each state of the log."""
+        mine = {look.fingerprint: look for look in self.looks if (look.policy, look.log) == (policy, log)}
+        return tuple(mine.values())
+
+    def with_look(self, look: Look) -> Looks:
+        """One look more."""
+        return replace(self, looks=(*self.looks, look))
+
+    @classmethod
+    def read(cls, path: Path) -> Looks:
+        """The file, or nothing if there is none yet."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return cls()
+        except (UnicodeDecodeError, json.JSONDecodeError, OSError) as error:
+            raise DataError(expected="a file of looks in JSON", found=str(error), where=str(path)) from None
+        return cls._parsed(content, path)
+
+    @classmethod
+    def _parsed(cls, content: Any, path: Path) -> Looks:
+        fine = isinstance(content, Mapping) and (content.get("format"), content.get("version")) == (
+            FORMAT,
+            VERSION,
+        )
+        try:
+            if not fine:
+                raise ValueError(f"no file of format {FORMAT}, version {VERSION}")
+            looks = tuple(Look(**look) for look in content["looks"])
+            planned, confidence = content["planned_users"], content["confidence"]
+            numbers = [
+                planned,
+                confidence,
+                *(one for look in looks for one in (look.users, look.lift)),
+            ]
+            if not all(one is None or isinstance(one, int | float) for one in numbers):
+                raise TypeError("numbers that are none")
+            return cls(looks=looks, planned_users=planned, confidence=confidence)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                expected="a file that shpi evaluate wrote",
+                found=f"{type(error).__name__}: {error}",
+                where=str(path),
+                remedy="give another file, or remove this one: the looks then start anew",
+            ) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """What the file holds."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "planned_users": self.planned_users,
+            "confidence": self.confidence,
+            "looks": [asdict(look) for look in self.looks],
+        }
+
+
+def digest_of(policy: Any) -> str:
+    """What tells one policy from another: its parts, or its answers where it has none."""
+    from shpi.features.parts import take_apart
+
+    digest = hashlib.blake2b(digest_size=8)
+    try:
+        stack = [take_apart(policy)]
+    except ConfigError:  # a policy of somebody else's make
+        return f"{type(policy).__module__}.{type(policy).__qualname__}"
+    while stack:
+        parts = stack.pop()
+        digest.update(repr((parts.kind, sorted(parts.settings.items()))).encode())
+        for name in sorted(parts.arrays):
+            digest.update(name.encode() + np.ascontiguousarray(parts.arrays[name]).tobytes())
+        stack += [parts.children[name] for name in sorted(parts.children)]
+    return digest.hexdigest()
+
+
+def identity_of(logs: LoggedData) -> str:
+    """What stays the same while a log grows."""
+    first = int(logs.times.min()) if logs.time_unit == "us" else 0
+    facts = repr((logs.action_space.ids, logs.schema.dimensions, first))
+    return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
+
+
+# ---------------------------------------------------------------------- an evaluation is a look
+
+
+def count_look(
+    evaluation: Evaluation,
+    policy: Policy,
+    logs: LoggedData | ShardedLog,
+    path: str | Path,
+    *,
+    gate: Gate | None = None,
+) -> Evaluation:
+    """Enter an evaluation into a file of looks, and say in its diagnostics how many there were before.
+
+    Args:
+        evaluation: of this policy on this log.
+        policy: what was evaluated.
+        logs: the log as it is today.
+        path: the file; it is made at the first look.
+        gate: that judged; with ``anytime`` its plan must be that of the first such look.
+    """
+    place, first = Path(path), next(raw_parts(logs))
+    known = Looks.read(place)
+    look = Look(
+        policy=digest_of(policy),
+        log=identity_of(first),
+        fingerprint=evaluation.fingerprint or f"{evaluation.users} users, {evaluation.decisions} decisions",
+        users=evaluation.users,
+        lift=evaluation.decisive.lift,
+    )
+    anytime = gate is not None and bool(gate.anytime)
+    if gate is not None and anytime:
+        known = _planned(known, gate, place)
+    after = known.with_look(look)
+    write_text(place, json.dumps(after.to_json(), indent=1, allow_nan=False) + "\n")
+    count = len(after.of(look.policy, look.log))
+    confidence = 0.95 if gate is None else gate.confidence
+    said = _said(count, confidence, anytime=anytime)
+    return replace(evaluation, diagnostics=(*evaluation.diagnostics, said))
+
+
+def _planned(known: Looks, gate: Gate, place: Path) -> Looks:
+    """The plan of the first anytime look is that of all: a plan made after looking is none."""
+    plan = (gate.planned_users, gate.confidence)
+    if known.planned_users is None:
+        return replace(known, planned_users=plan[0], confidence=plan[1])
+    if (known.planned_users, known.confidence) != plan:
+        raise ConfigError(
+            expected=f"the plan of the first look: {known.planned_users} users at {known.confidence}",
+            found=f"{plan[0]} users and confidence {plan[1]}",
+            where=str(place),
+            remedy="keep the plan, or start a new file with users that nobody has looked at",
+        )
+    return known
+
+
+def _said(count: int, confidence: float, *, anytime: bool) -> Diagnostic:
+    times = "once" if count == 1 else f"{count} times"
+    sentence = f"This policy has been evaluated {times} on this log, as far as the file of looks knows."
+    severity: Severity = "fine"
+    if anytime:
+        sentence += " The anytime bound holds at all looks together."
+    elif count > 1:
+        severity = "note" if count == 2 else "warning"
+        chance = min(1.0, count * (1 - confidence))
+        sentence += (
+            f" Each look has its own chance of a false ship, together up to {chance:.0%}: use anytime=True "
+            "(--anytime) to look as often as you like."
+        )
+    return Diagnostic(name="looks", severity=severity, sentence=sentence, figure=float(count))

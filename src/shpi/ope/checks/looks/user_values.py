@@ -1,0 +1,46 @@
+"""Every user's own lift by plain importance weights: what a bet can be made on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shpi.errors import ConfigError
+from shpi.ope.estimators.importance import prefix_sums
+from shpi.ope.inference.weighting import add_up
+from shpi.ope.problem import Part, Problem
+from shpi.protocols import Float64Array
+
+
+def user_lifts(problem: Problem, share: float = 1.0) -> Float64Array:
+    """sum_t gamma^t (w_t - 1) (r_t - r_min) of every user [U]; r_min is 0 unless rewards are below 0.
+
+    Args:
+        problem: the evaluation.
+        share: of the policy in a mixture with the logging policy.
+    """
+    least = min(problem.reward_range[0], 0.0)
+    return np.concatenate(problem.map(lambda part: _lifts(part, problem, share, least)))
+
+
+def floor_of(problem: Problem) -> float:
+    """The least that a user's value can be: every weight 0, every reward the largest one of the log."""
+    low, high = min(problem.reward_range[0], 0.0), problem.reward_range[1]
+    most = max(problem.map(lambda part: int(np.bincount(part.logs.user_codes).max())))
+    return -(high - low) * float(problem.discounts.sum()) * most
+
+
+def _lifts(part: Part, problem: Problem, share: float, least: float) -> Float64Array:
+    logs = part.logs
+    if least < 0 and np.ptp(np.diff(logs.offsets)) > 0:
+        raise ConfigError(
+            expected="rewards of at least 0, or users with equally many decisions, for betting",
+            found=f"rewards down to {least:.4g}",
+            where="anytime",
+            remedy="use the asymptotic sequence: Gate(anytime=True)",
+        )
+    with np.errstate(divide="ignore"):
+        ratios = np.maximum(np.log1p(share * np.expm1(part.log_ratios)), -700.0)
+    weights = np.exp(np.minimum(prefix_sums(part, ratios), 700.0))
+    rewards = np.where(part.observed, part.rewards - least, 0.0)
+    terms = problem.discounts[part.steps] * (weights - 1) * rewards
+    return add_up(part.users, terms, logs.n_users)

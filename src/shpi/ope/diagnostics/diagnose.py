@@ -1,0 +1,64 @@
+"""What can and what cannot be trusted in an evaluation, each as one plain sentence with a severity.
+
+    fine      checked, nothing found
+    note      worth knowing, no reason to stop
+    warning   the answer may mislead; look before you ship
+    fatal     the estimator (or, where none is named, the log) cannot carry a decision; a gate never ships
+
+    diagnostics_weights        effective users, weight tails, mean weight, per estimator
+    diagnostics_log            users, support
+    checks.table               the value of the logging policy against the table's own mean
+    diagnostics_propensities   the logging policy judged by itself, calibration
+    diagnostics_answers        range, top users, disagreement, sensitivity to k and to clipping
+
+Thresholds stand beside what they are for, with the reason for each. None looks at whether the lift is large,
+so a policy that is better is not checked less than one that is worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shpi.errors import ConfigError
+from shpi.ope.checks.endings import about_endings
+from shpi.ope.checks.over_time import about_time
+from shpi.ope.checks.table import about_table
+from shpi.ope.checks.training_users import about_training_users
+from shpi.ope.diagnostics.answers import about_answers
+from shpi.ope.diagnostics.log import about_log
+from shpi.ope.diagnostics.weights import about_weights
+from shpi.ope.problem import Problem
+from shpi.ope.results import Diagnostic, Estimate, Severity
+
+_ORDER: dict[Severity, int] = {"fatal": 0, "warning": 1, "note": 2, "fine": 3}
+
+
+def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tuple[Diagnostic, ...]:
+    """All diagnostics of an evaluation; the gravest first, and the estimator that decides before others.
+
+    Args:
+        problem: what was evaluated.
+        estimates: the answers that there are.
+        main: the name of the estimator that decides.
+    """
+    decisive = [one for one in estimates if one.name == main]
+    if len(decisive) != 1:
+        raise ConfigError(
+            expected=f"a main estimator among {[one.name for one in estimates]}", found=repr(main)
+        )
+    found = [
+        *about_log(problem, decisive[0]),
+        *about_table(problem),
+        *about_endings(problem),
+        *about_training_users(problem),
+        *about_time(problem, decisive[0]),
+    ]
+    for one in estimates:
+        found += about_weights(problem, one)
+    found += about_answers(problem, estimates, decisive[0])
+    return tuple(sorted(found, key=lambda one: (_ORDER[one.severity], one.estimator not in (None, main))))
+
+
+def fatal_for(diagnostics: Sequence[Diagnostic], estimator: str) -> tuple[Diagnostic, ...]:
+    """Those that forbid a decision by this estimator: its own, and those about the log."""
+    return tuple(one for one in diagnostics if one.severity == "fatal" and one.estimator in (None, estimator))

@@ -1,0 +1,138 @@
+"""Diagnostics of the log and of the policy on it: users, propensities, support."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from shpi.ope.diagnostics.propensities import about_propensities
+from shpi.ope.inference.weighting import add_up
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Diagnostic, Estimate, Severity
+from shpi.protocols import Float64Array
+
+LEAST_USERS, FEW_USERS = 30, 100  # as for effective users: a t interval needs a standard deviation
+# What the policy does where mu never goes is not in the log, and no estimator can know it. A share s of the
+# decisions biases each reward by up to s times its range.
+UNSEEN_WARNING, UNSEEN_FATAL = 0.01, 0.05
+RARE_COUNT = 10  # "hardly ever": fewer than so many decisions in the whole log, if all contexts were alike
+RARE_WARNING = 0.20
+_SHORT = 3.0  # standard errors
+
+
+def about_log(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
+    """Those that concern every estimator."""
+    found = [_users(problem)]
+    if problem.propensity_mode == "absent":
+        return [*found, _no_propensities(decisive)]
+    return [*found, _support(problem), *about_propensities(problem)]
+
+
+# ---------------------------------------------------------------------- users and propensities
+
+
+def _users(problem: Problem) -> Diagnostic:
+    severity: Severity = "fine"
+    if problem.users < LEAST_USERS:
+        severity = "fatal"
+    elif problem.users < FEW_USERS:
+        severity = "warning"
+    few = "" if severity == "fine" else " That is too few for an interval of the stated confidence."
+    if severity == "warning":
+        few = " With so few, the stated confidence is approximate."
+    return Diagnostic(
+        name="users",
+        severity=severity,
+        sentence=f"The log has {problem.users:,} users; decisions of one user count as one observation.{few}",
+        figure=float(problem.users),
+        threshold=float(LEAST_USERS),
+    )
+
+
+def _no_propensities(decisive: Estimate) -> Diagnostic:
+    return Diagnostic(
+        name="propensities",
+        severity="fatal",
+        sentence=f"The log has no propensities, so {decisive.name} trusts its model, and nothing in the log "
+        "could show that the model is wrong. Log the probability of each action, or estimate it "
+        "(logs.with_estimated_propensities(), --estimate-propensities).",
+    )
+
+
+# ---------------------------------------------------------------------- support
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reached:
+    """Sums over decisions."""
+
+    count: float
+    never: float  # of pi's probability on actions with mu = 0, or that the log never took
+    rarely: float
+    ratios: Float64Array  # [U] sums of pi/mu of single decisions, by user
+    decisions: Float64Array  # [U]
+
+    def __add__(self, other: _Reached) -> _Reached:
+        return _Reached(
+            count=self.count + other.count,
+            never=self.never + other.never,
+            rarely=self.rarely + other.rarely,
+            ratios=np.concatenate([self.ratios, other.ratios]),
+            decisions=np.concatenate([self.decisions, other.decisions]),
+        )
+
+    @property
+    def shortfall(self) -> tuple[float, float]:
+        """1 - mean of pi/mu over single decisions, and its standard error, clustered by user."""
+        users = len(self.ratios)
+        mean = float(self.ratios.sum() / self.count)
+        spread = float(np.std(self.ratios - mean * self.decisions, ddof=1))
+        return 1 - mean, spread * np.sqrt(users) / self.count
+
+
+def _support(problem: Problem) -> Diagnostic:
+    counts = reduce(np.add, problem.map(_taken))  # [A] how often the log took each action
+    reached = reduce(_Reached.__add__, problem.map(lambda part: _reach(part, counts)))
+    never, rarely = reached.never / reached.count, reached.rarely / reached.count
+    short, error = reached.shortfall
+    # The mean of pi/mu shows what is missing even where only the taken action's propensity was logged.
+    unseen = max(never, short if short > _SHORT * error else 0.0)
+    severity: Severity = "fine"
+    if unseen > UNSEEN_FATAL:
+        severity = "fatal"
+    elif unseen > UNSEEN_WARNING or rarely > RARE_WARNING:
+        severity = "warning"
+    words = [f"{unseen:.1%} of the policy's decisions would be actions that the logging policy never takes"]
+    if rarely > 0:
+        words.append(f"{rarely:.1%} such that it hardly ever takes")
+    sentence = " and ".join(words) + "."
+    if severity == "fatal":
+        sentence += " The log cannot say what they would bring."
+    return Diagnostic(
+        name="support", severity=severity, sentence=sentence, figure=unseen, threshold=UNSEEN_FATAL
+    )
+
+
+def _taken(part: Part) -> Float64Array:
+    return np.bincount(part.logs.actions, minlength=part.logs.n_actions).astype(np.float64)
+
+
+def _reach(part: Part, counts: Float64Array) -> _Reached:
+    logs, total = part.logs, float(counts.sum())
+    never = rarely = 0.0
+    for rows, probs in part.probs():
+        mu = counts / total if logs.behaviour is None else logs.behaviour[rows]  # [A] or [b, A]
+        gone = mu <= 0
+        rare = ~gone & (mu * total < RARE_COUNT)
+        never += float(np.sum(probs * gone))
+        rarely += float(np.sum(probs * rare))
+    assert logs.propensities is not None
+    return _Reached(
+        count=float(len(logs)),
+        never=never,
+        rarely=rarely,
+        ratios=add_up(part.users, part.taken / logs.propensities, logs.n_users),
+        decisions=add_up(part.users, np.ones(len(logs)), logs.n_users),
+    )

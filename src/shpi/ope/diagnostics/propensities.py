@@ -1,0 +1,154 @@
+r"""Diagnostics of the propensities: the logging policy judged by itself, and calibration.
+
+For any q(x, a), what mu did and what mu said it would do must agree,
+
+    E[ q(x_t, a_t) - sum_a mu(a|x_t) q(x_t, a) ] = 0
+
+With q the mean reward of each action this judges mu by its own propensities: the expected reward per decision
+"by the book" against the one that was seen. It needs mu(.|x) in the log. `shpi.ope.checks.balance.joint_test`
+takes many other q, which look at the time, the contexts and the past.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from shpi.data._behaviour.calibration import Calibration, CalibrationBin, spread_rows
+from shpi.ope.checks.balance.joint_test import about_balance
+from shpi.ope.checks.balance.residuals import Groups
+from shpi.ope.checks.days import days_of
+from shpi.ope.inference.weighting import add_up
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Diagnostic, Severity
+from shpi.protocols import Float64Array
+
+# Where mu is judged by itself: 4 standard errors are one false alarm in 16,000 logs. A gap below 1 % of the
+# rewards' standard deviation is left alone, however clear: logged probabilities are often rounded.
+OWN_ERRORS, OWN_GAP = 4.0, 0.01
+# A bin of the calibration table: clear by so many standard errors, and off by so much of its prediction.
+CALIBRATION_WARNING, CALIBRATION_FATAL = (4.0, 0.10), (6.0, 0.30)
+LEAST_PAIRS = 100
+
+
+def about_propensities(problem: Problem) -> list[Diagnostic]:
+    """Those of a log that has propensities."""
+    days = days_of(problem, Groups.of(problem))
+    if (
+        days is not None and days.switched
+    ):  # rows are no draws of their own, and the others count rows or users
+        return about_balance(problem)
+    calibration = _calibration(problem)
+    known = all(problem.map(lambda part: part.logs.behaviour is not None))
+    return [
+        *([_by_the_book(problem)] if known else []),
+        *([] if calibration is None else [calibration]),
+        *about_balance(problem),
+    ]
+
+
+def _by_the_book(problem: Problem) -> Diagnostic:
+    """What mu(.|x) and the actions' mean rewards promise per decision, against what was seen."""
+    sums = reduce(np.add, problem.map(_rewards_by_action))  # [3, A]
+    total = float(sums[0].sum())
+    mean = float(sums[1].sum()) / total
+    quality = np.where(sums[0] > 0, sums[1] / np.maximum(sums[0], 1.0), mean)  # [A]
+    spread = np.sqrt(max(float(sums[2].sum()) / total - mean**2, 0.0))
+    gaps = np.concatenate(problem.map(lambda part: _gaps(part, quality)))  # [U]
+    gap = float(gaps.sum()) / total
+    error = float(np.std(gaps, ddof=1)) * np.sqrt(len(gaps)) / total
+    covered = abs(gap) <= OWN_ERRORS * error or abs(gap) <= OWN_GAP * spread
+    if covered:
+        sentence = (
+            f"Judged by its own probabilities the logging policy would bring {mean - gap:.4g} per decision; "
+            f"it brought {mean:.4g}, within the error ({error:.2g})."
+        )
+    else:
+        sentence = (
+            f"Judged by its own probabilities the logging policy would bring {mean - gap:.4g} per decision, "
+            f"but it brought {mean:.4g} (error {error:.2g}): the logged probabilities are not those by which "
+            "actions were chosen."
+        )
+    return Diagnostic(
+        name="logging policy",
+        severity="fine" if covered else "fatal",
+        sentence=sentence,
+        figure=abs(gap) / error if error > 0 else 0.0,
+        threshold=OWN_ERRORS,
+    )
+
+
+def _rewards_by_action(part: Part) -> Float64Array:
+    seen, size = part.observed, part.logs.n_actions
+    actions, rewards = part.logs.actions[seen], part.rewards[seen]
+    columns = (np.ones(len(rewards)), rewards, rewards**2)
+    return np.stack([np.bincount(actions, weights=one, minlength=size) for one in columns])
+
+
+def _gaps(part: Part, quality: Float64Array) -> Float64Array:
+    """The sum over a user's decisions of q(a_t) - sum_a mu(a|x_t) q(a), [U]."""
+    assert part.logs.behaviour is not None
+    gap = quality[part.logs.actions] - part.logs.behaviour @ quality
+    return add_up(part.users, np.where(part.observed, gap, 0.0), part.logs.n_users)
+
+
+# ---------------------------------------------------------------------- calibration
+
+
+def _calibration(problem: Problem) -> Diagnostic | None:
+    """Were actions given 5 % chosen 5 % of the time? Decisions are draws of mu, so rows may be counted."""
+    estimated = problem.propensity_mode == "estimated"
+    part = next(problem.parts())
+    logs = part.logs
+    if logs.behaviour is None:
+        return (
+            Diagnostic(
+                name="propensities",
+                severity="warning",
+                sentence="The propensities were estimated from the log, and mu(.|x) was not kept, so their "
+                "calibration could not be checked.",
+            )
+            if estimated
+            else None
+        )
+    rows = spread_rows(len(logs), logs.n_actions, 5_000_000)
+    mask = None if logs.candidates is None else logs.candidates[rows]
+    table = Calibration.of(logs.behaviour[rows], logs.actions[rows], mask)
+    bins = [one for one in table.bins if one.count >= LEAST_PAIRS and one.predicted > 0]
+    severity, worst = _graded(bins)
+    if estimated and severity == "fine":
+        severity = "note"
+    sentence = "The propensities "
+    if estimated:
+        sentence += "were estimated from the log; what mu knew beyond the contexts stays unseen. They "
+    if worst is None:
+        sentence += "agree with how often actions were chosen."
+    else:
+        sentence += (
+            f"are at worst off where they say {worst.predicted:.1%}: there the actions were chosen "
+            f"{worst.observed:.1%} of the time."
+        )
+    return Diagnostic(
+        name="propensities",
+        severity=severity,
+        sentence=sentence,
+        figure=0.0 if worst is None else abs(worst.observed / worst.predicted - 1),
+        threshold=CALIBRATION_FATAL[1],
+    )
+
+
+def _graded(bins: list[CalibrationBin]) -> tuple[Severity, CalibrationBin | None]:
+    def beyond(limits: tuple[float, float]) -> list[CalibrationBin]:
+        errors, gap = limits
+        return [b for b in bins if abs(b.z) > errors and abs(b.observed / b.predicted - 1) > gap]
+
+    levels: tuple[tuple[Severity, tuple[float, float]], ...] = (
+        ("fatal", CALIBRATION_FATAL),
+        ("warning", CALIBRATION_WARNING),
+    )
+    for severity, limits in levels:
+        found = beyond(limits)
+        if found:
+            return severity, max(found, key=lambda b: abs(b.observed / b.predicted - 1))
+    return "fine", None

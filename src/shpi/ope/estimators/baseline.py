@@ -1,0 +1,19 @@
+"""J(mu): what the users of the log brought, step by step. The baseline of every lift."""
+
+from __future__ import annotations
+
+from shpi.ope.inference.steps import StepMeans, step_means
+from shpi.ope.inference.weighting import StepWeights, Terms
+from shpi.ope.problem import Part, Problem
+
+
+def reward_terms(problem: Problem, part: Part) -> Terms:
+    """The rewards, where they were observed."""
+    return Terms(values=part.rewards, counts=problem.known_weights(part, "reward"))
+
+
+def on_policy(problem: Problem) -> StepMeans:
+    """J(mu), once for all estimators."""
+    return problem.memo(
+        "on-policy", lambda: step_means(problem, StepWeights.equal, reward_terms, normalise=True)
+    )

@@ -1,0 +1,185 @@
+r"""Estimators that trust a model: the direct method, and fitted Q evaluation. They need no propensities.
+
+    DirectMethod   J = (trajectories per user) sum_t gamma^t mean_i sum_a pi(a|x_it) r-hat(x_it, a)
+    FQE            J = (1/U) sum_i sum_a pi(a|x_i0) Q-hat_H(x_i0, a)
+
+DirectMethod predicts rewards in the contexts of the log: right for bandits, and biased where actions change
+what comes later. FQE backs values up over the horizon (`shpi.ope.models.backups`), so it follows pi into its
+own contexts, as far as the linear model is right. Neither is safe from a wrong model, however many the users;
+their intervals know of noise, not of that.
+
+``paired`` (the default) reports J(mu) + J-hat(pi) - J-hat(mu), with J-hat(mu) from the same model: what the
+model gets wrong about both cancels, and pi = mu gives a lift of exactly 0 where mu(.|x) was logged. Otherwise
+J-hat(mu) uses the logged actions. ``paired=False`` is the textbook's.
+
+Influences hold the noise of the fit as well as that of the contexts (the sandwich of
+`shpi.ope.models.backups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from shpi.features import FeatureMap, Recipe
+from shpi.ope.estimators.base import finish
+from shpi.ope.estimators.baseline import on_policy, reward_terms
+from shpi.ope.inference.steps import step_means
+from shpi.ope.inference.weighting import StepWeights, Terms
+from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
+from shpi.ope.models.linear import Target, sums_by_step, target_features
+from shpi.ope.models.predictions import value_limits
+from shpi.ope.models.recipes import designed
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Estimate
+from shpi.protocols import Float64Array
+
+
+class Modelled(NamedTuple):
+    """A model's value, and how far every user moves it."""
+
+    value: float
+    influence: Float64Array  # [U]
+    boost: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FQE:
+    """Fitted Q evaluation in closed form.
+
+    Args:
+        paired: report the difference to the same model of mu; see the top of this file.
+        features: of a context; None takes linear ones with squares or smooth Fourier features.
+        ridge: in decisions; None takes the defaults.
+        name: of the estimator.
+    """
+
+    paired: bool = True
+    features: Recipe | FeatureMap | None = None
+    ridge: float | None = None
+    name: str = "FQE"
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        return paired_estimate(self.name, problem, self.model, paired=self.paired)
+
+    def model(self, problem: Problem, target: Target) -> Modelled:
+        """The model's value of pi or of mu."""
+        design, by_fold = designed(problem, target, self.features)
+        sums = by_fold.without(None)
+        fit = fit_backups(
+            sums,
+            design,
+            gamma=problem.gamma,
+            horizon=problem.horizon,
+            limits=value_limits(problem, problem.horizon),
+            ridge=self.ridge,
+        )
+        gradients = np.zeros_like(fit.theta)
+        gradients[-1] = sums.initial[0] / problem.users
+        value = float(gradients[-1] @ fit.theta[-1])
+        moved = contributions(problem, design, [adjoint(fit, gradients)] * problem.settings.folds)
+        own = np.concatenate(problem.map(lambda part: _start_values(part, fit)))
+        return Modelled(value, own - own.mean() + problem.users * (moved - moved.mean()), fit.boost)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectMethod:
+    """A model of the reward, averaged over the logged contexts; the arguments are those of `FQE`."""
+
+    paired: bool = True
+    features: Recipe | FeatureMap | None = None
+    ridge: float | None = None
+    name: str = "DM"
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        return paired_estimate(self.name, problem, self.model, paired=self.paired, steps=1)
+
+    def model(self, problem: Problem, target: Target) -> Modelled:
+        """The model's value of pi or of mu."""
+        design, by_fold = designed(problem, target, self.features)
+        sums = by_fold.without(None)
+        fit = fit_backups(
+            sums, design, gamma=0.0, horizon=1, limits=value_limits(problem, 1), ridge=self.ridge
+        )
+        key = f"rewards {target} {problem.number_of(self.features)} {self.ridge}"
+        means = step_means(
+            problem,
+            StepWeights.equal,
+            lambda _, part: _predicted_rewards(problem, part, fit, key),
+            normalise=True,
+        )
+        coefficient = problem.per_user * problem.discounts
+        gradients = np.zeros((2, design.p))
+        for part in problem.parts():
+            share = means.normaliser.shares(part, StepWeights.equal(part), reward_terms(problem, part))
+            gradients[1] += sums_by_step(part, design, share * coefficient[part.steps], problem.horizon).sum(
+                axis=0
+            )
+        moved = contributions(
+            problem, design, [adjoint(fit, gradients)] * problem.settings.folds, rewards_only=True
+        )
+        return Modelled(means.value, means.influence + problem.users * (moved - moved.mean()), fit.boost)
+
+
+# ---------------------------------------------------------------------- shared
+
+
+def paired_estimate(
+    name: str,
+    problem: Problem,
+    model: Callable[[Problem, Target], Modelled],
+    *,
+    paired: bool,
+    steps: int | None = None,
+) -> Estimate:
+    """A model's value of pi, or J(mu) plus the difference between its values of pi and of mu."""
+    of_pi = model(problem, "pi")
+    notes = []
+    if of_pi.boost > 1:
+        notes.append(f"the ridge was raised {of_pi.boost:g} times, because values left the possible range")
+    if not paired:
+        return finish(name, problem, of_pi.value, of_pi.influence, None, tuple(notes), steps=steps)
+    of_mu, base = model(problem, "mu"), on_policy(problem)
+    if next(problem.parts()).logs.behaviour is None:
+        notes.append("mu(.|x) was not logged: the model's value of mu uses the logged actions")
+    return finish(
+        name,
+        problem,
+        base.value + of_pi.value - of_mu.value,
+        base.influence + of_pi.influence - of_mu.influence,
+        None,
+        tuple(notes),
+        steps=steps,
+    )
+
+
+def _start_values(part: Part, fit: Backups) -> Float64Array:
+    """The sum over each user's trajectories of the value at the first context, [users]."""
+    logs = part.logs
+    total = np.zeros(logs.n_users)
+    first = logs.offsets[:-1]
+    for rows, psi in target_features(part, fit.design, first):
+        np.add.at(total, part.users[rows], psi @ fit.theta[-1])
+    return total
+
+
+def _predicted_rewards(problem: Problem, part: Part, fit: Backups, key: str) -> Terms:
+    def make() -> Float64Array:
+        slopes = fit.tables(1)  # [A, d]
+        values = np.empty(len(part.logs))
+        for rows, probs in part.probs():
+            scores = fit.design.of(part.logs.contexts[rows]) @ slopes.T
+            if fit.design.target == "pi":
+                values[rows] = np.einsum("ba,ba->b", probs, scores)
+            elif part.logs.behaviour is not None:
+                values[rows] = np.einsum("ba,ba->b", part.logs.behaviour[rows], scores)
+            else:
+                values[rows] = scores[np.arange(len(scores)), part.logs.actions[rows]]
+        return values
+
+    return Terms(values=part.memo(key, make), counts=problem.known_weights(part, "reward"))

@@ -1,0 +1,157 @@
+r"""Importance sampling: reweigh what was seen by how much likelier the policy would have done it.
+
+    rho_t = pi(a_t|x_t) / mu(a_t|x_t)        w_{a:b} = rho_a rho_{a+1} … rho_b
+
+    IPS      weights w_{0:T-1}, the whole trajectory                    plain mean
+    SNIPS    the same                                                   self-normalised
+    PDIS     w_{0:t} for the reward of step t, the past only            plain mean
+    SNPDIS   the same                                                   self-normalised at each step
+
+`shpi.ope.inference.steps` has the means. IPS and PDIS are unbiased when the propensities are right and every
+action of pi is sometimes taken by mu; their variance grows exponentially with the horizon. The
+self-normalised forms are biased by O(1/U), do not depend on the zero of the reward, and are what to use: with
+rewards in {-1, 0} the nominal 95 % bound of plain PDIS was measured to hold in 74-79 % of the logs only.
+Where trajectories have one decision, IPS = PDIS and SNIPS = SNPDIS, and both are the usual estimators for
+bandits.
+
+``k`` keeps only the last k ratios, w_{t-k+1:t}: less variance, and a bias, because the contexts before are
+then those of mu. k = 1 treats every decision as a bandit: E_{x ~ mu} E_{a ~ pi}[r].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shpi.errors import ConfigError
+from shpi.ope.estimators.base import finish
+from shpi.ope.estimators.baseline import on_policy, reward_terms
+from shpi.ope.inference.steps import step_means
+from shpi.ope.inference.weighting import StepWeights
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Estimate
+from shpi.protocols import Float64Array, Int64Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class IPS:
+    """Inverse propensity scores over whole trajectories: (1/N) sum_i w_{0:T_i-1} sum_t gamma^t r_t."""
+
+    name: str = "IPS"
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        means = step_means(problem, whole_weights, reward_terms, normalise=False)
+        return finish(self.name, problem, means.value, means.influence, means.weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SNIPS:
+    """Self-normalised: sum_i w_i G_i / sum_i w_i, with w_i = w_{0:T_i-1} and G_i = sum_t gamma^t r_t."""
+
+    name: str = "SNIPS"
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        means = step_means(problem, whole_weights, reward_terms, normalise=True, reference=on_policy(problem))
+        return finish(self.name, problem, means.value, means.influence, means.weights, consistent=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PDIS:
+    """Per-decision importance sampling: sum_t gamma^t (1/n_t) sum_i w_{0:t} r_t."""
+
+    k: int | None = None
+    name: str = "PDIS"
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        means = step_means(problem, lambda part: window_weights(part, self.k), reward_terms, normalise=False)
+        return finish(self.name, problem, means.value, means.influence, means.weights, steps=self.k)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SNPDIS:
+    """Per-step self-normalised: sum_t gamma^t sum_i w_{0:t} r_t / sum_i w_{0:t}, ended users included."""
+
+    k: int | None = None
+    name: str = "SNPDIS"
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        means = step_means(
+            problem,
+            lambda part: window_weights(part, self.k),
+            reward_terms,
+            normalise=True,
+            reference=on_policy(problem),
+        )
+        return finish(
+            self.name, problem, means.value, means.influence, means.weights, steps=self.k, consistent=True
+        )
+
+
+# ---------------------------------------------------------------------- weights and terms
+
+
+def check_k(k: int | None) -> None:
+    """None, or at least one step."""
+    if k is not None and k < 1:
+        raise ConfigError(expected="k of at least 1, or None", found=str(k))
+
+
+def whole_weights(part: Part) -> StepWeights:
+    """w_{0:T-1} at every step of the trajectory, and after its end."""
+    whole = prefix_sums(part, part.log_ratios)[part.logs.offsets[1:] - 1]
+    return StepWeights(rows=whole[part.logs.trajectory_of_row], after=whole)
+
+
+def window_weights(part: Part, k: int | None) -> StepWeights:
+    """w_{t-k+1:t}; for None w_{0:t}. A trajectory that ended keeps the ratios that are inside the window."""
+    logs = part.logs
+    if not part.log_ratios.any():  # pi = mu on this log: nothing to weigh
+        return StepWeights.equal(part)
+    longest = int(part.steps.max()) + 1
+    if k is None:
+        rows = prefix_sums(part, part.log_ratios)
+        return StepWeights(rows=rows, after=rows[logs.offsets[1:] - 1])
+    impossible = np.isneginf(part.log_ratios)
+    finite = prefix_sums(part, np.where(impossible, 0.0, part.log_ratios))
+    zeros = prefix_sums(part, impossible.astype(np.float64))
+
+    def window(last: Int64Array, first: Int64Array) -> Float64Array:
+        """Sums over rows first+1 .. last of one trajectory; -1 stands for before its first row."""
+        inside = first >= 0
+        since = np.where(inside, finite[first], 0.0)
+        blocked = zeros[last] - np.where(inside, zeros[first], 0.0) > 0
+        return np.where(blocked, -np.inf, finite[last] - since)
+
+    place = np.arange(len(logs), dtype=np.int64)
+    begin = np.where(part.steps >= k, place - k, -1)
+    rows = part.log_ratios if k == 1 else window(place, begin)
+    ends, lengths = logs.offsets[1:] - 1, np.diff(logs.offsets)
+
+    def tail(j: int) -> Float64Array:
+        kept = k - 1 - j  # ratios of the trajectory that are inside the window j steps after its end
+        return window(ends, np.where(lengths > kept, ends - kept, -1))
+
+    return StepWeights(
+        rows=rows, after=np.zeros(logs.n_trajectories), tail_length=min(k - 1, longest + k), tail=tail
+    )
+
+
+def prefix_sums(part: Part, values: Float64Array) -> Float64Array:
+    """sum_{s<=t} of each trajectory [n]; all trajectories advance together, whatever their order."""
+    sums = values.astype(np.float64, copy=True)
+    order, bounds = part.by_step
+    for t in range(1, len(bounds) - 1):
+        rows = order[bounds[t] : bounds[t + 1]]
+        sums[rows] += sums[rows - 1]
+    return sums

@@ -1,0 +1,239 @@
+r"""The k-step SHPI estimator: k steps of weights, then the termination bonus V^mu. It judges as SHPI learns.
+
+With delta_t = r_t + gamma V(x_{t+1}) - V(x_t) and any V with V_H = 0, exactly,
+
+    J(pi) - J(mu) = sum_t gamma^t E_mu[ (w_{0:t} - 1) delta_t ]
+
+because J(pi) = E V(x_0) + sum_t gamma^t E[w_{0:t} delta_t], and the same with w = 1 is J(mu). The product of
+t+1 ratios is what makes long horizons hopeless. For V = V^mu the last k ratios say nearly as much:
+
+    lift_k = sum_t gamma^t E_mu[ (w_{t-k+1:t} - 1) delta_t ],        self-normalised at each step
+
+**What it estimates**: sum_t gamma^t E[A^mu(x_t, a_t)], where mu leads to x_{t-k+1} and pi decides from there
+on. This is the performance-difference lemma with the contexts of pi replaced by those of k - 1 steps of pi
+after mu.
+
+    k = 1     each decision changed alone, all else as mu: the gain to first order, E_{d_mu}[A^mu(x, pi)]
+    k >= H    exact, and unbiased for any V: PDIS with V as a control variate
+    between   what pi's decisions more than k steps back would have changed is left out: a bias of second
+              order in pi - mu, larger the longer contexts remember, falling as k grows
+
+``form="start"`` follows pi for the first k decisions of each trajectory and mu from there on. That is the
+value of a policy one could run; what pi would do after k decisions is left out. In the paper's terms it is
+E A^pi_(k)(x_0, a_0) with a_0 ~ pi. k = "session" restarts the product at each session: contexts at session
+starts are those of mu.
+
+**When it is biased**: by the above where k < H; and where V is not V^mu, by the error of V at the contexts
+that k steps of pi lead to, against those of mu. V comes from linear backups on states, fitted without the
+fold of the user (`shpi.ope.models.backups`); the noise of that fit is part of the influences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from shpi.advantages.windows import Horizon, checked_horizon
+from shpi.errors import ConfigError
+from shpi.features import FeatureMap, Recipe
+from shpi.ope._log.sessions import as_sessions, session_discounts, session_steps
+from shpi.ope.estimators.base import finish
+from shpi.ope.estimators.baseline import on_policy
+from shpi.ope.estimators.importance import window_weights
+from shpi.ope.estimators.robust import cross_fits, through_fits
+from shpi.ope.inference.steps import StepMeans, step_means
+from shpi.ope.inference.weighting import StepWeights, Terms
+from shpi.ope.models.backups import Backups
+from shpi.ope.models.linear import sums_by_step
+from shpi.ope.models.predictions import Predicted, predict
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Estimate
+from shpi.protocols import Float64Array
+
+Form = Literal["sliding", "start"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KStepSHPI:
+    """The k-step estimator.
+
+    Args:
+        k: how many ratios are multiplied, or "session".
+        form: "sliding" (the default) or "start"; see the top of this file.
+        features: of a context, for V; None takes linear ones with squares or smooth Fourier features.
+        ridge: in decisions; None takes the default.
+        name: of the estimator; None is "SHPI(k=…)".
+    """
+
+    k: Horizon = "session"
+    form: Form = "sliding"
+    features: Recipe | FeatureMap | None = None
+    ridge: float | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        checked_horizon(self.k)
+        if self.form not in ("sliding", "start") or (self.form == "start" and self.k == "session"):
+            raise ConfigError(
+                expected="form 'sliding', or 'start' with a number k", found=f"{self.form!r}, k={self.k!r}"
+            )
+        if not self.name:
+            start = ", start" if self.form == "start" else ""
+            object.__setattr__(self, "name", f"SHPI(k={self.k}{start})")
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        deltas = Deltas.of(problem, self.features, self.ridge)
+        if self.k == "session":
+            counted = as_sessions(problem)
+            steps, window = None, None
+        else:
+            counted = problem
+            steps = min(self.k, problem.horizon) if self.form == "start" else None
+            window = None if self.form == "start" or self.k >= problem.horizon else self.k
+        return weighted_deltas(
+            self.name,
+            deltas,
+            counted,
+            partial(window_weights, k=window),
+            steps=steps,
+            follows=session_steps(problem) if self.k == "session" else self.k,
+        )
+
+
+def weighted_deltas(
+    name: str,
+    deltas: Deltas,
+    counted: Problem,
+    weigh: Callable[[Part], StepWeights],
+    *,
+    steps: int | None = None,
+    follows: int | None = None,
+    consistent: bool = False,
+) -> Estimate:
+    """J(mu) plus the weighted sum of the deltas minus the plain one.
+
+    Args:
+        name: of the estimate.
+        deltas: the terms.
+        counted: the problem itself, or its view by sessions.
+        weigh: the weights of a part.
+        steps: only the deltas of the first so many decisions count; None: all.
+        follows: for how many decisions the weights follow what a decision changes; None: for all.
+        consistent: see `Estimate.consistent`.
+    """
+    problem = deltas.problem
+    terms = partial(deltas.terms, sessions=counted is not problem)
+    of_mu = problem.memo(
+        f"{deltas.key} of mu {counted is problem} {steps}",
+        lambda: step_means(counted, StepWeights.equal, terms, normalise=True, steps=steps),
+    )
+    of_pi = step_means(counted, weigh, terms, normalise=True, steps=steps, reference=of_mu)
+    slope = _Slope(of_pi=of_pi, of_mu=of_mu, weigh=weigh, steps=steps, counted=counted, terms=terms)
+    moved = problem.users * deltas.noise_of_fit(slope)
+    base = on_policy(problem)
+    return finish(
+        name,
+        problem,
+        base.value + of_pi.value - of_mu.value,
+        base.influence + of_pi.influence - of_mu.influence + moved - moved.mean(),
+        of_pi.weights,
+        steps=follows,
+        consistent=consistent,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Slope:
+    """How much each delta counts in the lift: lift = sum_i slope_i delta_i for given denominators."""
+
+    of_pi: StepMeans
+    of_mu: StepMeans
+    weigh: Callable[[Part], StepWeights]
+    steps: int | None
+    counted: Problem
+    terms: partial[Terms]
+
+    def of(self, part: Part) -> Float64Array:
+        """The derivative of the lift by each delta [n] of a part of ``counted``."""
+        counted, terms = self.counted, self.terms(self.counted, part)
+        with_pi = self.of_pi.normaliser.shares(part, self.weigh(part), terms)
+        with_mu = self.of_mu.normaliser.shares(part, StepWeights.equal(part), terms)
+        discounts = counted.per_user * counted.discounts[part.steps]
+        if self.steps is not None:
+            discounts = np.where(part.steps < self.steps, discounts, 0.0)
+        return discounts * (with_pi - with_mu)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Deltas:
+    """delta_t of every decision, with V from the fit that has not seen the user."""
+
+    problem: Problem
+    fits: tuple[Backups, ...]
+    key: str
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        features: Recipe | FeatureMap | None = None,
+        ridge: float | None = None,
+    ) -> Deltas:
+        """Fit V^mu without each fold in turn, once for all estimators with the same settings."""
+        return cls(
+            problem=problem,
+            fits=cross_fits(problem, "state", features, ridge),
+            key=f"backups state {problem.number_of(features)} {ridge}",
+        )
+
+    def terms(self, counted: Problem, part: Part, *, sessions: bool) -> Terms:
+        """The deltas. Parts of a session view have the same rows as those of the problem itself."""
+        own = part if not sessions else part.origin
+        values = self._predicted(own)
+        z = own.rewards + self.problem.gamma * values.following(own) - values.value
+        counts = self.problem.known_weights(own, "return")
+        if sessions:
+            z = z * session_discounts(self.problem, own)
+        return Terms(values=z, counts=counts)
+
+    def _predicted(self, part: Part) -> Predicted:
+        return part.memo(self.key, lambda: predict(self.problem, part, self.fits))
+
+    def noise_of_fit(self, slope: _Slope) -> Float64Array:
+        """How far each user moves the lift through V, [U] (to be multiplied by U)."""
+        problem, folds = self.problem, self.problem.settings.folds
+        gradients = np.zeros((folds, problem.horizon + 1, self.fits[0].design.p))
+        for counted in slope.counted.parts():
+            gradients += self._gradients(counted.origin, self._slopes(slope, counted))
+        return through_fits(problem, self.fits, gradients)
+
+    def _slopes(self, slope: _Slope, counted: Part) -> Float64Array:
+        found = slope.of(counted)
+        if slope.counted is not self.problem:
+            found = found * session_discounts(self.problem, counted.origin)
+        return found
+
+    def _gradients(self, part: Part, slopes: Float64Array) -> Float64Array:
+        """The derivative of the lift by theta_h of every fold's fit, [K, H + 1, p]."""
+        problem, design, logs = self.problem, self.fits[0].design, part.logs
+        before = np.append(0.0, slopes[:-1])
+        before[logs.offsets[:-1]] = 0.0  # nothing before the first decision
+        coefficients = problem.gamma * before - slopes
+        lengths = np.diff(logs.offsets)
+        final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
+        of_final = problem.gamma * slopes[logs.offsets[1:][final] - 1]
+        gradients = np.zeros((problem.settings.folds, problem.horizon + 1, design.p))
+        fold_of_final = part.fold_of_user[logs.user_codes[final]]
+        for k in range(problem.settings.folds):
+            own = np.where(part.fold == k, coefficients, 0.0)
+            # Step t has H - t decisions to go.
+            gradients[k, 1:] = sums_by_step(part, design, own, problem.horizon)[::-1]
+            mine = fold_of_final == k
+            phi = design.of(logs.final_contexts[final[mine]]) * of_final[mine, None]
+            np.add.at(gradients[k], problem.horizon - lengths[final[mine]], phi)
+        return gradients

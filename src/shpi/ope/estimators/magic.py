@@ -1,0 +1,98 @@
+r"""MAGIC (Thomas and Brunskill 2016): a blend of estimators that go from weights to a model after j steps.
+
+    g_j = (1/U) sum_i V_H(x_i0) + (trajectories per user) sum_{t<j} gamma^t M_t      j = 0: model, j = H: WDR
+    J = sum_j x_j g_j,      x = argmin over the simplex of  x'(Omega + b b')x
+
+Omega is the covariance of the g_j over users, and b_j how far g_j lies outside the interval of WDR: few steps
+mean little variance and the bias of the model, many steps the reverse. x is found exactly by non-negative
+least squares. A bias that is smaller than the interval of WDR cannot be seen, so the interval of MAGIC,
+which treats x as given, can be too narrow where the model is wrong (docs/ope-coverage.md). The noise of the
+fit of Q is in it. It is not paired as DR is: with j < H the same for mu would not be an estimate of J(mu).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize
+
+from shpi.errors import ConfigError
+from shpi.features import FeatureMap, Recipe
+from shpi.ope.estimators.base import finish
+from shpi.ope.estimators.robust import Residuals
+from shpi.ope.problem import Problem
+from shpi.ope.results import Estimate
+from shpi.protocols import Float64Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAGIC:
+    """Model and guided importance sampling, combined.
+
+    Args:
+        switches: at most so many values of j, spread over 0 .. H, both ends included.
+        features: of a context, for Q.
+        ridge: in decisions; None takes the defaults.
+        name: of the estimator.
+    """
+
+    switches: int = 8
+    features: Recipe | FeatureMap | None = None
+    ridge: float | None = None
+    name: str = "MAGIC"
+
+    def __post_init__(self) -> None:
+        if self.switches < 2:
+            raise ConfigError(expected="at least 2 switches", found=str(self.switches), where="MAGIC")
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        residuals = Residuals.of(problem, self.features, self.ridge, paired=False)
+        places = switch_places(problem.horizon, self.switches)
+        found = [residuals.sums(normalise=True, steps=j) for j in places]
+        values = np.array([one.value for one in found])
+        influences = np.stack([one.influence for one in found])  # [J, U]
+        last = problem.interval(found[-1].value, found[-1].influence)
+        blend = mixture(values, np.cov(influences) / problem.users, (last.lower, last.upper))
+        chosen = ", ".join(f"{x:.0%} at {j}" for x, j in zip(blend, places, strict=True) if x > 0.005)
+        reach = np.array([blend[np.array(places) > t].sum() for t in range(problem.horizon)])
+        moved = problem.users * residuals.noise_of_fit(reach)
+        return finish(
+            self.name,
+            problem,
+            float(blend @ values),
+            blend @ influences + moved - moved.mean(),
+            found[-1].weights,
+            (*residuals.notes, f"weights until step: {chosen}"),
+        )
+
+
+def switch_places(horizon: int, count: int) -> list[int]:
+    """Where to switch: 0, H, and steps between them that lie closer together where weights are still few."""
+    if horizon + 1 <= count:
+        return list(range(horizon + 1))
+    between = np.geomspace(1, horizon, count - 1)
+    return sorted({0, horizon, *(int(j) for j in np.round(between))})
+
+
+def mixture(values: Float64Array, covariance: Float64Array, interval: tuple[float, float]) -> Float64Array:
+    """The weights x of the blend, [J]."""
+    outside = np.maximum(values - interval[1], 0.0) - np.maximum(interval[0] - values, 0.0)
+    square = covariance + np.outer(outside, outside)
+    scale = float(np.trace(square)) / len(values)
+    if scale == 0:  # all agree, and nothing is uncertain
+        return np.full(len(values), 1.0 / len(values))
+    root = _root(square / scale)
+    # min |R z|^2 + (1'z - 1)^2 over z >= 0 has z in the direction of the wanted x: its scale is free.
+    system = np.vstack([root, np.ones(len(values))])
+    z, _ = optimize.nnls(system, np.append(np.zeros(len(root)), 1.0))
+    blend: Float64Array = z / z.sum()
+    return blend
+
+
+def _root(square: Float64Array) -> Float64Array:
+    """R with R'R = square."""
+    values, vectors = np.linalg.eigh(square)
+    root: Float64Array = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    return root

@@ -1,0 +1,288 @@
+r"""Doubly robust estimators: a model carries what it can, importance weights repair the rest.
+
+    DR     J = (1/U) sum_i V_H(x_i0) + (trajectories per user) sum_t gamma^t M_t,  M_t the plain weighted mean
+           of z_t = r_t + gamma V_{H-t-1}(x_{t+1}) - Q_{H-t}(x_t, a_t) with weights w_{0:t}
+    WDR    the same with the self-normalised mean (Thomas and Brunskill 2016)
+
+Q is fitted by linear backups (`shpi.ope.models.backups`) without the fold of the user it is used for, and
+V = sum_a pi(a|x) Q. DR is unbiased whatever Q is, if the propensities are right; a good Q removes variance, a
+bad one adds some. WDR trades O(1/U) of bias for weights that cannot run away. What Q cannot remove is the
+variance of the weights over long horizons: then see `shpi.ope.estimators.kstep`.
+
+``paired`` (the default) reports J(mu) + DR(pi) - DR(mu), where DR(mu) uses the same Q, mu's own weights (1),
+and V = sum_a mu(a|x) Q. DR(mu) has the same mean as J(mu) and shares its noise with DR(pi), so that small
+changes of a policy show; pi = mu gives a lift of exactly 0. It needs mu(.|x) in the log, and falls back to
+the textbook's form, ``paired=False``, where that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+
+import numpy as np
+
+from shpi.errors import DataError
+from shpi.features import FeatureMap, Recipe
+from shpi.ope.estimators.base import finish
+from shpi.ope.estimators.baseline import on_policy
+from shpi.ope.estimators.importance import window_weights
+from shpi.ope.inference.steps import StepMeans, step_means
+from shpi.ope.inference.weighting import StepWeights, Terms, add_up
+from shpi.ope.models.backups import Adjoint, Backups, adjoint, contributions, fit_backups
+from shpi.ope.models.linear import Design, Target, sums_by_step
+from shpi.ope.models.predictions import Predicted, predict, value_limits
+from shpi.ope.models.recipes import designed
+from shpi.ope.problem import Known, Part, Problem
+from shpi.ope.results import Estimate, Weights
+from shpi.protocols import Float64Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class DR:
+    """Sequential doubly robust estimation.
+
+    Args:
+        paired: report the difference to the same estimate for mu; see the top of this file.
+        features: of a context, for Q; None takes linear ones with squares or smooth Fourier features.
+        ridge: in decisions; None takes the defaults.
+        name: of the estimator.
+    """
+
+    paired: bool = True
+    features: Recipe | FeatureMap | None = None
+    ridge: float | None = None
+    name: str = "DR"
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        return _doubly_robust(self, problem, normalise=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WDR:
+    """Weighted doubly robust: DR with weights that are normalised at each step. Arguments as of `DR`."""
+
+    paired: bool = True
+    features: Recipe | FeatureMap | None = None
+    ridge: float | None = None
+    name: str = "WDR"
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        return _doubly_robust(self, problem, normalise=True)
+
+
+def _doubly_robust(config: DR | WDR, problem: Problem, *, normalise: bool) -> Estimate:
+    residuals = Residuals.of(problem, config.features, config.ridge, paired=config.paired)
+    found = residuals.sums(normalise=normalise)
+    return finish(
+        config.name,
+        problem,
+        found.value,
+        found.influence + residuals.own_noise(),
+        found.weights,
+        residuals.notes,
+        consistent=normalise,  # the intervals of plain weights do not hold
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Summed:
+    """A value with its influences [U]."""
+
+    value: float
+    influence: Float64Array
+    weights: Weights
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Residuals:
+    """The fitted Q, and the terms that correct it; shared by DR, WDR and MAGIC."""
+
+    problem: Problem
+    fits: Sequence[Backups]  # one per fold
+    paired: bool
+    notes: tuple[str, ...]
+    key: str
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        features: Recipe | FeatureMap | None,
+        ridge: float | None,
+        *,
+        paired: bool,
+    ) -> Residuals:
+        """Fit Q without each fold in turn, once for all estimators with the same settings."""
+        key = f"backups pi {problem.number_of(features)} {ridge}"
+        fits = cross_fits(problem, "pi", features, ridge)
+        possible = next(problem.parts()).logs.behaviour is not None
+        notes = []
+        if paired and not possible:
+            notes.append("mu(.|x) was not logged: not paired")
+        boost = max(fit.boost for fit in fits)
+        if boost > 1:
+            notes.append(f"the ridge of Q was raised {boost:g} times, because values left the possible range")
+        return cls(problem=problem, fits=fits, paired=paired and possible, notes=tuple(notes), key=key)
+
+    def sums(self, *, normalise: bool, steps: int | None = None) -> Summed:
+        """V(x_0) plus the corrections of the first ``steps`` steps (all if None); paired if asked for."""
+        means, own = self._means(normalise, steps)
+        value, influence = self._with_start(means, "pi")
+        if not self.paired:
+            return Summed(value=value, influence=influence, weights=means.weights)
+        of_mu, moved = self._with_start(own, "mu")
+        base = on_policy(self.problem)
+        return Summed(
+            value=base.value + value - of_mu,
+            influence=base.influence + influence - moved,
+            weights=means.weights,
+        )
+
+    def _means(self, normalise: bool, steps: int | None) -> tuple[StepMeans, StepMeans]:
+        """The corrections by the weights of pi, and with equal weights."""
+
+        def make() -> tuple[StepMeans, StepMeans]:
+            terms = self._behaviour_terms if self.paired else self._terms
+            own = step_means(self.problem, StepWeights.equal, terms, normalise=True, steps=steps)
+            means = step_means(
+                self.problem,
+                partial(window_weights, k=None),
+                self._terms,
+                normalise=normalise,
+                steps=steps,
+                reference=own,
+            )
+            return means, own
+
+        if steps is not None:  # MAGIC asks once for each of many
+            return make()
+        return self.problem.memo(f"{self.key} means {self.paired} {normalise}", make)
+
+    def own_noise(self) -> Float64Array:
+        """`noise_of_fit` of DR and WDR [U], times U and centred; DR takes that of WDR, to save a pass."""
+
+        def make() -> Float64Array:
+            reach = np.ones(self.problem.horizon)
+            try:
+                moved = self.problem.users * self.noise_of_fit(reach)
+            except DataError:  # no weight is left at some step, which plain means bear
+                moved = self.problem.users * self.noise_of_fit(reach, normalise=False)
+            centred: Float64Array = moved - moved.mean()
+            return centred
+
+        return self.problem.memo(f"{self.key} noise {self.paired}", make)
+
+    def noise_of_fit(self, reach: Float64Array, *, normalise: bool = True) -> Float64Array:
+        """How far each user moves sum_t reach_t (step t's correction) + V(x_0) through Q, [U] (times U).
+
+        For ``reach`` = 1, which is WDR, its mean over logs is 0: that is what doubly robust means. In one log
+        it is not: what is left is the noise of Q times that of the weights.
+        """
+        problem = self.problem
+        gradients = np.zeros((len(self.fits), problem.horizon + 1, self.fits[0].design.p))
+        means, own = self._means(normalise, None)
+        for part in problem.parts():
+            terms, discounts = self._terms(problem, part), (problem.discounts * reach)[part.steps]
+            discounts = problem.per_user * discounts
+            taken = discounts * means.normaliser.shares(part, window_weights(part, None), terms)
+            gradients += self._ahead(part, taken, "pi")
+            if self.paired:
+                of_mu = discounts * own.normaliser.shares(part, StepWeights.equal(part), terms)
+                gradients -= self._ahead(part, of_mu, "mu")
+                taken = taken - of_mu
+            gradients -= self._by_fold(part, self.fits[0].design, taken, taken=True)
+        return through_fits(problem, self.fits, gradients)
+
+    def _ahead(self, part: Part, slopes: Float64Array, target: Target) -> Float64Array:
+        """The derivative of V(x_0) and of what follows each decision by theta_h of every fold's fit."""
+        problem, logs, design = self.problem, part.logs, replace(self.fits[0].design, target=target)
+        ahead = np.append(0.0, problem.gamma * slopes[:-1])
+        ahead[logs.offsets[:-1]] = 1.0 / problem.users  # V(x_0)
+        gradients = self._by_fold(part, design, ahead)
+        lengths = np.diff(logs.offsets)
+        final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
+        codes = part.final_probs[final] @ design.codes
+        psi = (codes[:, :, None] * design.of(logs.final_contexts[final])[:, None, :]).reshape(-1, design.p)
+        psi *= problem.gamma * slopes[logs.offsets[1:][final] - 1][:, None]
+        fold_of_final = part.fold_of_user[logs.user_codes[final]]
+        for k in range(len(self.fits)):
+            mine = fold_of_final == k
+            np.add.at(gradients[k], problem.horizon - lengths[final[mine]], psi[mine])
+        return gradients
+
+    def _by_fold(
+        self, part: Part, design: Design, coefficients: Float64Array, *, taken: bool = False
+    ) -> Float64Array:
+        """`sums_by_step` of each fold's decisions, by decisions to go, [K, H + 1, p]."""
+        horizon = self.problem.horizon
+        gradients = np.zeros((len(self.fits), horizon + 1, design.p))
+        for k in range(len(self.fits)):
+            mine = np.where(part.fold == k, coefficients, 0.0)
+            # Step t has H - t decisions to go.
+            gradients[k, 1:] = sums_by_step(part, design, mine, horizon, taken=taken)[::-1]
+        return gradients
+
+    def _with_start(self, means: StepMeans, target: Target) -> tuple[float, Float64Array]:
+        start = np.concatenate(self.problem.map(lambda part: self._start(part, target)))  # [U]
+        return float(start.mean()) + means.value, start - start.mean() + means.influence
+
+    def _start(self, part: Part, target: Target) -> Float64Array:
+        """The sum over each user's trajectories of V(x_0) [users]."""
+        found = self._predicted(part)
+        values = found.value if target == "pi" or found.behaviour is None else found.behaviour
+        return add_up(part.logs.user_codes, values[part.logs.offsets[:-1]], part.logs.n_users)
+
+    @property
+    def _known(self) -> Known:
+        return "paired return" if self.paired else "return"
+
+    def _terms(self, problem: Problem, part: Part) -> Terms:
+        found = self._predicted(part)
+        z = part.rewards + problem.gamma * found.following(part) - found.taken
+        return Terms(values=z, counts=problem.known_weights(part, self._known))
+
+    def _behaviour_terms(self, problem: Problem, part: Part) -> Terms:
+        found = self._predicted(part)
+        z = part.rewards + problem.gamma * found.following(part, found.behaviour) - found.taken
+        return Terms(values=z, counts=problem.known_weights(part, self._known))
+
+    def _predicted(self, part: Part) -> Predicted:
+        return part.memo(self.key, lambda: predict(self.problem, part, self.fits))
+
+
+def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Array) -> Float64Array:
+    """How far each user moves a number through the fits, [U] (to be multiplied by U).
+
+    ``gradients[k]`` [H + 1, p] is the derivative by the coefficients of the fit for fold k, in which every
+    decision but those of fold k took part.
+    """
+    parts = [adjoint(fit, gradient) for fit, gradient in zip(fits, gradients, strict=True)]
+    others = [reduce(Adjoint.__add__, parts[:j] + parts[j + 1 :]) for j in range(len(parts))]
+    return contributions(problem, fits[0].design, others)
+
+
+def cross_fits(
+    problem: Problem, target: Target, features: Recipe | FeatureMap | None, ridge: float | None
+) -> tuple[Backups, ...]:
+    """Backups for every fold of users, fitted on the others."""
+
+    def make() -> tuple[Backups, ...]:
+        design, sums = designed(problem, target, features)
+        limits = value_limits(problem, problem.horizon)
+        return tuple(
+            fit_backups(
+                sums.without(fold),
+                design,
+                gamma=problem.gamma,
+                horizon=problem.horizon,
+                limits=limits,
+                ridge=ridge,
+            )
+            for fold in range(problem.settings.folds)
+        )
+
+    return problem.memo(f"backups {target} {problem.number_of(features)} {ridge}", make)

@@ -1,0 +1,95 @@
+r"""SLOPE (Su, Srinath and Krishnamurthy 2020): the data choose among estimators that trade bias for variance.
+
+The candidates are ordered from the least biased, and most noisy, to the most biased. With w_i the half-width
+of candidate i's interval, the chosen one is the last i for which, for all j before it,
+
+    |lift_i - lift_j| <= w_i + (sqrt(6) - 1) w_j      (Tucker and Lee 2021),     and     <= e_ij
+
+As long as the difference can be noise, the less noisy one is preferred; the first one that is too far off
+must be biased, and so are those after it. The first bound is the published one, and generous: it knows only
+how unsure each candidate is. The candidates share their users, though, so the standard error e_ij of the
+difference itself is known from the influences, and often much smaller. The paper leaves k open and names
+this rule: k is such an index.
+
+The estimate and its interval are those of the chosen candidate. They do not know of the choice, and a bias
+within the noise of the unbiased candidates remains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shpi.errors import ConfigError, ShpiError
+from shpi.ope.estimators.base import Estimator
+from shpi.ope.estimators.kstep import KStepSHPI
+from shpi.ope.inference.intervals import standard_error
+from shpi.ope.problem import Problem
+from shpi.ope.results import Estimate
+
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
+_FACTOR = math.sqrt(6) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SLOPE:
+    """A data-driven choice.
+
+    Args:
+        candidates: from the least to the most biased; None takes `KStepSHPI` for k = H, …, 8, 4, 2, 1.
+        name: of the estimator.
+    """
+
+    candidates: tuple[Estimator, ...] | None = None
+    name: str = "SLOPE"
+
+    def __post_init__(self) -> None:
+        if self.candidates is not None and not self.candidates:
+            raise ConfigError(expected="at least one candidate", found="none", where="SLOPE")
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """The chosen candidate's estimate under this name."""
+        found = self.estimates(problem)
+        chosen = found[select(found)]
+        return replace(chosen, name=self.name, notes=(*chosen.notes, f"chose {chosen.name}"))
+
+    def estimates(self, problem: Problem) -> list[Estimate]:
+        """Those of all candidates that have an answer, in order."""
+        candidates = self.candidates if self.candidates is not None else default_candidates(problem)
+        found: list[Estimate] = []
+        error: ShpiError | None = None
+        for one in candidates:
+            try:
+                found.append(one.estimate(problem))
+            except ShpiError as failure:  # such as no overlap over the whole horizon
+                error = error or failure
+        if not found and error is not None:
+            raise error
+        return found
+
+
+def default_candidates(problem: Problem) -> tuple[KStepSHPI, ...]:
+    """The k-step estimators for k = H and the powers of two below it, largest first."""
+    steps = [k for k in STEPS if k < problem.horizon]
+    return tuple(KStepSHPI(k=k) for k in (problem.horizon, *reversed(steps)))
+
+
+def select(estimates: Sequence[Estimate]) -> int:
+    """The place of the chosen one. A candidate that is no less noisy than an earlier one is passed over."""
+    widths = [one.lift_interval.width / 2 for one in estimates]
+    kept = [0]
+    for i in range(1, len(estimates)):
+        if widths[i] > min(widths[j] for j in kept):
+            continue
+        if not all(_close(estimates[i], estimates[j], widths[i], widths[j]) for j in kept):
+            break
+        kept.append(i)
+    return kept[-1]
+
+
+def _close(one: Estimate, other: Estimate, width: float, other_width: float) -> bool:
+    """Whether the difference of two estimates can be noise."""
+    apart = abs(one.lift - other.lift)
+    error = standard_error(one.influence_lift - other.influence_lift)
+    return apart <= min(width + _FACTOR * other_width, error)

@@ -1,0 +1,1 @@
+"""From users to intervals: weights, weighted means per step, censoring, bounds."""

@@ -1,0 +1,346 @@
+r"""Weighted means step by step, with users that left in every denominator, and how far each user moves them.
+
+    plain             M_t = sum_i b_it w_it z_it / sum_i b_it
+    self-normalised   M_t = sum_i b_it w_it z_it / sum_i b_it w_it
+    value             J = (trajectories per user) sum_t gamma^t M_t
+
+Every importance-sampling estimator is this with its own weights w and terms z; b repairs censoring (see
+`shpi.ope.problem`). A trajectory that terminated before t counts with z = 0; its weight there is that of
+`StepWeights`. All is computed from logarithms, the largest weight of each step taken out, so that products
+over many steps neither overflow nor vanish.
+
+Influence of user u (see `shpi.ope.results`), where D_t = sum_i v_it is the denominator, v = b w or b:
+
+    N sum_t gamma^t sum_{i in u} (b w z - v M_t) / D_t / (1 - h_ut)  +  (n_u - N/U) sum_t gamma^t M_t
+
+for N trajectories, U users, n_u trajectories of u. A self-normalised mean is pulled towards a user of large
+weight, whose own z - M_t is then small: the plain linearisation (h = 0) calls that certainty. The leverage
+h_ut = sum_{i in u} v_it / D_t repairs it: with it, each step's influence is exactly the difference to the
+mean without the user, the jackknife.
+
+A few heavy users may by chance have had unremarkable rewards, and then the jackknife calls that certainty
+too. So a self-normalised mean is never said to be surer than its effective sample size allows,
+
+    floor^2 = (N/U)^2 sum_t gamma^{2t} S_t / E_t
+
+with E_t = 1 / sum_i h_it^2 the effective sample size of step t and S_t the weighted variance of z there.
+Influences below the floor are enlarged to it. With rare rewards and 54 effective users this raised the
+coverage of nominal 95 % intervals from 76 % to 96 %. What steps have in common is left out: a floor that
+took it from equal weights was too high where the weights themselves say where a user stands (coverage 99 %).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+import numpy as np
+
+from shpi.errors import DataError
+from shpi.ope.inference import censoring
+from shpi.ope.inference.weighting import Ended, StepWeights, Terms, add_up
+from shpi.ope.problem import Part, Problem
+from shpi.ope.results import Weights
+from shpi.protocols import Float64Array
+
+_LARGEST = 150 * np.log(10.0)  # plain weights beyond 1e150 are refused: their squares overflow
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepSums:
+    """Sums at every step; those of parts add up. Where means are self-normalised, scaled by exp(-top)."""
+
+    top: Float64Array  # [H] the largest log-weight; -inf where all weights are 0
+    weighted: Float64Array  # [H] sum of b w z over decisions
+    squared: Float64Array  # [H] sum of b w z^2 over decisions
+    squares: Float64Array  # [H] sum of (b w)^2, scaled by exp(-2 top)
+    ended: Float64Array  # [H] log of the sum of b w over trajectories that terminated before step t
+    weight: Float64Array  # [H] sum of b w over decisions and over trajectories that have terminated
+    known: Float64Array  # [H] decisions whose z is known
+    scaled: bool
+
+    def __add__(self, other: StepSums) -> StepSums:
+        top = np.maximum(self.top, other.top)
+        mine, theirs = (
+            (_scale(self.top, top), _scale(other.top, top)) if self.scaled else (np.ones(1), np.ones(1))
+        )
+        return StepSums(
+            top=top,
+            weighted=self.weighted * mine + other.weighted * theirs,
+            squared=self.squared * mine + other.squared * theirs,
+            squares=self.squares * mine**2 + other.squares * theirs**2,
+            ended=np.logaddexp(self.ended, other.ended),
+            weight=self.weight * mine + other.weight * theirs,
+            known=self.known + other.known,
+            scaled=self.scaled,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepMeans:
+    """M_t at every step, and what follows from it."""
+
+    means: Float64Array  # [H]
+    value: float  # (trajectories per user) sum gamma^t M_t
+    influence: Float64Array  # [U]
+    weights: Weights
+    normaliser: Normaliser
+    shape: Shape
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Normaliser:
+    """How much a decision counts at its step."""
+
+    top: Float64Array  # [H] 0 for plain means
+    kept: Float64Array  # [H] G_t
+    denominator: Float64Array  # [H] D_t exp(-top_t)
+
+    def shares(self, part: Part, weights: StepWeights, terms: Terms) -> Float64Array:
+        """The share b w / D of every decision [n], 0 where its term is unknown."""
+        t = part.steps
+        known = terms.counts > 0
+        scaled = np.exp(np.where(known, weights.rows, -np.inf) - self.top[t]) * terms.counts
+        shares: Float64Array = scaled / (self.kept * self.denominator)[t]
+        return shares
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shape:
+    """What the floor of the errors is made of."""
+
+    alone: float  # (N/U)^2 sum_t gamma^{2t} S_t / E_t: the variance, were steps independent
+
+    @classmethod
+    def of(cls, sums: StepSums, discounts: Float64Array) -> Shape:
+        """From the sums of all parts; ``discounts`` are (N/U) gamma^t [H]."""
+        weight = np.where(sums.weight > 0, sums.weight, 1.0)
+        inverse = sums.squares / weight**2  # [H] 1 / E_t
+        centre = sums.weighted / weight
+        spread = np.maximum(sums.squared / weight - centre**2, 0.0) / np.maximum(1 - inverse, 1e-3)
+        thin = inverse > 0.5  # not two effective users: their spread says nothing, others' stands for it
+        if thin.any() and not thin.all():
+            spread[thin] = np.maximum(spread[thin], spread[~thin].max())
+        return cls(alone=float(np.sum(discounts**2 * spread * inverse)))
+
+    def floor(self, reference: StepMeans) -> float:
+        """The least variance of the value, given the same mean with equal weights."""
+        users, equal = len(reference.influence), reference.shape
+        both = float(np.var(reference.influence, ddof=1)) / users - equal.alone
+        if both < 0 and equal.alone > 0:  # steps that make up for each other: in proportion
+            return self.alone * max(1 + both / equal.alone, 0.0)
+        return self.alone
+
+
+def step_means(
+    problem: Problem,
+    weigh: Callable[[Part], StepWeights],
+    terms: Callable[[Problem, Part], Terms],
+    *,
+    normalise: bool,
+    steps: int | None = None,
+    reference: StepMeans | None = None,
+) -> StepMeans:
+    """Two passes over the parts: sums, then influences.
+
+    Args:
+        problem: whose parts are passed over.
+        weigh: the weights of a part.
+        terms: what is averaged.
+        normalise: self-normalised, or plain.
+        steps: only the first so many steps count; None: all.
+        reference: the same with equal weights, for the floor of the errors; None: no floor.
+    """
+    sums = reduce(
+        StepSums.__add__,
+        problem.map(lambda part: _sums(part, weigh(part), terms(problem, part), problem, normalise)),
+    )
+    _check(sums, normalise)
+    below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
+    normal = Normaliser(top=_scale_of(sums.top, normalise), kept=problem.kept, denominator=below)
+    counted = np.arange(problem.horizon) < (problem.horizon if steps is None else steps)
+    reach = _Reach(
+        problem=problem,
+        discounts=problem.discounts * counted,
+        normal=normal,
+        means=sums.weighted / below,
+        weight=np.where(sums.weight > 0, sums.weight, 1.0),
+        normalise=normalise,
+        ended=sums.ended if normalise else problem.ended,
+    )
+    found = problem.map(lambda part: reach.of(part, weigh(part), terms(problem, part)))
+    influence = np.concatenate([one[0] for one in found])
+    influence -= influence.mean()
+    shape = Shape.of(sums, reach.discounts * problem.per_user)
+    if reference is not None and influence.any():
+        variance = float(np.var(influence, ddof=1)) / problem.users
+        influence *= max(1.0, float(np.sqrt(shape.floor(reference) / variance)))
+    return StepMeans(
+        means=reach.means,
+        value=problem.per_user * float(reach.discounts @ reach.means),
+        influence=influence,
+        weights=_weights(np.concatenate([one[1] for one in found]), sums, problem, normal),
+        normaliser=normal,
+        shape=shape,
+    )
+
+
+def _sums(part: Part, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
+    horizon, known = problem.horizon, terms.counts > 0
+    rows = np.where(known, weights.rows, -np.inf)
+    top = np.full(horizon, -np.inf)
+    order, bounds = part.by_step
+    top[: len(bounds) - 1] = np.maximum.reduceat(rows[order], bounds[:-1])
+    ended = Ended.of(part, weights, problem)
+    top = np.maximum(top, ended.top())
+    scale = _scale_of(top, normalise)
+    # What is beyond the largest plain weight is refused later; here it must not overflow.
+    scaled = np.exp(np.minimum(rows - scale[part.steps], _LARGEST)) * terms.counts / problem.kept[part.steps]
+    z = np.where(known, terms.values, 0.0)
+    return StepSums(
+        top=top,
+        weighted=add_up(part.steps, scaled * z, horizon),
+        squared=add_up(part.steps, scaled * z**2, horizon),
+        squares=add_up(part.steps, scaled**2, horizon) + ended.weight(scale, power=2),
+        ended=ended.before(),
+        weight=add_up(part.steps, scaled, horizon) + ended.weight(scale),
+        known=add_up(part.steps, known.astype(np.float64), horizon),
+        scaled=normalise,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Reach:
+    """The second pass: from sums over all parts to each user's influence and share of the weight."""
+
+    problem: Problem
+    discounts: Float64Array  # [H] gamma^t; 0 where a step does not count
+    normal: Normaliser
+    means: Float64Array  # [H]
+    weight: Float64Array  # [H] sum b w exp(-top)
+    normalise: bool
+    ended: Float64Array  # [H] log of the sum of v over trajectories that terminated before step t
+
+    @cached_property
+    def through_censoring(self) -> Float64Array:
+        """What going on after step s is worth to a trajectory, [H - 1]; see `inference.censoring`."""
+        coefficient = self.problem.trajectories * self.discounts * self.means / self.normal.denominator
+        return censoring.slopes(self.problem, coefficient, self.normal.top, self.ended)
+
+    def of(self, part: Part, weights: StepWeights, terms: Terms) -> tuple[Float64Array, Float64Array]:
+        """Influences and shares of the weight, [users of the part] each."""
+        problem, t, n_users = self.problem, part.steps, part.logs.n_users
+        jackknife = problem.settings.errors == "jackknife"
+        gamma_t = self.discounts * problem.trajectories  # [H]
+        z = np.where(terms.counts > 0, terms.values, 0.0)
+        share = self.normal.shares(part, weights, terms)  # [n] b w / D
+        if self.normalise:
+            below, in_sum = share, weights
+        else:
+            below = terms.counts / (problem.kept[t] * problem.trajectories)  # [n] b / D
+            in_sum = StepWeights.equal(part)
+        pull = share * z - below * self.means[t]
+        if jackknife:
+            pull /= 1 - _leverage(part, below)
+        influence = add_up(part.users, gamma_t[t] * pull, n_users)
+        flat = problem.discounts / problem.discounts.sum()
+        scaled = share * (self.normal.denominator / self.weight)[t]
+        mass = add_up(part.users, flat[t] * scaled, n_users)
+
+        ended = Ended.of(part, in_sum, problem)
+        if len(ended.which):
+            user, below_t = part.logs.user_codes[ended.which], self.normal.denominator
+            pulled = ended.total(
+                -gamma_t * self.means / below_t, self.normal.top, below_t if jackknife else None
+            )
+            influence += add_up(user, pulled, n_users)
+            own = Ended.of(part, weights, problem)
+            mass += add_up(user, own.total(flat / self.weight, self.normal.top), n_users)
+        if problem.censored and problem.any_terminated:
+            influence += censoring.moved(problem, part, self.through_censoring)
+        count = np.bincount(part.logs.user_codes, minlength=n_users)
+        influence += (count - problem.per_user) * float(self.discounts @ self.means)
+        return influence, mass
+
+
+# ---------------------------------------------------------------------- small helpers
+
+
+def _leverage(part: Part, share: Float64Array) -> Float64Array:
+    """The share of step t's denominator that the row's user carries, [n]."""
+    if part.logs.n_trajectories == part.logs.n_users:
+        lever = share
+    else:
+        key = part.users * np.int64(int(part.steps.max()) + 1) + part.steps
+        _, place = np.unique(key, return_inverse=True)
+        lever = add_up(place, share, int(place.max()) + 1)[place]
+    return np.minimum(lever, 1 - 1e-6)
+
+
+def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
+    return np.exp(np.where(np.isfinite(top), top - _finite(common), -np.inf))
+
+
+def _scale_of(top: Float64Array, normalise: bool) -> Float64Array:
+    """The logarithm that is taken out of every weight of a step [H]: the largest, or nothing."""
+    return _finite(top) if normalise else np.zeros(len(top))
+
+
+def _finite(top: Float64Array) -> Float64Array:
+    return np.where(np.isfinite(top), top, 0.0)
+
+
+def _check(sums: StepSums, normalise: bool) -> None:
+    empty = np.flatnonzero(sums.known == 0)
+    if len(empty):
+        raise DataError(
+            expected="at every step, some decision whose reward and what follows it are known",
+            found=f"none at step {int(empty[0])}",
+            remedy=f"set horizon={max(int(empty[0]), 1)}",
+        )
+    none = np.flatnonzero(~(sums.weight > 0))
+    if len(none) == len(sums.weight):
+        raise DataError(
+            expected="some logged decision that the policy could have made",
+            found="none: every importance weight is 0",
+            remedy="the log says nothing about this policy; evaluate one that shares actions with it",
+        )
+    if normalise and len(none):
+        raise DataError(
+            expected="at every step, some user whose decisions so far the policy could have made",
+            found=f"none at step {int(none[0])}: every importance product is 0 there",
+            remedy=f"count the first decisions only (horizon={max(int(none[0]), 1)}), multiply fewer ratios "
+            "(KStepSHPI(k=4)), or judge a policy that explores",
+        )
+    if not normalise and sums.top.max() > _LARGEST:
+        raise DataError(
+            expected="importance products below 1e150",
+            found=f"one of 1e{sums.top.max() / np.log(10):.0f}",
+            remedy="use an estimator that normalises its weights, or KStepSHPI(k=4)",
+        )
+
+
+def _weights(shares: Float64Array, sums: StepSums, problem: Problem, normal: Normaliser) -> Weights:
+    """Effective users are a harmonic mean over steps, so that the worst steps count."""
+    flat = problem.discounts / problem.discounts.sum()
+    weight = np.where(sums.weight > 0, sums.weight, 1.0)
+    inverse = float(flat @ (sums.squares / weight**2))
+    with np.errstate(over="ignore"):
+        mean = float(flat @ (sums.weight * np.exp(normal.top))) / problem.trajectories
+    ratio = problem.users / problem.trajectories
+    worst = ratio / float((sums.squares / weight**2).max()) if inverse > 0 else 0.0
+    return summary(shares, mean, ratio / inverse if inverse > 0 else 0.0, worst)
+
+
+def summary(shares: Float64Array, mean: float, effective: float, worst: float | None = None) -> Weights:
+    """From each user's share of the weight (a mean over steps; they sum to 1)."""
+    users = len(shares)
+    ordered = np.sort(shares)[::-1]
+    return Weights(
+        mean=mean,
+        max=float(ordered[0]) * users * mean,
+        ess=effective,
+        worst=worst,
+        top_share=float(ordered[: max(1, round(users / 100))].sum() / ordered.sum()),
+    )

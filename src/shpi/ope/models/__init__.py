@@ -1,0 +1,1 @@
+"""Outcome models of the estimators: linear backups, their predictions and features."""

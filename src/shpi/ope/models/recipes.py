@@ -1,0 +1,163 @@
+r"""Which features the models use, where nobody says: those that predict held-out users' returns best.
+
+For every decision of a trajectory whose end is known, the discounted sum of the rewards from there to the
+horizon is compared with V_{H-t}(x_t), fitted by linear backups without the user's fold. The target does not
+depend on the features, so the smallest mean square wins. The model of Q takes the best features that leave
+room for one set of slopes per action. Only mu is involved: the policy that is evaluated has no say in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.errors import DataError
+from shpi.features import (
+    Chain,
+    FeatureMap,
+    Hinges,
+    Identity,
+    Powers,
+    RandomFourier,
+    Recipe,
+    Standardise,
+    Union,
+)
+from shpi.features.base import fit_features
+from shpi.ope.models.backups import fit_backups
+from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums
+from shpi.ope.models.predictions import predict, value_limits
+from shpi.ope.problem import Part, Problem
+from shpi.protocols import BoolArray, Float64Array
+
+MAP_ROWS = 20_000  # contexts that a feature map is fitted to
+ROWS = 15_000  # decisions of random users that the recipes are compared on
+FEW_DIMENSIONS = 6  # up to here random Fourier features are tried
+MAX_FEATURES = 800  # of a context and an action
+MAX_STATE = 200  # of a context
+LEAST = 60  # decisions; with fewer, linear features are taken unseen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A recipe and the number of its features."""
+
+    recipe: Recipe
+    width: int
+
+
+def candidates(width: int, seed: int) -> list[Candidate]:
+    """From the simplest on."""
+    linear = Identity(intercept=False)
+    shapes: list[tuple[Recipe, int]] = [
+        (linear, width),
+        (Powers(degree=2, intercept=False), 2 * width),
+        (Hinges(knots=3, intercept=False), 4 * width),
+        (Powers(degree=4, intercept=False), 4 * width),
+    ]
+    if 0 < width <= FEW_DIMENSIONS:
+        for factor in (2.0, 1.0):
+            bent = RandomFourier(n_features=60, bandwidth_factor=factor, intercept=False, seed=seed)
+            shapes.append((Union((linear, bent)), width + 60))
+    fitting = [one for one in shapes if one[1] <= MAX_STATE] or shapes[:1]
+    return [Candidate(recipe=Chain((Standardise(), shape)), width=count) for shape, count in fitting]
+
+
+def designed(
+    problem: Problem, target: Target, features: Recipe | FeatureMap | None
+) -> tuple[Design, ModelSums]:
+    """The design and its sums, computed once for all estimators that agree on the features."""
+
+    def make() -> tuple[Design, ModelSums]:
+        design = make_design(problem, target, features)
+        return design, model_sums(problem, design)
+
+    return problem.memo(f"sums {target} {problem.number_of(features)}", make)
+
+
+def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
+    """The given features, or the best ones, fitted on the first part."""
+    logs = next(problem.parts()).logs
+    codes = np.ones((1, 1)) if target == "state" else action_codes(logs)
+    recipe = features if features is not None else best_recipe(problem, codes.shape[1])
+    sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
+    return Design(features=fit_features(recipe, sample), codes=codes, target=target)
+
+
+def best_recipe(problem: Problem, codes: int) -> Recipe:
+    """The best recipe that leaves room for so many codes of an action."""
+    ranked = problem.memo("recipes", lambda: _ranked(problem))
+    for one in ranked:
+        if (one.width + 1) * codes <= MAX_FEATURES:
+            return one.recipe
+    return min(ranked, key=lambda one: one.width).recipe
+
+
+def _ranked(problem: Problem) -> list[Candidate]:
+    """All candidates, the best first."""
+    part = next(problem.parts())
+    found = candidates(part.logs.schema.width, problem.settings.seed)
+    if len(found) == 1:
+        return found
+    sample = _sample(problem, part.logs)
+    if sample is None:
+        return found
+    small = next(sample.parts())
+    returns, known = _returns(sample, small)
+    if known.sum() < LEAST:
+        return found
+    losses = [_loss(sample, small, one, returns, known) for one in found]
+    return [found[i] for i in np.argsort(losses, kind="stable")]
+
+
+def _sample(problem: Problem, logs: LoggedData) -> Problem | None:
+    """The same problem on some users."""
+    counts = np.bincount(logs.user_codes, weights=np.diff(logs.offsets), minlength=logs.n_users)
+    order = np.random.default_rng(problem.settings.seed).permutation(logs.n_users)
+    enough = int(np.searchsorted(np.cumsum(counts[order]), ROWS)) + 1
+    if logs.n_users < 4:
+        return None
+    chosen = logs.select(np.isin(logs.user_codes, order[: max(enough, 4)]))
+    return Problem.of(problem.policy, chosen, replace(problem.settings, horizon=None, truncated="censored"))
+
+
+def _returns(problem: Problem, part: Part) -> tuple[Float64Array, BoolArray]:
+    """The discounted sum of rewards from each decision to the horizon [n], and whether it is known [n]."""
+    logs = part.logs
+    returns = np.where(part.observed, part.rewards, 0.0)
+    order, bounds = part.by_step
+    last = np.zeros(len(logs), dtype=bool)
+    last[logs.offsets[1:] - 1] = True
+    for t in range(len(bounds) - 3, -1, -1):
+        rows = order[bounds[t] : bounds[t + 1]]
+        rows = rows[~last[rows]]
+        returns[rows] += problem.gamma * returns[rows + 1]
+    ends = logs.terminated | (np.diff(logs.offsets) == problem.horizon)
+    whole = np.minimum.reduceat(part.observed, logs.offsets[:-1])
+    return returns, (ends & whole)[logs.trajectory_of_row]
+
+
+def _loss(
+    problem: Problem, part: Part, candidate: Candidate, returns: Float64Array, known: BoolArray
+) -> float:
+    """The mean squared error of V on held-out users; infinite where backups explode."""
+    contexts = part.logs.contexts
+    design = Design(features=fit_features(candidate.recipe, contexts), codes=np.ones((1, 1)), target="state")
+    sums = model_sums(problem, design)
+    try:
+        fits = [
+            fit_backups(
+                sums.without(fold),
+                design,
+                gamma=problem.gamma,
+                horizon=problem.horizon,
+                limits=value_limits(problem, problem.horizon),
+            )
+            for fold in range(problem.settings.folds)
+        ]
+    except DataError:
+        return np.inf
+    values = predict(problem, part, fits).value
+    return float(np.mean((returns - values)[known] ** 2))

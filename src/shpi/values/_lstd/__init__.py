@@ -1,0 +1,1 @@
+"""Inside `LSTD`: the sums, and the choice of features and ridge by cross-validation."""

@@ -1,0 +1,181 @@
+r"""Choose features and ridge for LSTD by cross-validation over users.
+
+The squared Bellman residual on held-out data must not decide: E delta^2 contains gamma^2 Var(V(x')), so it
+prefers values that hardly vary, whatever the truth. Instead all candidates are compared as regressions on the
+*same* target, made from one reference value U that was fitted without the held-out users:
+
+    y_t = sum_{m<h} gamma^m r_{t+m} + gamma^h U(x_{t+h}),      score(V) = Var(y - V(x)) on held-out rows
+
+Since y does not depend on the candidate, differences of scores are differences of E (V - T^h U)^2: nothing
+is penalised but the error. The variance, not the mean square, is taken since a constant in V cancels in
+advantages (up to 1 - gamma^k). The reference is first a plain candidate, then the winner; h is long, so that
+y hardly depends on U: with a short h, U + a few rewards, every reference would win its own contest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shpi.data._log.slicing import cut
+from shpi.data.logged import LoggedData
+from shpi.features import Chain, FeatureMap, Hinges, Powers, RandomFourier, Recipe, Standardise
+from shpi.features.base import fit_features
+from shpi.protocols import Float64Array, FloatArray, Int64Array
+from shpi.values._lstd.moments import LstdSums, Windows, feature_blocks
+from shpi.values._lstd.moments import with_intercept as features_with_intercept
+
+RIDGES = (3.0, 30.0, 300.0, 3000.0)  # in decisions; less lets near-singular systems explode
+SMALL_WIDTH = 6  # up to here random Fourier features are tried: their number grows fast with the dimension
+_JUDGE = 100  # h
+_ROUNDS = 2
+_BANDWIDTHS = (0.25, 0.5, 1.0, 2.0)  # in medians of the distance between two contexts
+_MAP_ROWS = 20_000  # contexts that a feature map is fitted to
+_LEAST_ROWS = 60  # below this nothing is chosen
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choice:
+    """A fitted feature map and a ridge."""
+
+    features: FeatureMap
+    ridge: float
+
+
+def default_recipes(width: int, n_features: int, seed: int, tail: float | None = None) -> tuple[Recipe, ...]:
+    """Linear, quadratic, quartic, splines, and up to `SMALL_WIDTH` dimensions random Fourier features."""
+    shapes: list[Recipe] = [
+        Powers(degree=2, intercept=False, limit=tail),
+        Powers(degree=1, intercept=False),
+        Powers(degree=4, intercept=False, limit=tail),
+        Hinges(knots=3, intercept=False),
+    ]
+    if width <= SMALL_WIDTH:
+        shapes += [
+            RandomFourier(n_features=n_features, bandwidth_factor=factor, intercept=False, seed=seed)
+            for factor in _BANDWIDTHS
+        ]
+    return tuple(Chain((Standardise(), shape)) for shape in shapes)
+
+
+def choose(
+    logs: LoggedData,
+    recipes: Sequence[Recipe | FeatureMap],
+    ridges: Sequence[float],
+    *,
+    gamma: float,
+    lookahead: int,
+    folds: int,
+    max_rows: int,
+    seed: int,
+    precision: type[np.floating[Any]] = np.float64,
+) -> Choice:
+    """The recipe and ridge with the best held-out score; see the top of this file.
+
+    Args:
+        logs: the log, of which at most about ``max_rows`` decisions of random users are used.
+        recipes: the feature maps to compare; the first one is also the first reference.
+        ridges: the ridges to compare.
+        gamma: the discount.
+        lookahead: of the LSTD that is to be fitted.
+        folds: the number of parts that users are divided into.
+        max_rows: how many decisions are looked at.
+        seed: of the sample of users and of the folds.
+        precision: of the products of features.
+    """
+    draws = np.random.default_rng(seed)
+    sample = map_sample(logs.contexts, draws)
+    if len(recipes) * len(ridges) == 1 or len(logs) < _LEAST_ROWS:
+        return Choice(features=fit_features(recipes[0], sample), ridge=ridges[len(ridges) // 2])
+    part = _some_users(logs, max_rows, draws)
+    fold = _folds(part, folds, draws)
+    maps = [fit_features(recipe, sample) for recipe in recipes]
+    windows = Windows.of(part, gamma=gamma, lookahead=lookahead)
+    tables = [_held_out(part, features, ridges, windows, lookahead, fold, precision) for features in maps]
+    values = np.concatenate(tables)  # [recipes * ridges, n + trajectories]
+    best = _tournament(part, values, gamma, fold, first=len(ridges) // 2)
+    return Choice(features=maps[best // len(ridges)], ridge=ridges[best % len(ridges)])
+
+
+def map_sample(contexts: FloatArray, draws: np.random.Generator) -> FloatArray:
+    """The contexts that a feature map is fitted to: all, or a random sample of many."""
+    if len(contexts) <= _MAP_ROWS:
+        return contexts
+    return contexts[np.sort(draws.choice(len(contexts), size=_MAP_ROWS, replace=False))]
+
+
+def _held_out(
+    logs: LoggedData,
+    features: FeatureMap,
+    ridges: Sequence[float],
+    windows: Windows,
+    lookahead: int,
+    fold: Int64Array,
+    precision: type[np.floating[Any]],
+) -> Float64Array:
+    """V at all rows and all final contexts under fits without their fold, [ridges, n + trajectories]."""
+    phi, ahead = (np.empty((len(logs), features.width + 1), dtype=precision) for _ in range(2))
+    for block in feature_blocks(logs, features, windows, lookahead, precision):
+        phi[block.rows], ahead[block.rows] = block.phi, block.following
+    finals = features_with_intercept(features, logs.final_contexts, precision)
+    last = fold[logs.offsets[1:] - 1]
+    parts = [_sums(phi, ahead, windows, fold == f) for f in range(int(fold.max()) + 1)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole + part
+    values = np.empty((len(ridges), len(phi) + len(finals)))
+    for f, part in enumerate(parts):
+        theta = np.stack([(whole - part).solve(ridge) for ridge in ridges])  # [ridges, p + 1]
+        theta = theta.astype(precision, copy=False)
+        values[:, : len(phi)][:, fold == f] = theta @ phi[fold == f].T
+        values[:, len(phi) :][:, last == f] = theta @ finals[last == f].T
+    values[:, len(phi) :][:, logs.terminated] = 0.0
+    return values
+
+
+def _sums(phi: FloatArray, ahead: FloatArray, windows: Windows, fold: np.ndarray) -> LstdSums:
+    rows = windows.usable & fold
+    x, g = phi[rows], windows.returns[rows]
+    gram, cross, target = (
+        (x.T @ other).astype(np.float64, copy=False)
+        for other in (x, ahead[rows], g.astype(x.dtype, copy=False))
+    )
+    return LstdSums(n=len(g), gram=gram, cross=cross, target=target, square=float(g @ g))
+
+
+def _tournament(logs: LoggedData, values: Float64Array, gamma: float, fold: Int64Array, first: int) -> int:
+    """The winner's row in ``values`` [candidates, n + trajectories]; ``first`` is the first reference."""
+    judge, n = Windows.of(logs, gamma=gamma, lookahead=_JUDGE), len(logs)
+    place = np.where(judge.stops == judge.ends, n + logs.trajectory_of_row, judge.stops)
+    best = first
+    for _ in range(_ROUNDS):
+        target = judge.returns + judge.discounts * values[best][place]
+        scores = np.zeros(len(values))
+        for f in range(int(fold.max()) + 1):
+            rows = np.flatnonzero(judge.usable & (fold == f))
+            if len(rows):
+                scores += np.var(target[rows] - values[:, rows], axis=1) * len(rows)
+        best = int(scores.argmin())
+    return best
+
+
+def _some_users(logs: LoggedData, max_rows: int, draws: np.random.Generator) -> LoggedData:
+    """Random users with about ``max_rows`` decisions in all; a longer trajectory is cut."""
+    if len(logs) <= max_rows:
+        return logs
+    order = draws.permutation(logs.n_users)
+    counts = np.bincount(logs.user_codes, weights=np.diff(logs.offsets), minlength=logs.n_users)
+    enough = int(np.searchsorted(np.cumsum(counts[order]), max_rows)) + 1
+    part = logs.select(np.isin(logs.user_codes, order[:enough]))
+    return part if len(part) <= 2 * max_rows else cut(part, np.arange(len(part)) < max_rows)
+
+
+def _folds(logs: LoggedData, folds: int, draws: np.random.Generator) -> Int64Array:
+    """The fold of every decision [n]: by user, or by stretches of time where there are too few users."""
+    if logs.n_users >= 2 * folds:
+        return (draws.permutation(logs.n_users) % folds)[logs.user_codes][logs.trajectory_of_row]
+    stretch = np.arange(len(logs)) * (4 * folds) // len(logs)
+    return stretch % folds

@@ -1,0 +1,50 @@
+"""Modules of version 0.1 import under their old names, with every public name, and say where they are now."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from shpi._moved import LAST_VERSION, MOVED
+
+NAMES: dict[str, list[str]] = json.loads(Path(__file__).with_name("names_0_1.json").read_text())
+EXTRAS = {"gymnasium", "numba", "torch", "lightgbm", "vowpalwabbit"}
+
+
+@pytest.mark.parametrize("module", sorted(NAMES))
+def test_every_public_name_is_where_it_was(module):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            old = import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name not in EXTRAS:
+                raise
+            pytest.skip(f"needs {error.name}")
+    absent = [name for name in NAMES[module] if not hasattr(old, name)]
+    assert not absent
+
+
+def test_an_old_name_is_the_same_module_and_warns():
+    program = "import warnings; warnings.simplefilter('error', DeprecationWarning); import shpi.envs.hiv_ode"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (
+        f"shpi.envs.hiv_ode is now shpi.envs.hiv.ode; the old name goes in version {LAST_VERSION}"
+        in done.stderr
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert import_module("shpi.envs.hiv_ode") is import_module("shpi.envs.hiv.ode")
+
+
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_the_table_names_modules_that_exist(old):
+    assert find_spec(MOVED[old]) is not None
+    assert MOVED[old] not in MOVED, "a chain of moves: name the last place"
