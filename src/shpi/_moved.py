@@ -27,6 +27,8 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "progress": "_core.progress",
         "threads": "_core.threads",
         "data.seal": "files.seal",
+        "ope._names": "report.estimators",
+        "ope.text": "report.terminal",
         "data.softmax": "_core.softmax",
     },
     "shpi.cli": {
@@ -162,7 +164,6 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "steady": "_shpi.steady",
     },
     "shpi.ope": {
-        "_names": "estimators.names",
         "backups": "models.backups",
         "baseline": "estimators.baseline",
         "censoring": "inference.censoring",

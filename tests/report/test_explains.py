@@ -9,10 +9,10 @@ import pytest
 from shpi.envs.storefront import Storefront
 from shpi.ope import SLOPE, OracleFQE, default_estimators
 from shpi.ope.candidates import Comparison
-from shpi.ope.estimators.names import ABOUT, UNKNOWN, about, mark
 from shpi.ope.problem import Problem, Settings
 from shpi.ope.results import Diagnostic, Verdict
 from shpi.policies import UniformPolicy
+from shpi.report.estimators import ABOUT, UNKNOWN, about, mark
 from shpi.report.html import render, render_comparison
 from shpi.report.sections.glossary import TERMS
 from tests.report.evaluations import EVIL, an_estimate, hostile, ordinary

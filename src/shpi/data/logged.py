@@ -381,10 +381,9 @@ class LoggedData:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from importlib import import_module  # the report stands above this room
+        from shpi.report.cards import log_card
 
-        card: Any = import_module("shpi.report.cards").log_card
-        return str(card(self))
+        return log_card(self)
 
     def to_polars(self) -> pl.DataFrame:
         """One row per decision: user, time, session, item, reward, propensity, context, metrics."""

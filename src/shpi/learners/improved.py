@@ -11,7 +11,9 @@ from shpi.advantages import Advantages
 from shpi.learners._shpi.gain import Gain
 from shpi.learners._shpi.lift import Lift
 from shpi.policies import Policy, PolicyMethods, save_policy
+from shpi.policies.base import short_repr
 from shpi.protocols import BoolArray, Float64Array, FloatArray
+from shpi.report.cards import improved_card
 from shpi.values import FittedValue
 
 
@@ -98,6 +100,10 @@ class ImprovedPolicy(PolicyMethods):
     def save(self, path: str | Path, **options: Any) -> Path:
         """Write the chosen policy to a folder; see `shpi.policies.save_policy`."""
         return save_policy(self, path, **options)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return improved_card(self, short_repr(self))
 
     def __str__(self) -> str:
         rows = []

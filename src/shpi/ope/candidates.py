@@ -46,17 +46,15 @@ class Comparison:
 
     def write_html(self, path: str | Path) -> Path:
         """Write all candidates side by side as one self-contained HTML file; see `shpi.report.html`."""
-        from importlib import import_module  # the report stands above this room
+        from shpi.report.html import write_comparison
 
-        write: Any = import_module("shpi.report.html").write_comparison
-        return Path(write(self, path))
+        return write_comparison(self, path)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from importlib import import_module  # the report stands above this room
+        from shpi.report.cards import comparison_card
 
-        card: Any = import_module("shpi.report.cards").comparison_card
-        return str(card(self))
+        return comparison_card(self)
 
     def to_polars(self) -> pl.DataFrame:
         """One row per candidate: its verdict, and what the estimator that decides says."""

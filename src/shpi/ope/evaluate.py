@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass, replace
-from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
 from shpi._core.progress import begin, expect, in_stages
@@ -22,6 +21,7 @@ from shpi.errors import ConfigError, ShpiError
 from shpi.ope import breakdown
 from shpi.ope._log.facts import raw_parts
 from shpi.ope.checks.over_time import lift_over_time
+from shpi.ope.diagnostics.diagnose import diagnose
 from shpi.ope.estimators.base import LEAST_EFFECTIVE, Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.direct import FQE, DirectMethod
@@ -122,7 +122,7 @@ def evaluate(
         estimates=tuple(estimates),
         main=decisive.name,
         longer=next(longest(problem, one) for one in estimates if one.name == decisive.name),
-        diagnostics=(*failures, *_diagnosed(problem, estimates, decisive.name)),
+        diagnostics=(*failures, *diagnose(problem, estimates, decisive.name)),
         configuration=_configuration(problem, chosen, per),
         fingerprint=logs.fingerprint() if isinstance(logs, LoggedData) else "",
         users=problem.users,
@@ -246,16 +246,6 @@ def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Est
             expected=f"a main estimator among those with an answer, {sorted(found)}", found=repr(name)
         )
     return known[name]
-
-
-def _diagnosed(problem: Problem, estimates: Sequence[Estimate], main: str) -> tuple[Diagnostic, ...]:
-    """Those of `shpi.ope.diagnostics.diagnose`."""
-    if find_spec("shpi.ope.diagnostics.diagnose") is None:
-        return ()
-    from importlib import import_module
-
-    diagnose: Any = import_module("shpi.ope.diagnostics.diagnose").diagnose
-    return tuple(diagnose(problem, estimates, main))
 
 
 def _with_details(

@@ -248,28 +248,26 @@ class Evaluation:
 
     def write_html(self, path: str | Path) -> Path:
         """Write the report as one self-contained HTML file; see `shpi.report.html`."""
-        from importlib import import_module  # the report stands above this room
+        from shpi.report.html import write_html
 
-        write: Any = import_module("shpi.report.html").write_html
-        return Path(write(self, path))
+        return write_html(self, path)
 
     def __str__(self) -> str:
-        from shpi.ope.text import render
+        from shpi.report.terminal import render
 
         return render(self)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from importlib import import_module  # the report stands above this room
+        from shpi.report.cards import evaluation_card
 
-        card: Any = import_module("shpi.report.cards").evaluation_card
-        return str(card(self))
+        return evaluation_card(self)
 
     def to_polars(self) -> pl.DataFrame:
         """One row per estimator: value, lift, interval, effective users, and what it is to the verdict."""
         import polars as pl
 
-        from shpi.ope.estimators.names import mark
+        from shpi.report.estimators import mark
 
         rows = [
             {

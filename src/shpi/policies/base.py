@@ -86,10 +86,9 @@ class PolicyMethods:
 
     def _repr_html_(self: Policy) -> str:
         """For notebooks."""
-        from importlib import import_module  # the report stands above this room
+        from shpi.report.cards import policy_card
 
-        card: Any = import_module("shpi.report.cards").policy_card
-        return str(card(self))
+        return policy_card(self, short_repr(self))
 
 
 def short_repr(policy: Policy) -> str:

@@ -7,18 +7,19 @@ own. Whatever comes from users is escaped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shpi.data.audit import AuditReport
-from shpi.data.logged import LoggedData
-from shpi.learners.improved import ImprovedPolicy
-from shpi.ope.candidates import Comparison
-from shpi.ope.estimators.names import about, mark
-from shpi.ope.results import Evaluation
-from shpi.policies.base import short_repr
 from shpi.protocols import Policy
+from shpi.report.estimators import about, mark
 from shpi.report.numbers import count, level, number, percent, signed
 from shpi.report.page import esc
+
+if TYPE_CHECKING:
+    from shpi.data.audit import AuditReport
+    from shpi.data.logged import LoggedData
+    from shpi.learners.improved import ImprovedPolicy
+    from shpi.ope.candidates import Comparison
+    from shpi.ope.results import Evaluation
 
 MANY = 12
 _BOX = (
@@ -68,29 +69,36 @@ def audit_card(report: AuditReport) -> str:
     )
 
 
-def policy_card(policy: Policy) -> str:
-    """A policy: what it chooses from and looks at, and, where it was tested, what the test said."""
-    items: Any = getattr(policy, "items", None)
-    facts = [("kind", esc(short_repr(policy)))]
-    if items is not None and items.actions is not None:
-        facts.append(("items", _some(items.actions.ids)))
-    if items is not None and items.schema is not None:
-        facts.append(("looks at", _some([one.name for one in items.schema.features]) or "nothing"))
-    if not isinstance(policy, ImprovedPolicy):
-        return _card("Policy", "", _facts(facts))
+def policy_card(policy: Policy, kind: str) -> str:
+    """A policy: its kind in a few words, what it chooses from and looks at."""
+    return _card("Policy", "", _policy_facts(policy, kind))
+
+
+def improved_card(policy: ImprovedPolicy, kind: str) -> str:
+    """A policy that was tested while it was learned, and what the test said."""
     said = _word("ship", "proven better than the logging policy") if policy.proven else _word("", "unproven")
     rows = [("candidate", "lift", "at least", "")] if policy.trials else []
     rows += [
         (
-            esc(one.words),
-            signed(one.lift.estimate),
-            signed(one.lift.lower),
-            "returned" if one.returned else "",
+            esc(trial.words),
+            signed(trial.lift.estimate),
+            signed(trial.lift.lower),
+            "returned" if trial.returned else "",
         )
-        for one in policy.trials[-MANY:]
+        for trial in policy.trials[-MANY:]
     ]
     notes = "".join(f"<p>{esc(note)}</p>" for note in policy.notes)
-    return _card("Policy", said, _facts(facts) + _table(rows, head=bool(rows)) + notes)
+    return _card("Policy", said, _policy_facts(policy, kind) + _table(rows, head=bool(rows)) + notes)
+
+
+def _policy_facts(policy: Policy, kind: str) -> str:
+    items: Any = getattr(policy, "items", None)
+    facts = [("kind", esc(kind))]
+    if items is not None and items.actions is not None:
+        facts.append(("items", _some(items.actions.ids)))
+    if items is not None and items.schema is not None:
+        facts.append(("looks at", _some([feature.name for feature in items.schema.features]) or "nothing"))
+    return _facts(facts)
 
 
 def evaluation_card(evaluation: Evaluation) -> str:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import shpi
-from shpi.ope.candidates import Comparison
-from shpi.ope.results import Evaluation
 from shpi.report.files import write_whole
 from shpi.report.page import Section, card, esc, page
 from shpi.report.sections import candidates
@@ -23,6 +22,10 @@ from shpi.report.sections.overlap import overlap
 from shpi.report.sections.terms import factors, now_and_later
 from shpi.report.sections.trust import configuration, diagnostics
 from shpi.report.sections.verdict import header
+
+if TYPE_CHECKING:
+    from shpi.ope.candidates import Comparison
+    from shpi.ope.results import Evaluation
 
 _CHART_ID = re.compile(r"\b([td][0-9a-f]{10})\b")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from shpi.ope.candidates import Comparison
-from shpi.ope.results import Evaluation
 from shpi.report import svg
 from shpi.report.marks import sign
 from shpi.report.numbers import count, level, number, percent, signed
 from shpi.report.page import NARROW, Section, esc, figure, table
 from shpi.report.sections.verdict import KINDS, relative
+
+if TYPE_CHECKING:
+    from shpi.ope.candidates import Comparison
+    from shpi.ope.results import Evaluation
 
 
 def header(comparison: Comparison) -> str:

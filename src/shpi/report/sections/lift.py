@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from shpi.ope.estimators.names import about, mark, may_be_biased
-from shpi.ope.results import Estimate, Evaluation
+from typing import TYPE_CHECKING
+
 from shpi.report import svg
+from shpi.report.estimators import about, mark, may_be_biased
 from shpi.report.numbers import count, level, number, signed
 from shpi.report.page import NARROW, Section, esc, figure, folded, table
+
+if TYPE_CHECKING:
+    from shpi.ope.results import Estimate, Evaluation
 
 MANY = 30
 

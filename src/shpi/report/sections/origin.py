@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from shpi.ope.results import ActionShift, Evaluation, Segment
 from shpi.report import svg
 from shpi.report.numbers import count, level, number, percent, signed
 from shpi.report.page import NARROW, Section, esc, figure, folded, table
+
+if TYPE_CHECKING:
+    from shpi.ope.results import ActionShift, Evaluation, Segment
 
 MANY_SEGMENTS = 16
 MANY_ACTIONS = 16

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shpi.ope.results import Evaluation, Histogram, Overlap, Weights
 from shpi.protocols import Float64Array
 from shpi.report import svg
 from shpi.report.numbers import count, number, percent
 from shpi.report.page import Section, figure, folded, table, tile
+
+if TYPE_CHECKING:
+    from shpi.ope.results import Evaluation, Histogram, Overlap, Weights
 
 BINS = 41
 _FEW = 30  # effective users below which weighted estimates are guesses

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from shpi.ope.results import Estimate, Evaluation, Factor
 from shpi.report import svg
 from shpi.report.numbers import number, percent, signed
 from shpi.report.page import Section, esc, figure, folded, table, tile
 from shpi.report.sections.verdict import relative
+
+if TYPE_CHECKING:
+    from shpi.ope.results import Estimate, Evaluation, Factor
 
 
 def now_and_later(evaluation: Evaluation) -> Section | None:
@@ -97,7 +101,7 @@ def factors(evaluation: Evaluation) -> Section | None:
     pieces = '<i aria-label="times">×</i>'.join(_tile(one) for one in found)
     before, after = (math.prod(getattr(one, key) for one in found) for key in ("baseline", "value"))
     rows = [[esc(one.name), number(one.baseline), number(one.value), _change(one)] for one in found]
-    total = Factor(name="product", baseline=before, value=after)
+    total = replace(found[0], name="product", baseline=before, value=after)
     rows.append(["<b>product</b>", number(before), number(after), _change(total)])
     head = ["factor", "logging policy", "this policy", "change"]
     return Section(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shpi.ope.results import Diagnostic, Evaluation
 from shpi.report.marks import badge
 from shpi.report.numbers import count, number
 from shpi.report.page import Section, esc, folded, table
+
+if TYPE_CHECKING:
+    from shpi.ope.results import Diagnostic, Evaluation
 
 MANY_CHECKS = 60
 MANY_SETTINGS = 150

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from shpi.ope.results import Diagnostic, Evaluation, Verdict
-from shpi.ope.text import needed_words
 from shpi.report.marks import badge, sign
 from shpi.report.numbers import count, level, number, percent, signed
 from shpi.report.page import esc, table, tile
+from shpi.report.terminal import needed_words
+
+if TYPE_CHECKING:
+    from shpi.ope.results import Diagnostic, Evaluation, Verdict
 
 MANY_REASONS = 12
 

@@ -61,7 +61,7 @@ def needed_words(verdict: Verdict) -> str:
 
 
 def _sign(evaluation: Evaluation, estimate: Estimate) -> str:
-    from shpi.ope.estimators.names import may_be_biased
+    from shpi.report.estimators import may_be_biased
 
     if estimate.name == evaluation.main:
         return " *"
