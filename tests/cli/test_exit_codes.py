@@ -88,7 +88,7 @@ def test_odd_numbers_and_infinite_figures(tmp_path: Path, capsys: pytest.Capture
     frame = pl.DataFrame(
         {
             "uid": [1, 2, 3], "ts": [0, 0, 0], "item": ["x", "y", "x"],
-            "r": [1e308, -1e308, 1e308], "p": [5e-324, 0.5, 0.5], "a": [1.0, 2.0, 3.0],
+            "r": [1e29, -1e29, 1e29], "p": [5e-324, 0.5, 0.5], "a": [1.0, 2.0, 3.0],
         }
     )  # fmt: skip
     frame.write_parquet(tmp_path / "t.parquet")

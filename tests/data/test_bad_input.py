@@ -56,6 +56,10 @@ BAD_VALUES = {
         {"r": [0.0, NAN, 0.0, 1.0, 1.0, 0.0]},
         r"reward missing or not finite, e.g. nan \(column 'r', row 1\)",
     ),
+    "reward a placeholder": (
+        {"r": [0.0, -1.7e308, 0.0, 1.0, 1.0, 0.0]},
+        r"reward beyond 1e\+30, e.g. -1.7e\+308 \(column 'r', row 1\)",
+    ),
     "reward infinite": ({"r": [0.0, INF, 0.0, 1.0, 1.0, 0.0]}, r"reward missing or not finite, e.g. inf"),
     "context infinite": (
         {"f2": [0.1, -INF, 0.3, 0.4, 0.5, 0.6]},

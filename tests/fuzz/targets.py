@@ -23,29 +23,20 @@ import shpi
 from shpi.cli.main import main
 from shpi.data.shards import ShardedLog
 from shpi.envs.fitted.simulator import FittedWorld
-from shpi.errors import ShpiError
 from shpi.features.structure import structure_digest
 from shpi.files.bundle import checksum
 from shpi.files.npz import digest, read_npz
 from shpi.policies import load_policy, read_policy_file
 from tests.compat.make import CONTEXTS, table
+from tests.fuzz.attempt import attempt
 from tests.fuzz.mutations import change_bytes, change_json, change_table
+from tests.fuzz.small_logs import evaluate_small, fit_small
 
 FIXTURES = Path(__file__).parent.parent / "compat" / "v0_1"
 COLUMNS: dict[str, Any] = {
     "user": "uid", "time": "ts", "time_unit": "s", "action": "item", "propensity": "p", "reward": "r",
     "context": ["a", "c"], "missing": {"a": "mean"}, "session_gap": "5m", "max_categories": 8,
 }  # fmt: skip
-
-
-def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
-    """Run; an error of shpi must have a remedy, any other exception is a finding."""
-    try:
-        return "accepted", work()
-    except ShpiError as error:
-        if not error.remedy:
-            raise AssertionError(f"no remedy: {error}") from error
-        return "refused", None
 
 
 # ---------------------------------------------------------------------- policies and worlds
@@ -277,4 +268,6 @@ TARGETS: dict[str, Callable[[random.Random, Path], str]] = {
     "canonical": canonical,
     "shards": shards,
     "command line": command_line,
+    "evaluate": evaluate_small,
+    "fit": fit_small,
 }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.targets import TARGETS
 
-COUNTS = {"log": 80, "map": 60, "command line": 25, "world": 60}
+COUNTS = {"log": 80, "map": 60, "command line": 25, "world": 60, "evaluate": 12, "fit": 12}
 
 
 @pytest.mark.parametrize("name", list(TARGETS))

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shpi.data._log import ragged
+from shpi.data._log.checks import LARGEST_REWARD, usable_rewards
 from shpi.data._log.ledger import Ledger
 from shpi.data.actions import ActionSpace
 from shpi.data.schema import ContextSchema
@@ -328,10 +329,12 @@ class LoggedData:
             values = self.metrics[rewards]
             return replace(self, rewards=values, reward_observed=None, immediate=immediate)
         values = np.asarray(rewards, dtype=np.float64)
-        if values.shape != (len(self),) or not np.isfinite(values).all():
+        usable = usable_rewards(values)
+        if values.shape != (len(self),) or not usable.all():
             raise DataError(
-                expected=f"{len(self)} finite rewards",
-                found=f"shape {values.shape}, {int((~np.isfinite(values)).sum())} not finite",
+                expected=f"{len(self)} finite rewards of at most {LARGEST_REWARD:g}",
+                found=f"shape {values.shape}, {int((~usable).sum())} not finite or larger",
+                remedy="give one reward per decision; drop or fill what is no reward",
             )
         return replace(self, rewards=values, reward_observed=None, immediate=immediate)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 SUM_TOLERANCE = 1e-4  # float32 logs of a distribution sum to one to about 1e-6 times the action count
+LARGEST_REWARD = 1e30  # a larger one is a placeholder, and sums of its squares overflow
 
 
 def check_arrays(logs: LoggedData) -> None:
@@ -22,11 +23,11 @@ def check_arrays(logs: LoggedData) -> None:
     _finite("contexts", logs.contexts.reshape(len(logs), -1))
     _finite("final_contexts", logs.final_contexts)
     if logs.rewards is not None:
-        _finite("rewards", logs.rewards[:, None])
+        _rewards("rewards", logs.rewards)
     if logs.immediate is not None:
-        _finite("immediate", logs.immediate[:, None])
+        _rewards("immediate", logs.immediate)
     for name, values in logs.metrics.items():
-        _finite(f"metrics[{name!r}]", values[:, None])
+        _rewards(f"metrics[{name!r}]", values)
     _check_actions(logs)
     if logs.propensities is not None:
         _check_propensities(logs.propensities)
@@ -41,6 +42,25 @@ def check_arrays(logs: LoggedData) -> None:
             found=f"{logs.times[1:][backwards][0]} after {logs.times[:-1][backwards][0]}",
             where=f"row {int(np.flatnonzero(backwards)[0]) + 1}",
             remedy="sort the rows by (user, time), or read the table with LoggedData.read, which sorts",
+        )
+
+
+def usable_rewards(values: np.ndarray) -> BoolArray:
+    """Which values [n] are finite and small enough to be added and squared."""
+    usable: BoolArray = np.abs(values) <= LARGEST_REWARD  # False for NaN
+    return usable
+
+
+def _rewards(name: str, values: Float64Array) -> None:
+    _finite(name, values[:, None])
+    bad = ~usable_rewards(values)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise DataError(
+            expected=f"{name} of at most {LARGEST_REWARD:g}",
+            found=f"{values[row]:g}",
+            where=f"row {row}",
+            remedy="a placeholder such as 1e308 is no reward: drop or fill it; or choose a larger unit",
         )
 
 

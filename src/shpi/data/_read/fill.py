@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from shpi.data._log.checks import SUM_TOLERANCE
+from shpi.data._log.checks import LARGEST_REWARD, SUM_TOLERANCE, usable_rewards
 from shpi.data._read.encoding import Encoding
 from shpi.data._read.order import RowOrder
 from shpi.data._read.sources import TableSource
@@ -130,13 +130,18 @@ def _place(
         if target is not None:
             values = block[name].fill_null(np.nan).to_numpy()
             label = columns.reward if name == "reward" else name.removeprefix("metric:")
-            report.rows(
-                ~np.isfinite(values) & has_action,
-                f"{name.partition(':')[0]} missing or not finite",
-                str(label),
-                "fill it, or read with invalid='drop'",
-                values,
-            )
+            finite, kind = np.isfinite(values), name.partition(":")[0]
+            for bad, what in (
+                (~finite, "missing or not finite"),
+                (finite & ~usable_rewards(values), f"beyond {LARGEST_REWARD:g}"),
+            ):
+                report.rows(
+                    bad & has_action,
+                    f"{kind} {what}",
+                    str(label),
+                    "fill it, or read with invalid='drop'",
+                    values,
+                )
             target[at] = values
     for flag, holder in (("terminated", out.terminated), ("truncated", out.truncated)):
         if holder is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from shpi.errors import ShpiError
 from shpi.ope.diagnostics.steps import about_steps
-from shpi.ope.estimators.base import LEAST_EFFECTIVE, apart
+from shpi.ope.estimators.base import LEAST_EFFECTIVE, ROUNDING, apart
 from shpi.ope.estimators.baseline import on_policy, reward_terms
 from shpi.ope.estimators.importance import window_weights
 from shpi.ope.inference.intervals import degrees_of_freedom
@@ -53,7 +53,7 @@ def about_answers(problem: Problem, estimates: Sequence[Estimate], decisive: Est
 
 def _range(problem: Problem, estimate: Estimate) -> Diagnostic:
     low, high = possible(problem, per_decision=is_per_decision(problem, estimate))
-    slack = 1e-9 * max(abs(low), abs(high), 1e-300)
+    slack = ROUNDING * max(abs(low), abs(high), 1e-300)
     outside = not low - slack <= estimate.value <= high + slack
     reach = estimate.value_interval
     beyond = reach.lower < low - slack or reach.upper > high + slack

@@ -13,6 +13,7 @@ from shpi.ope.results import Estimate, Weights
 from shpi.protocols import Float64Array
 
 LEAST_EFFECTIVE = 30.0  # effective users below which an estimator decides nothing
+ROUNDING = 1e-8  # of a value: smaller differences come from solving, not from the log
 
 
 @runtime_checkable
@@ -84,9 +85,9 @@ def apart(one: Estimate, other: Estimate) -> float:
     error = standard_error(one.influence_lift - other.influence_lift)
     gap = one.lift - other.lift
     scale = max(abs(one.value), abs(one.baseline))
-    if error <= 1e-12 * scale:
-        return 0.0 if abs(gap) <= 1e-9 * scale else float(np.copysign(np.inf, gap))
-    return gap / error
+    if abs(gap) <= ROUNDING * scale:
+        return 0.0
+    return gap / error if error > 1e-12 * scale else float(np.copysign(np.inf, gap))
 
 
 def _without_rounding(difference: Float64Array, scale: float) -> Float64Array:

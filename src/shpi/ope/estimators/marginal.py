@@ -38,6 +38,7 @@ from shpi.shift.linear import LinearRatio, RatioSums
 
 _BLOCK = 1 << 15
 _FLOOR = 0.05  # d_mu is divided by: at least this share of its mean
+_LEAST = 1e-6  # mean of d_mu, which is about 1 where it can be fitted
 _LONG = 0.05  # gamma^H above this deserves a note
 
 
@@ -134,7 +135,13 @@ class _Ratio:
         )
         draft = cls(problem=problem, design=design, zeta=np.stack([of_pi, of_mu]), floor=0.0, negative=0.0)
         means = np.sum([draft._means(part) for part in problem.parts()], axis=0) / problem.decisions
-        return replace(draft, floor=_FLOOR * max(float(means[0]), 1e-300), negative=float(means[1]))
+        if not means[0] > _LEAST:
+            raise DataError(
+                expected="a fitted density of the logged contexts with a positive mean",
+                found=f"{means[0]:.2g}",
+                remedy="evaluate on more users, or leave MIS out",
+            )
+        return replace(draft, floor=_FLOOR * float(means[0]), negative=float(means[1]))
 
     def _means(self, part: Part) -> Float64Array:
         of_pi, of_mu = self._both(part)

@@ -173,8 +173,8 @@ def step_means(
     influence = np.concatenate([one[0] for one in found])
     influence -= influence.mean()
     shape = Shape.of(sums, reach.discounts * problem.per_user)
-    if reference is not None and influence.any():
-        variance = float(np.var(influence, ddof=1)) / problem.users
+    variance = float(np.var(influence, ddof=1)) / problem.users
+    if reference is not None and variance > 0:  # squares of 1e-300 are 0
         influence *= max(1.0, float(np.sqrt(shape.floor(reference) / variance)))
     return StepMeans(
         means=reach.means,
