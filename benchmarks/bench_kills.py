@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def attack(write: Write, check: Check) -> tuple[int, int]:
                 print(f"  broken: {type(error).__name__}: {error}")
         write(target, 0)
         check(target)
-        names = {place.name for place in Path(folder).iterdir()} - {"target", "fresh"}
+        names = {place.name for place in Path(folder).iterdir()} - {"target", "moved", "seen"}
         inside = [place for place in Path(folder).rglob("*") if place.name.endswith(".draft")]
         return broken, len(names) + len(inside)
 
@@ -94,21 +95,17 @@ def _check_log(target: Path) -> None:
 
 
 def _shards(target: Path, number: int) -> object:
-    """A folder of shards is never replaced: each one is new, and the last complete one takes the name."""
-    fresh = target.with_name("fresh")
-    if fresh.exists():
-        shutil.rmtree(fresh)
-    write_shards([_LOGS[number % 2].select(part) for part in (range(100), range(100, 300))], fresh)
-    if not target.exists():
-        fresh.rename(target)
-    return fresh
+    """Shards are never replaced, so the last folder is moved away: after a kill it is whole or absent."""
+    if target.exists():
+        away = target.with_name("moved")
+        shutil.rmtree(away, ignore_errors=True)
+        target.rename(away)
+    return write_shards([_LOGS[number % 2].select(part) for part in (range(100), range(100, 300))], target)
 
 
 def _check_shards(target: Path) -> None:
-    assert sum(len(part) for part in ShardedLog.open(target)) in [len(logs) for logs in _LOGS]
-    fresh = target.with_name("fresh")
-    if (fresh / "manifest.json").exists() and len(list(fresh.iterdir())) == 3:
-        ShardedLog.open(fresh)
+    if target.exists():
+        assert sum(len(part) for part in ShardedLog.open(target)) in [len(logs) for logs in _LOGS]
 
 
 def _report(target: Path, number: int) -> object:
@@ -119,19 +116,26 @@ def _check_report(target: Path) -> None:
     assert target.read_text().endswith("</html>")
 
 
+_FACTS: dict[str, Any] = {
+    "name": "t", "world": "w", "method": "m", "epsilon": 0.3, "k": 5, "Lambda": None, "seed": 0,
+    "value": 1.0, "seconds": 1.0, "users": 1, "of": 20,
+}  # fmt: skip
+
+
 def _results(target: Path, number: int) -> object:
-    store = Store(target)
-    facts = {"name": "t", "world": "w", "method": "m", "epsilon": 0.3, "k": 5, "Lambda": None, "seed": 0}
-    rows = [
-        Result(**facts, metric=f"m{i}", value=1.0, seconds=1.0, users=1, cell=f"c{number % 40}", of=20)  # type: ignore[arg-type]
-        for i in range(20)
-    ]
-    store.append("t", rows)
-    if number % 10 == 9:
-        store.forget("t", [f"c{number % 40}"])
+    """Append a cell of twenty rows; now and then start one over, which rewrites the file."""
+    store, cell = Store(target), f"c{number % 8}"
+    store.append("t", [Result(**_FACTS, metric=f"m{i}", cell=cell) for i in range(20)])
+    if number % 3 == 0:
+        store.forget("t", [cell])
     return store
 
 
 def _check_results(target: Path) -> None:
+    """Every cell is whole, and at most the one that was started over is missing after the first round."""
     rows = Store(target).read("t")
     assert len(rows) % 20 == 0
+    if target.with_name("seen").exists():
+        assert len(rows) >= 20 * 6, f"{len(rows) // 20} of 8 cells"
+    elif len(rows) == 20 * 8:
+        target.with_name("seen").touch()
