@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
-from shpi.learners._shpi.judge import FOLLOWED, Judge
+from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Judge
 from shpi.testing.tabular import TabularMDP, random_mdp
 
 GAMMA = 0.9
 
 
-def true_lift(mdp: TabularMDP, pi: np.ndarray, mu: np.ndarray) -> float:
-    """p_0' D, where pi is followed with probability 1 - 1/50 per step and mu after."""
+def true_gains(mdp: TabularMDP, pi: np.ndarray, mu: np.ndarray, followed: float) -> np.ndarray:
+    """D(x), where pi is followed with probability 1 - 1/followed per step and mu after."""
     live = ~mdp.terminal
     steps = np.einsum("sa,sat->st", pi, mdp.transition) * live[:, None]
     value = mdp.value(mu)
     once = np.sum(pi * mdp.reward, axis=1) * live + GAMMA * steps @ value - value
-    carried = np.linalg.solve(np.eye(len(once)) - GAMMA * (1 - 1 / FOLLOWED) * steps, once)
-    return float(mdp.initial @ carried)
+    gains: np.ndarray = np.linalg.solve(np.eye(len(once)) - GAMMA * (1 - 1 / followed) * steps, once)
+    return gains
+
+
+def true_lift(mdp: TabularMDP, pi: np.ndarray, mu: np.ndarray) -> float:
+    """p_0' D."""
+    return float(mdp.initial @ true_gains(mdp, pi, mu, FOLLOWED))
 
 
 def ratios(mdp: TabularMDP, logs: LoggedData, pi: np.ndarray) -> np.ndarray:
@@ -34,10 +41,11 @@ def test_the_closed_form_is_v_pi_minus_v_mu_but_for_the_killing() -> None:
     mu, pi = mdp.random_policy(1, concentration=3.0), mdp.random_policy(2)
     plain = float(mdp.initial @ (mdp.value(pi) - mdp.value(mu)))
     assert true_lift(mdp, mu, mu) == pytest.approx(0.0, abs=1e-12)
-    assert true_lift(mdp, pi, mu) == pytest.approx(plain, rel=0.25)
-    assert abs(true_lift(mdp, pi, mu)) < abs(plain)
+    assert 0.3 * abs(plain) < abs(true_lift(mdp, pi, mu)) < abs(plain)
+    assert np.sign(true_lift(mdp, pi, mu)) == np.sign(plain)
 
 
+@pytest.mark.parametrize("realised", [False, True])
 @pytest.mark.parametrize(
     ("seed", "options", "ragged"),
     [
@@ -49,14 +57,17 @@ def test_the_closed_form_is_v_pi_minus_v_mu_but_for_the_killing() -> None:
         (5, {"encoding": "index"}, True),
     ],
 )
-def test_the_lift_is_the_exact_one(seed: int, options: dict[str, object], ragged: bool) -> None:
+def test_the_lift_is_the_exact_one(
+    seed: int, options: dict[str, object], ragged: bool, realised: bool
+) -> None:
     mdp = random_mdp(6, 3, seed=seed, gamma=GAMMA, **options)  # type: ignore[arg-type]
     mu, pi = mdp.random_policy(seed + 10, concentration=3.0), mdp.random_policy(seed + 20, concentration=3.0)
     logs = mdp.log(mu, 4000, 20, seed=seed, ragged=ragged)
-    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, pi))
+    judge = replace(Judge.of(logs, gamma=GAMMA, seed=0), realised=realised)
+    found = judge.lift(ratios(mdp, logs, pi))
     truth = true_lift(mdp, pi, mu)
     assert abs(found.estimate - truth) < 3.5 * found.error
-    assert found.error < 0.5 * abs(truth)  # so that the line above can fail
+    assert found.error < 0.6 * abs(truth)  # so that the line above can fail
     assert found.negative < 0.02
 
 
@@ -110,13 +121,15 @@ def test_a_bandit_s_lift_with_features_that_are_not_cells() -> None:
     assert found.estimate == pytest.approx(truth, rel=0.1)
 
 
-def test_the_standard_error_is_the_spread_over_logs() -> None:
+@pytest.mark.parametrize("realised", [False, True])
+def test_the_standard_error_is_the_spread_over_logs(realised: bool) -> None:
     mdp = random_mdp(6, 3, seed=3, gamma=GAMMA, noise=0.5)
     mu, pi = mdp.random_policy(1, concentration=3.0), mdp.random_policy(2, concentration=3.0)
     lifts, errors = [], []
     for seed in range(60):
         logs = mdp.log(mu, 200, 15, seed=seed, ragged=False)
-        found = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, pi))
+        judge = replace(Judge.of(logs, gamma=GAMMA, seed=0), realised=realised)
+        found = judge.lift(ratios(mdp, logs, pi))
         lifts.append(found.estimate)
         errors.append(found.error)
     fixed = np.mean(errors) / np.sqrt(2)  # pi is not learned, so nothing is counted twice
@@ -189,9 +202,8 @@ def test_the_value_is_that_of_mu() -> None:
     everything, states = np.ones(len(logs), dtype=bool), mdp.states_of(logs.contexts)
     np.testing.assert_allclose(judge.values(None, everything).rows, mdp.value(mu)[states], atol=0.1)
     under_pi = judge.values(ratios(mdp, logs, pi), everything).rows
-    assert (
-        np.abs(under_pi - mdp.value(pi)[states]).mean() < 0.3 * np.abs(mdp.value(pi) - mdp.value(mu)).mean()
-    )
+    gains = true_gains(mdp, pi, mu, PROMISED)
+    assert np.abs(under_pi - (mdp.value(mu) + gains)[states]).mean() < 0.1 * np.abs(gains).mean()
 
 
 def test_a_log_that_stops_before_anything_is_seen() -> None:
@@ -203,3 +215,28 @@ def test_a_log_that_stops_before_anything_is_seen() -> None:
     )  # fmt: skip
     with pytest.raises(DataError, match="at least one decision whose reward and next context are known"):
         Judge.of(hidden, gamma=GAMMA, seed=0)
+
+
+def hidden(users: int, seed: int = 0) -> tuple[LoggedData, float]:
+    """Action 1 raises a stock that no context shows and that pays in every later step; and its lift."""
+    rng, steps = np.random.default_rng(seed), 12
+    actions = rng.integers(0, 2, (users, steps))
+    before = np.cumsum(actions, axis=1) - actions
+    rewards = before + 0.2 * rng.standard_normal((users, steps))
+    n = users * steps
+    logs = LoggedData.from_arrays(
+        contexts=rng.normal(size=(n, 2)), actions=actions.ravel(), rewards=rewards.ravel(),
+        propensities=np.full(n, 0.5), offsets=np.arange(0, n + 1, steps), n_actions=2,
+        terminated=np.ones(users, dtype=bool),
+    ).with_rewards(rewards.ravel(), delayed=True)  # fmt: skip
+    later = [sum(GAMMA**i for i in range(1, steps - t)) for t in range(steps)]  # of a unit of stock
+    return logs, 0.5 * sum(GAMMA**t * later[t] for t in range(steps))
+
+
+def test_what_followed_is_seen_where_no_state_shows_it() -> None:
+    logs, everything = hidden(4000)
+    rho = np.where(logs.actions == 1, 1.5, 0.5)
+    by_value = Judge.of(logs, gamma=GAMMA, seed=0)
+    by_log = replace(by_value, realised=True)
+    assert abs(by_value.lift(rho).estimate) < 0.1 * everything  # the bonus cannot know
+    assert 0.15 * everything < by_log.lift(rho).estimate < everything / 2 + 3 * by_log.lift(rho).error

@@ -137,7 +137,9 @@ def test_pairs_are_compared_on_common_users() -> None:
 
 
 def test_in_words() -> None:
-    lift = Lift(estimate=0.25, lower=0.125, standard_error=0.05, confidence=0.95, tests=7, users=1234)
+    lift = Lift(
+        estimate=0.25, lower=0.125, standard_error=0.05, confidence=0.95, tests=7, users=1234, proven=True
+    )
     assert str(lift) == (
         "lift over the logging policy +0.25 per user, at least +0.125 (95%, 7 tests, 1,234 users)"
     )

@@ -30,7 +30,7 @@ from shpi.data.logged import LoggedData
 from shpi.data.question import whole_story
 from shpi.errors import ConfigError, DataError
 from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
-from shpi.learners._shpi.judge import Judge
+from shpi.learners._shpi.judge import PROMISED, Judge
 from shpi.learners._shpi.lift import Lift, beats, ordered_lifts
 from shpi.learners._shpi.on_log import Improvement, LimitedImprovement
 from shpi.learners._shpi.proximal import Proximal
@@ -201,28 +201,33 @@ class OfflineSHPI:
                 half=halves[judge.user],
                 advance=advance,
             )
-            tested, direction, imitated = climb.run()
-            if not imitated:
-                tested = [climb.bold(direction)]
+            climb, direction = climb.settled()
+            imitated = climb.imitated
+            tested = climb.run(direction) if imitated else [climb.bold(direction)]
             own = sum(c.size > 0 for c in tested)
+            ours = len(tested)
             tested += [climb.rival(name, learner.fit) for name, learner in self.rivals.items()]
         lifts = ordered_lifts([c.influence for c in tested if c.influence], own, self.confidence)
-        proven = [i for i in range(own) if lifts[i].proven]
+        proven = [i for i in range(ours) if lifts[i].proven]
         best: int | None = None
         for i in proven:
             if best is None or tested[i].better_than(tested[best]):
                 best = i
         if not imitated and direction.t > NOT_BY_CHANCE and logs.n_users >= ENOUGH_USERS:
             best = 0
-        best = _after_rivals(tested, lifts, own, best, self.confidence)
+        best = _after_rivals(tested, lifts, ours, best, self.confidence)
+        if best is not None and (rho := tested[best].rho) is not None:
+            lifts[best] = lifts[best].promising(climb.judge.lift(rho, PROMISED))
         trials = tuple(
             Trial(words=c.words, lift=lift, returned=i == best)
             for i, (c, lift) in enumerate(zip(tested, lifts, strict=True))
         )
         notes = _notes(tested, best, best is not None and lifts[best].proven, imitated, direction.t)
         if best is None:
-            alone = ordered_lifts([judge.lift(_ratio_of(climb))], 1, self.confidence)[0]
-            alone = replace(alone, lower=min(alone.lower, -alone.standard_error))  # nothing is claimed for mu
+            alone = ordered_lifts([climb.judge.lift(_ratio_of(climb))], 1, self.confidence)[0]
+            alone = replace(
+                alone, proven=False, lower=min(alone.lower, -2 * alone.standard_error)
+            )  # no claim for mu
             return ImprovedPolicy(mu, (), 0, given or judge.value(), lift=alone, trials=trials, notes=notes)
         return ImprovedPolicy(
             tested[best].policy(mu), (), best + 1, given or judge.value(), lifts[best], trials, notes
@@ -366,12 +371,12 @@ def _ratio_of(climb: Climb) -> Float64Array:
 
 
 def _after_rivals(
-    tested: list[Candidate], lifts: list[Lift], own: int, best: int | None, confidence: float
+    tested: list[Candidate], lifts: list[Lift], ours: int, best: int | None, confidence: float
 ) -> int | None:
     """The best of SHPI, or a rival that is proven and beats it on common users."""
-    for i in range(own, len(tested)):
+    for i in range(ours, len(tested)):
         new, old = tested[i].influence, None if best is None else tested[best].influence
-        level = 1 - (1 - confidence) / (len(tested) - own)  # for all rivals together
+        level = 1 - (1 - confidence) / (len(tested) - ours)  # for all rivals together
         if lifts[i].proven and new is not None and (old is None or beats(new, old, level)):
             best = i
     return best

@@ -12,7 +12,7 @@ judges what it taught. What is returned is the same recipe, learned from all use
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from shpi.values.base import StateValues
 
 CAUTION = 1.0  # standard errors by which a bolder candidate must be better
 CLEARLY = 4.0  # standard errors by which a later direction must beat an earlier one
+DISAGREE = 2.0  # standard errors between two judges, beyond which V^mu is not believed
 WORTH_IT = 0.01  # share of the lift by which it must be better
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
@@ -51,6 +52,7 @@ class Candidate:
     power: float = 1.0
     rivals: tuple[Policy, ...] = ()  # by side: policies of another learner
     influence: Influence | None = None  # None: mu itself
+    rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
 
     def better_than(self, other: Candidate) -> bool:
         """Whether the lift is larger on common users: by a standard error, and by so much that it matters."""
@@ -80,7 +82,7 @@ class Direction:
     scorers: tuple[Scorer, ...]
     spreads: tuple[float, ...]
     held_out: Float32Array  # [n, A] f of the other half, centred and scaled under mu
-    slope: Float64Array  # [users] parts of d lift / d size at 0
+    slope: Float64Array = field(default_factory=lambda: np.zeros(0))  # [users] parts of d lift / d size at 0
 
     @property
     def words(self) -> str:
@@ -125,16 +127,32 @@ class Climb:
     _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
     _mu: list[Float32Array] = field(default_factory=list, repr=False)
 
-    def run(self) -> tuple[list[Candidate], Direction, bool]:
-        """All candidates that were tested; the direction from mu; whether the clone can stand for mu."""
+    def settled(self) -> tuple[Climb, Direction]:
+        """The first direction, and the climb with the judge that this log needs.
+
+        Two judges measure the first step. V^mu at the next state is believed where it has the smaller error
+        and does not contradict what followed in the log (Hausman's test).
+        """
+        tried = list(self._tried(Candidate(words="the logging policy")))
+        realised = replace(self, judge=replace(self.judge, realised=True))
+        direction = self._steepest(tried)
+        rho = self._taken(direction.held_out, FIRST_SIZE, 1.0) / self.propensities
+        by_value, by_log = self.judge.lift(rho), realised.judge.lift(rho)
+        gap = by_value.less(by_log)
+        if by_value.error < by_log.error and abs(gap.estimate) <= DISAGREE * gap.error:
+            return self, direction
+        return realised, realised._steepest(tried)
+
+    @property
+    def imitated(self) -> bool:
+        """Whether the clone can stand for mu."""
         ratio = self.mu_table[np.arange(len(self.logs)), self.logs.actions] / self.propensities
-        imitated = effective_share(ratio) >= IMITATED
-        start = Candidate(words="the logging policy")
-        first = direction = self._direction(start)
+        return effective_share(ratio) >= IMITATED
+
+    def run(self, first: Direction) -> list[Candidate]:
+        """All candidates that were tested, in order; ``first`` is the direction from mu."""
+        champion, direction = Candidate(words="the logging policy"), first
         tested: list[Candidate] = []
-        if not imitated:
-            return tested, first, False
-        champion = start
         for number in range(1, self.rounds + 1):
             new = self._grow(number, champion, direction, tested)
             if new is None:
@@ -142,7 +160,7 @@ class Climb:
             champion = new
             if not self.chained and self.horizons == (1,):  # the same f again
                 break
-            direction = self._direction(champion, direction)
+            (direction,) = self._tried(champion, direction)
         favourite = Candidate(
             words="mu's favourite action",
             scorers=first.scorers,
@@ -150,7 +168,7 @@ class Climb:
             power=FAVOURITE,
         )
         self._test(favourite, None, tested)
-        return tested, first, True
+        return tested
 
     @property
     def mu_table(self) -> Float32Array:
@@ -167,12 +185,14 @@ class Climb:
         """F's best among the actions that the clone is likely to take, where it cannot stand for mu."""
         likely = self.mu_table >= LIKELY * self.mu_table.max(axis=1, keepdims=True)
         best = np.where(self._allowed & likely, direction.held_out, -np.inf).argmax(axis=1)
+        rho = (best == self.logs.actions) / self.propensities
         return Candidate(
             words=f"the best of the likely actions in f of {direction.words}",
             scorers=direction.scorers,
             spreads=direction.spreads,
             size=np.inf,
-            influence=self.judge.lift((best == self.logs.actions) / self.propensities),
+            influence=self.judge.lift(rho),
+            rho=rho.astype(np.float32),
         )
 
     def rival(self, words: str, fit: Callable[[LoggedData], Policy]) -> Candidate:
@@ -184,7 +204,12 @@ class Climb:
             if side > 0:
                 rho[~learned] = (taken_probs(self.logs, policies[side]) / self.propensities)[~learned]
         self.advance(1)
-        return Candidate(words=words, rivals=tuple(policies), influence=self.judge.lift(rho))
+        return Candidate(
+            words=words,
+            rivals=tuple(policies),
+            influence=self.judge.lift(rho),
+            rho=rho.astype(np.float32),
+        )
 
     # ------------------------------------------------------------------ one step
 
@@ -217,7 +242,7 @@ class Climb:
         influence = self.judge.lift(rho)
         if influence.negative > NEGATIVE:
             return plan
-        new = Candidate(**{**plan.__dict__, "influence": influence})
+        new = replace(plan, influence=influence, rho=rho.astype(np.float32))
         tested.append(new)
         return new
 
@@ -229,25 +254,35 @@ class Climb:
             taken[rows] = probs[np.arange(len(probs)), self.logs.actions[rows]]
         return taken
 
-    def _direction(self, champion: Candidate, last: Direction | None = None) -> Direction:
-        """The f to tilt towards: the first of all, unless a later one is clearly better; of the last kind."""
-        best: Direction | None = None
-        gradient = self.judge.gradient() if last is None else None
+    def _tried(self, champion: Candidate, last: Direction | None = None) -> Iterator[Direction]:
+        """An f of every shape and k from mu; later of the shape and k that were chosen."""
         learned = [self._learned_from(side) for side in range(3)]
         ratios = [self._ratios(champion, side) for side in range(3)]
         values = [
             self.judge.values(ratios[side], learned[side]) if self.chained else None for side in range(3)
         ]
         for name, oracle in self.oracles.items():
-            if last is not None and name != last.shape:
-                continue
-            horizons = self.horizons if last is None else (last.k,)
-            tried = [self._fitted(name, oracle, k, ratios, values, learned, gradient) for k in horizons]
-            new = max(tried, key=lambda direction: float(direction.slope.sum()))
+            for k in self.horizons:
+                if last is None or (last.shape, last.k) == (name, k):
+                    yield self._fitted(name, oracle, k, ratios, values, learned)
+
+    def _steepest(self, tried: list[Direction]) -> Direction:
+        """The k with the largest slope; a later shape only if it is clearly better."""
+        gradient = self.judge.gradient()
+        best: Direction | None = None
+        for name in self.oracles:
+            slopes = [replace(d, slope=self._slope(d, gradient)) for d in tried if d.shape == name]
+            new = max(slopes, key=lambda direction: float(direction.slope.sum()))
             if best is None or _t(new.slope - best.slope) > CLEARLY:
                 best = new
         assert best is not None
         return best
+
+    def _slope(self, direction: Direction, gradient: Float64Array) -> Float64Array:
+        """Every user's part of d lift / d size at 0 [users]."""
+        taken = direction.held_out[np.arange(len(self.logs)), self.logs.actions]
+        users = self.logs.n_users
+        return np.bincount(self.judge.user, weights=gradient * taken, minlength=users).astype(np.float64)
 
     def _fitted(
         self,
@@ -257,7 +292,6 @@ class Climb:
         ratios: list[Float64Array | None],
         values: list[StateValues | None],
         learned: list[BoolArray],
-        gradient: Float64Array | None,
     ) -> Direction:
         scorers, spreads = [], []
         held_out = np.zeros((len(self.logs), self.logs.n_actions), dtype=np.float32)
@@ -278,16 +312,12 @@ class Climb:
             if side > 0:
                 judged = ~learned[side]
                 held_out[judged] = scores[judged]
-        taken = held_out[np.arange(len(held_out)), self.logs.actions]
-        weights = np.zeros(len(taken)) if gradient is None else gradient * taken
-        slope = np.bincount(self.judge.user, weights=weights, minlength=self.logs.n_users).astype(np.float64)
         return Direction(
             shape=name,
             k=k,
             scorers=tuple(scorers),
             spreads=tuple(spreads),
             held_out=held_out,
-            slope=slope,
         )
 
     def _learned_from(self, side: int) -> BoolArray:

@@ -8,7 +8,8 @@ by least squares over features phi of the state, with the ratios rho = pi(a|x) /
     theta = M^-1 sum rho phi delta,    M = sum rho phi (phi - gamma c phi')' + penalty,    lift = mean D(x_0)
 
 c = 1 - 1/50: pi is followed for about 50 decisions, then mu's value is paid. That is SHPI's own bargain: a
-bias that can be stated, for a system that stays solvable where pi is far from mu. A user's influence on the
+bias that can be stated, for a system that stays solvable where pi is far from mu. What is promised follows pi
+for 10 decisions only: states that pi reaches later may lie outside the log. A user's influence on the
 lift is the user's part of its linearised error, the estimate of V^mu included, so two policies are compared
 on common users. Two sets of features give two lifts; what they differ by counts as error too.
 """
@@ -26,14 +27,14 @@ from shpi.features import Chain, FeatureMap, Powers, RandomFourier, Recipe, Stan
 from shpi.features.base import fit_features
 from shpi.features.cells import CellsMap
 from shpi.learners._shpi.shapes import few_contexts
-from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
+from shpi.protocols import BoolArray, Float32Array, Float64Array, FloatArray, IntArray
 from shpi.values._lstd.moments import with_intercept
 from shpi.values.base import FittedValue, StateValues
 from shpi.values.lstd import LinearValue
 from shpi.values.past import PastValue, with_past
 from shpi.values.transitions import rewards_of, usable_transitions
 
-FOLLOWED = 50  # decisions for which pi is followed, on average
+FOLLOWED, PROMISED = 50, 10  # decisions for which pi is followed, on average, in tests and in the bound
 NARROW = 10  # up to so many dimensions random Fourier features, beyond it lines and squares
 N_FOURIER = 100  # random Fourier features of each draw
 RIDGE = 1e-3  # penalty, as a share of the Gram matrix's diagonal
@@ -84,10 +85,10 @@ class StateMap:
     theta: Float64Array  # [p] of V^mu
     phi: Float32Array  # [n, p]
     change: Float32Array  # [n, p] phi - gamma phi'
-    cut: Float32Array  # [n, p] phi - gamma c phi'
     final: Float32Array  # [N, p] after the last decision; 0 after a termination
     penalty: Float64Array  # [p]
     delta: Float64Array  # [n] of V^mu; 0 where the log does not say what followed
+    surprise: Float64Array  # [n] all that followed, discounted, less V^mu
     system: Float64Array  # [p, p] that V^mu solved
     by_user: Float64Array  # [users, p] sum of phi delta
 
@@ -104,6 +105,7 @@ class Judge:
     usable: BoolArray  # [n] reward and next context are known
     user: IntArray  # [n]
     table: CellsMap | None  # the contexts, where they are few
+    realised: bool = False  # whether A^mu is taken from what followed, instead of V^mu at the next state
 
     @classmethod
     def of(cls, logs: LoggedData, *, gamma: float, seed: int) -> Judge:
@@ -137,18 +139,19 @@ class Judge:
             table=table,
         )
 
-    def lift(self, rho: Float64Array) -> Influence:
+    def lift(self, rho: FloatArray, followed: float = FOLLOWED) -> Influence:
         """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
-        results = [self._lift(one, rho) for one in self.maps]
+        results = [self._lift(states, rho, followed) for states in self.maps]
         return Influence(
             lifts=self.unit * np.array([lift for lift, _, _ in results]),
             parts=self.unit * np.stack([parts for _, parts, _ in results]),
             negative=max(negative for _, _, negative in results),
         )
 
-    def _lift(self, states: StateMap, rho: Float64Array) -> tuple[float, Float64Array, float]:
+    def _lift(self, states: StateMap, rho: FloatArray, followed: float) -> tuple[float, Float64Array, float]:
         weights = np.where(self.usable, rho, 0.0)
-        coefficients, system = _difference(states, weights)
+        target = self._target(states, weights)
+        coefficients, system = _difference(states, followed, weights, target)
         first, users = self.logs.offsets[:-1], self.logs.n_users
         starts = states.phi[first].astype(np.float64)
         toward = np.linalg.solve(
@@ -156,25 +159,33 @@ class Judge:
         )  # how the lift depends on each equation
         occupancy = _times(states.phi, toward)  # d_pi / d_mu, up to a factor
         visits = occupancy * weights
-        residual = states.delta - _times(states.cut, coefficients)
-        parts = np.bincount(self.user, weights=visits * residual, minlength=users).astype(np.float64)
-        from_value = np.linalg.solve(
-            states.system.T, -(visits.astype(np.float32) @ states.change)
-        )  # through V^mu
-        parts += states.by_user @ from_value
+        stays = _times(states.phi, coefficients) / followed
+        change = _times(states.change, coefficients) * (1 - 1 / followed)
+        residual = target - weights * (stays + change)
+        parts = np.bincount(self.user, weights=occupancy * residual, minlength=users).astype(np.float64)
+        if not self.realised:  # the error of V^mu; beside what followed it is the same for pi and mu
+            from_value = np.linalg.solve(states.system.T, -(visits.astype(np.float32) @ states.change))
+            parts += states.by_user @ from_value
         here = np.bincount(self.logs.user_codes, weights=starts @ coefficients, minlength=users) / users
         lift = float(here.sum())
         negative = float(-np.minimum(occupancy, 0.0).sum() / (np.abs(occupancy).sum() or 1.0))
         return lift, parts + here - lift / users, negative
 
+    def _target(self, states: StateMap, weights: Float64Array) -> Float64Array:
+        """What a row says of E_{a ~ pi} A^mu(x, a) [n]."""
+        if not self.realised:
+            return weights * states.delta
+        return np.where(self.usable, weights - 1.0, 0.0) * states.surprise
+
     def gradient(self) -> Float64Array:
         """D lift / d log pi(a_t|x_t) at pi = mu, [n]: visits times the advantage of the taken action."""
         total = np.zeros(len(self.logs))
         for states in self.maps:
-            _, system = _difference(states, self.usable.astype(np.float64))
+            known = self.usable.astype(np.float64)
+            _, system = _difference(states, FOLLOWED, known, known * states.delta)
             starts = states.phi[self.logs.offsets[:-1]].sum(axis=0, dtype=np.float64)
             toward = np.linalg.solve(system.T, starts / self.logs.n_users).astype(np.float64)
-            total += _times(states.phi, toward) * states.delta
+            total += _times(states.phi, toward) * (states.surprise if self.realised else states.delta)
         mean: Float64Array = total * (self.unit / len(self.maps))
         return mean
 
@@ -196,7 +207,8 @@ class Judge:
         theta = np.linalg.solve(system + np.diag(states.penalty), target).astype(np.float64)
         if rho is not None:
             delta = np.where(keep, self.rewards - _times(states.change, theta), 0.0)
-            theta = theta + _difference(states, np.where(keep, rho, 0.0), delta)[0]
+            ratios = np.where(keep, rho, 0.0)
+            theta = theta + _difference(states, PROMISED, ratios, ratios * delta)[0]
         return StateValues(
             rows=self.unit * _times(states.phi, theta),
             final=self.unit * _times(states.final, theta),
@@ -247,23 +259,34 @@ def _state_map(
         theta=theta,
         phi=phi,
         change=change,
-        cut=change * np.float32(1 - 1 / FOLLOWED) + phi * np.float32(1 / FOLLOWED),
         final=final,
         penalty=penalty,
         delta=delta,
+        surprise=_summed(delta, usable, wide.offsets, gamma),
         system=system,
         by_user=by_user,
     )
 
 
+def _summed(delta: Float64Array, usable: BoolArray, offsets: IntArray, gamma: float) -> Float64Array:
+    """Sum of gamma^i delta_{t+i} to the end of the trajectory [n], or to where the log breaks off."""
+    total = delta.copy()
+    lengths = np.diff(offsets)
+    for back in range(2, int(lengths.max(initial=0)) + 1):  # the row that is the back-th from its end
+        rows = offsets[1:][lengths >= back] - back
+        total[rows] += gamma * total[rows + 1] * usable[rows]
+    return total
+
+
 def _difference(
-    states: StateMap, weights: Float64Array, delta: Float64Array | None = None
+    states: StateMap, followed: float, weights: Float64Array, target: Float64Array
 ) -> tuple[Float64Array, Float64Array]:
     """Theta and M, see the head of this file, for ratios [n] that are 0 where a row is left out."""
-    single = weights.astype(np.float32)
-    system = (states.phi.T @ (single[:, None] * states.cut)).astype(np.float64) + np.diag(states.penalty)
-    target = states.phi.T @ (single * (states.delta if delta is None else delta).astype(np.float32))
-    theta: Float64Array = np.linalg.solve(system, target.astype(np.float64)).astype(np.float64)
+    weighted = states.phi * weights.astype(np.float32)[:, None]
+    system = (1 - 1 / followed) * (weighted.T @ states.change).astype(np.float64)
+    system += (1 / followed) * (weighted.T @ states.phi).astype(np.float64) + np.diag(states.penalty)
+    right = (states.phi.T @ target.astype(np.float32)).astype(np.float64)
+    theta: Float64Array = np.linalg.solve(system, right).astype(np.float64)
     return theta, system
 
 

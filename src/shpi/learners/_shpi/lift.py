@@ -11,7 +11,7 @@ of Student's t. Candidates outside the sequence share a part of the level.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -32,11 +32,12 @@ class Lift:
     confidence: float
     tests: int  # how many candidates were tested
     users: int
+    proven: bool  # whether the test says that it is above 0
 
-    @property
-    def proven(self) -> bool:
-        """Whether the lower bound is above 0."""
-        return self.lower > 0
+    def promising(self, shorter: Influence) -> Lift:
+        """The same lift, which promises no more than pi brings when it is followed for a shorter time."""
+        bound = lower_bound(shorter, self.confidence)
+        return replace(self, lower=min(self.lower, max(bound, 0.0) if self.proven else bound))
 
     def __str__(self) -> str:
         return (
@@ -63,6 +64,7 @@ def ordered_lifts(tested: Sequence[Influence], in_order: int, confidence: float)
                 confidence=confidence,
                 tests=len(tested),
                 users=influence.parts.shape[1],
+                proven=lower > 0 and (unbroken or i >= in_order),
             )
         )
     return lifts
