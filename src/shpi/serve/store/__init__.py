@@ -1,0 +1,28 @@
+"""What was decided and what came of it, durable before anybody is told.
+
+    records    decisions, activations, rewards: what is stored
+    frames     a segment file: length, checksum, record
+    journal    segments of one folder, written by one process at a time
+    files      FileStore: group commit, ids that are answered once
+    base       the protocol that the stores share
+    clock      times that never run backwards
+
+A store on Postgres stands in `shpi.serve.store.postgres`, for several workers.
+"""
+
+from shpi.serve.store.base import Added, Store, StoreUnavailableError
+from shpi.serve.store.clock import Clock
+from shpi.serve.store.files import FileStore
+from shpi.serve.store.records import Activation, Decision, Record, Reward
+
+__all__ = [
+    "Activation",
+    "Added",
+    "Clock",
+    "Decision",
+    "FileStore",
+    "Record",
+    "Reward",
+    "Store",
+    "StoreUnavailableError",
+]

@@ -1,0 +1,58 @@
+"""What every store can do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from shpi.errors import ShpiError
+from shpi.serve.store.records import Decision, Record, Reward
+
+Listener = Callable[[Record], None]
+
+
+class StoreUnavailableError(ShpiError):
+    """Nothing can be made durable now: a full disk, a dead database. The caller may try again."""
+
+    usual_remedy = "send the same request again, with the same id; if it lasts, look at the server's disk"
+
+
+class Added(NamedTuple):
+    """What the store holds under the id of a record: the record itself, or an earlier one."""
+
+    record: Record
+    new: bool
+
+
+class Store(Protocol):
+    """Durable records. Whatever ``add`` has returned survives a crash."""
+
+    listener: Listener | None  # is told of every record that was stored, in order
+
+    def find(self, event_id: str) -> Awaitable[Decision | None]:
+        """The decision with an id, once it is durable."""
+        ...
+
+    def rewards(self, event_id: str) -> Awaitable[tuple[Reward, ...]]:
+        """The rewards of a decision so far."""
+        ...
+
+    def activated(self, event_id: str) -> Awaitable[bool]:
+        """Whether a deferred decision was activated."""
+        ...
+
+    def add(self, record: Record) -> Awaitable[Added]:
+        """Store a record, unless one with its id is there; raises `StoreUnavailableError`."""
+        ...
+
+    def next_seq(self) -> int:
+        """A number above all before, for the order of decisions."""
+        ...
+
+    def scan(self) -> Iterator[Record]:
+        """All durable records, oldest first."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+        ...

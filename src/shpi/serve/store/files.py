@@ -1,0 +1,235 @@
+"""`FileStore`: records in the segments of a folder, made durable in groups, each id answered once.
+
+While one group is flushed to the disk, the next one gathers: 32 waiting requests cost one flush. A record
+is in the index once it is durable. Until then its id is *pending*: whoever asks for it waits for the same
+flush, and gets the same answer or the same error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from shpi.errors import DataError
+from shpi.serve.store.base import Added, Listener, StoreUnavailableError
+from shpi.serve.store.frames import frame
+from shpi.serve.store.journal import SEGMENT_BYTES, Journal, Place, read_journal
+from shpi.serve.store.records import Activation, Decision, Record, Reward, decode, encode
+
+_MOST_WAITING = 32 * 2**20  # bytes that may wait for the disk
+
+
+def read_records(folder: Path) -> Iterator[Record]:
+    """All durable records of a folder, oldest first; for a process that only reads."""
+    for place, payload in read_journal(folder):
+        yield _decoded(payload, place)
+
+
+def _decoded(payload: bytes, place: Place) -> Record:
+    try:
+        return decode(payload)
+    except msgspec.DecodeError as error:
+        raise DataError(
+            expected="a record of this version of shpi",
+            found=str(error),
+            where=f"segment {place >> 40}, byte {place & (1 << 40) - 1}",
+            remedy="read the folder with the version of shpi that wrote it",
+        ) from None
+
+
+@dataclass(eq=False)
+class _Group:
+    """Records that are flushed together."""
+
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    frames: list[bytes] = field(default_factory=list)
+    records: list[tuple[str, Record, Place]] = field(default_factory=list)
+
+    def wait(self) -> asyncio.Future[None]:
+        """A future of one's own: a request that is cancelled must not take the others with it."""
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiters.append(mine)
+        return mine
+
+    def settle(self, error: StoreUnavailableError | None) -> None:
+        """Tell everybody."""
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+
+class FileStore:
+    """The store of one server on one machine."""
+
+    def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.folder = folder
+        self.listener: Listener | None = None
+        self._journal = Journal(folder, segment_bytes=segment_bytes)
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shpi-store")
+        self._decisions: dict[str, Place] = {}
+        self._rewards: dict[str, list[Place]] = {}  # by event
+        self._reward_ids: dict[str, Place] = {}
+        self._activated: set[str] = set()
+        self._pending: dict[str, tuple[Record, _Group]] = {}
+        self._waiting: _Group | None = None
+        self._waiting_bytes = 0
+        self._flushing = False
+        self._seq = 0
+        self.last_time = 0
+        self.failing = False  # the last flush failed
+        self.orphans = 0  # rewards whose decision is unknown
+        for place, payload in read_journal(folder):
+            self._remember(_decoded(payload, place), place)
+
+    @property
+    def cut_bytes(self) -> int:
+        """What was cut off a torn end when the store was opened."""
+        return self._journal.cut_bytes
+
+    def __len__(self) -> int:
+        return len(self._decisions)
+
+    def next_seq(self) -> int:
+        """A number above all before."""
+        self._seq += 1
+        return self._seq
+
+    # ------------------------------------------------------------------ what is there
+
+    def _remember(self, record: Record, place: Place) -> None:
+        if isinstance(record, Decision):
+            self._decisions[record.event_id] = place
+            self._seq = max(self._seq, record.seq)
+            self.last_time = max(self.last_time, record.time)
+            self.orphans -= len(self._rewards.get(record.event_id, ()))
+        elif isinstance(record, Reward):
+            self._reward_ids[record.key] = place
+            self._rewards.setdefault(record.event_id, []).append(place)
+            self.orphans += record.event_id not in self._decisions
+        else:
+            self._activated.add(record.event_id)
+
+    async def find(self, event_id: str) -> Decision | None:
+        """The decision with an id, once it is durable."""
+        pending = self._pending.get(event_id)
+        if pending is not None:
+            await pending[1].wait()
+            return pending[0]  # type: ignore[return-value]
+        place = self._decisions.get(event_id)
+        if place is None:
+            return None
+        found = decode(self._journal.read(place))
+        assert isinstance(found, Decision)
+        return found
+
+    async def rewards(self, event_id: str) -> tuple[Reward, ...]:
+        """The rewards of a decision so far."""
+        places = self._rewards.get(event_id, ())
+        return tuple(decode(self._journal.read(place)) for place in places)  # type: ignore[misc]
+
+    async def activated(self, event_id: str) -> bool:
+        """Whether a deferred decision was activated."""
+        return event_id in self._activated
+
+    def scan(self) -> Iterator[Record]:
+        """All durable records, oldest first."""
+        return read_records(self.folder)
+
+    # ------------------------------------------------------------------ adding
+
+    def _key(self, record: Record) -> str:
+        if isinstance(record, Decision):
+            return record.event_id
+        return record.key if isinstance(record, Reward) else f"{record.event_id}\nactivated"
+
+    async def add(self, record: Record) -> Added:
+        """Store a record, unless one with its id is there."""
+        key = self._key(record)
+        pending = self._pending.get(key)
+        if pending is not None:
+            await pending[1].wait()
+            return Added(pending[0], False)
+        earlier = self._earlier(record, key)
+        if earlier is not None:
+            return Added(earlier, False)
+        await self._enqueue(record, key)
+        return Added(record, True)
+
+    def _earlier(self, record: Record, key: str) -> Record | None:
+        if isinstance(record, Activation):
+            return record if record.event_id in self._activated else None
+        known = self._decisions if isinstance(record, Decision) else self._reward_ids
+        place = known.get(key)
+        return None if place is None else decode(self._journal.read(place))
+
+    def _enqueue(self, record: Record, key: str) -> asyncio.Future[None]:
+        content = frame(encode(record))
+        if self._waiting_bytes > _MOST_WAITING:
+            raise StoreUnavailableError(expected="a disk that keeps up", found="too much that waits for it")
+        loop = asyncio.get_running_loop()
+        if self._waiting is None:
+            self._waiting = _Group()
+            if not self._flushing:
+                loop.call_soon(self._flush)  # after the other requests that are ready now
+        group = self._waiting
+        group.records.append((key, record, self._waiting_bytes))  # the place is known when it is flushed
+        group.frames.append(content)
+        self._waiting_bytes += len(content)
+        self._pending[key] = (record, group)
+        return group.wait()
+
+    def _flush(self) -> None:
+        group = self._waiting
+        if group is None or self._flushing:
+            return
+        self._flushing, self._waiting, self._waiting_bytes = True, None, 0
+        work = asyncio.get_running_loop().run_in_executor(self._pool, self._write, b"".join(group.frames))
+        work.add_done_callback(lambda finished: self._flushed(group, finished))
+
+    def _write(self, blob: bytes) -> Place:
+        """In the store's own thread."""
+        if self._journal.full:
+            self._journal.rotate()
+        place = self._journal.next_place
+        self._journal.append(blob)
+        return place
+
+    def _flushed(self, group: _Group, work: asyncio.Future[Place]) -> None:
+        self._flushing = False
+        error = work.exception()
+        self.failing = error is not None
+        for key, _, _ in group.records:
+            self._pending.pop(key, None)
+        if error is None:
+            first = work.result()
+            for _, record, after in group.records:
+                self._remember(record, first + after)
+                if self.listener is not None:
+                    self.listener(record)
+        group.settle(None if error is None else _unavailable(error))
+        if self._waiting is not None:
+            self._flush()
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+        while self._flushing or self._waiting is not None:
+            await asyncio.sleep(0.001)
+        self._pool.shutdown()
+        self._journal.close()
+
+
+def _unavailable(error: BaseException) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        expected="a disk that can be written",
+        found=str(error),
+        remedy="send the same request again, with the same id; free some space on the server",
+    )

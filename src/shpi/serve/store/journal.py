@@ -1,0 +1,168 @@
+"""The segments of one folder: one process appends, any number may read.
+
+The folder is locked for as long as the process lives. A full segment is closed and another one is begun; only
+the last one can have a torn end. What is cut off there is kept beside it (``*.torn``): it was never
+acknowledged, and still nobody's to throw away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from shpi.errors import ConfigError, DataError
+from shpi.files.atomic import flush_folder, new_file
+from shpi.serve.store.frames import MAGIC, payload_at, read_frames, whole_length
+
+SEGMENT_BYTES = 64 * 2**20
+_SUFFIX = ".events"
+_WIDEST = 40  # bits of a place within a segment
+
+Place = int  # number of the segment << 40 | place of the frame
+
+
+def segments(folder: Path) -> list[Path]:
+    """The segment files, oldest first."""
+    return sorted(folder.glob(f"*{_SUFFIX}"))
+
+
+def number_of(path: Path) -> int:
+    """The number of a segment."""
+    return int(path.name.removesuffix(_SUFFIX))
+
+
+def read_journal(folder: Path) -> Iterator[tuple[Place, bytes]]:
+    """All whole frames, oldest first; for a process that only reads."""
+    paths = segments(folder)
+    for path in paths:
+        yield from ((number_of(path) << _WIDEST | place, payload) for place, payload in read_frames(path))
+        if path != paths[-1]:
+            _check_closed(path)
+
+
+def _check_closed(path: Path) -> None:
+    whole, size = whole_length(path)
+    if whole != size:
+        raise DataError(
+            expected="whole frames in a closed segment",
+            found=f"a damaged one at byte {whole}",
+            where=str(path),
+            remedy="restore the file from a backup; what follows it is whole",
+        )
+
+
+class Journal:
+    """The segments of a folder, open for appending."""
+
+    def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.folder, self.segment_bytes = folder, segment_bytes
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(folder)
+        self._readers: dict[int, int] = {}
+        self.cut_bytes = 0  # of a torn end, when it was opened
+        paths = segments(folder)
+        self._number = number_of(paths[-1]) if paths else 0
+        self._file, self._end = self._open(self._path(self._number))
+        self._broken = False
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}{_SUFFIX}"
+
+    def _open(self, path: Path) -> tuple[int, int]:
+        """A segment and where its whole frames end; a torn end is put aside."""
+        end, size = whole_length(path) if path.exists() else (len(MAGIC), len(MAGIC))
+        if size > end:
+            self.cut_bytes = size - end
+            with path.open("rb") as old, new_file(path.with_suffix(f".{end}.torn")) as aside:
+                old.seek(end)
+                aside.write(old.read())
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        os.pwrite(file, MAGIC, 0)
+        os.ftruncate(file, end)
+        os.fsync(file)
+        flush_folder(self.folder)
+        return file, end
+
+    @property
+    def next_place(self) -> Place:
+        """Where the next frame will be."""
+        return self._number << _WIDEST | self._end
+
+    def append(self, blob: bytes) -> None:
+        """Make some frames durable, all or none; an OSError otherwise."""
+        if self._broken:  # after a failed flush nobody knows what is on the disk: start again
+            raise OSError(5, "an earlier flush failed; the server must be started again")
+        done = 0
+        try:
+            while done < len(blob):
+                done += os.pwrite(self._file, blob[done:] if done else blob, self._end + done)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._end)
+            raise
+        try:
+            os.fdatasync(self._file)
+        except OSError:
+            self._broken = True
+            raise
+        self._end += len(blob)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next frame belongs into another segment."""
+        return self._end >= self.segment_bytes
+
+    def rotate(self) -> None:
+        """Begin another segment."""
+        file, end = self._open(self._path(self._number + 1))
+        os.close(self._file)
+        self._file, self._end, self._number = file, end, self._number + 1
+
+    def read(self, place: Place) -> bytes:
+        """The payload at a place."""
+        number, start = place >> _WIDEST, place & ((1 << _WIDEST) - 1)
+        file = self._readers.get(number)
+        if file is None:
+            file = self._readers[number] = os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)
+        size = 4096
+        while True:
+            content = os.pread(file, size, start)
+            payload = payload_at(content, 0)
+            if payload is not None:
+                return payload
+            if len(content) < size:
+                raise DataError(
+                    expected="a whole frame",
+                    found="a damaged one",
+                    where=f"{self._path(number)}, byte {start}",
+                )
+            size *= 8
+
+    def close(self) -> None:
+        """Give the folder free."""
+        for file in (*self._readers.values(), self._file, self._lock):
+            os.close(file)
+        self._readers = {}
+
+
+def _lock(folder: Path) -> int:
+    """The lock of a folder, held until the process ends; another server is refused."""
+    path = folder / "lock"
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        owner = os.pread(file, 32, 0).decode(errors="replace").strip()
+        os.close(file)
+        raise ConfigError(
+            expected="one server per folder",
+            found=f"another one (process {owner or 'unknown'})",
+            where=str(folder),
+            remedy="stop it, choose another folder, or use Postgres for several workers",
+        ) from None
+    os.ftruncate(file, 0)
+    os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+    return file
