@@ -335,7 +335,7 @@ def _behaviour_matrix(block: pl.DataFrame, columns: Columns, encoding: Encoding)
         return wide
     matrix = np.zeros((block.height, count))
     lists = block["behaviour"]
-    sizes = lists.list.len().fill_null(0).to_numpy()
+    sizes = lists.list.len().fill_null(0).to_numpy().astype(np.int64)  # differences of unsigned ones overflow
     row_of = np.repeat(np.arange(block.height), sizes)
     values = lists.filter(pl.Series(sizes > 0)).explode().cast(pl.Float64).fill_null(np.nan).to_numpy()
     beside = "candidates" in block.columns and np.array_equal(

@@ -33,6 +33,10 @@ class Store(Protocol):
         """The decision with an id, once it is durable."""
         ...
 
+    def knows(self, event_id: str) -> bool:
+        """Whether a decision with this id is durable, as far as this process knows."""
+        ...
+
     def rewards(self, event_id: str) -> Awaitable[tuple[Reward, ...]]:
         """The rewards of a decision so far."""
         ...

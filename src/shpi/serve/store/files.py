@@ -131,6 +131,10 @@ class FileStore:
         assert isinstance(found, Decision)
         return found
 
+    def knows(self, event_id: str) -> bool:
+        """Whether a decision with this id is durable."""
+        return event_id in self._decisions
+
     async def rewards(self, event_id: str) -> tuple[Reward, ...]:
         """The rewards of a decision so far."""
         places = self._rewards.get(event_id, ())

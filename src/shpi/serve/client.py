@@ -1,0 +1,282 @@
+"""A client for `shpi serve`: typed, with retries that repeat the same id, on the standard library alone.
+
+>>> client = Client("http://127.0.0.1:8400")                                     # doctest: +SKIP
+>>> decision = client.rank("user 7", {"hour": 20}, ["tea", "coffee"])            # doctest: +SKIP
+>>> client.reward(decision.event_id, 1.0)                                        # doctest: +SKIP
+
+Every request has its id before it is sent the first time. A connection that breaks, or an answer of 429 or
+503, is tried again with the same body: the server gives the stored answer if it had stored one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import random
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from shpi.errors import ConfigError, ShpiError
+
+Item = int | str
+Moment = float | datetime
+_AGAIN = (429, 503)
+
+
+class ServeError(ShpiError):
+    """The server refused a request, or could not be reached; ``status`` is 0 in the latter case."""
+
+    def __init__(self, status: int, *, expected: str, found: str, where: str = "", remedy: str = "") -> None:
+        super().__init__(expected=expected, found=found, where=where, remedy=remedy)
+        self.status = status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """An item and its probability."""
+
+    id: Item
+    propensity: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedDecision:
+    """What the server decided; the ranking has all candidates, the most likely first."""
+
+    event_id: str
+    action: Item
+    propensity: float
+    ranking: tuple[Ranked, ...]
+    policy: str
+    arm: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewarded:
+    """A reward is durable. ``known``: the server has the decision that it belongs to."""
+
+    event_id: str
+    duplicate: bool
+    known: bool
+
+
+class Client:
+    """Asks for decisions and reports rewards. One client may be used by several threads."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: float = 5.0,
+        retries: int = 3,
+        pause: float = 0.1,
+    ) -> None:
+        """Prepare a client.
+
+        Args:
+            url: of the server, e.g. ``http://127.0.0.1:8400``.
+            token: a bearer token.
+            timeout: seconds that one attempt may take.
+            retries: further attempts after a broken connection, a 429 or a 503.
+            pause: seconds before the first of them; doubled each time, with some chance in it.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(expected="a URL such as http://127.0.0.1:8400", found=repr(url))
+        self._parts, self.timeout, self.retries, self.pause = parts, timeout, retries, pause
+        self._headers = {"content-type": "application/json"}
+        if token is not None:
+            self._headers["authorization"] = f"Bearer {token}"
+        self._local = threading.local()
+
+    # ------------------------------------------------------------------ verbs
+
+    def rank(
+        self,
+        user: Item,
+        context: Mapping[str, Any] | None = None,
+        candidates: Sequence[Item | Mapping[str, Any]] | None = None,
+        *,
+        event_id: str | None = None,
+        session: str | None = None,
+        previous: str | None = None,
+        time: Moment | None = None,
+        exclude: Sequence[Item] = (),
+        defer: bool = False,
+    ) -> RankedDecision:
+        """Ask for a decision.
+
+        Args:
+            user: who it is for; users keep their arm.
+            context: what is known before the decision.
+            candidates: item ids, or ``{"id": …, "features": {…}}``; None: all items that the policy knows.
+            event_id: of the decision; one is made up if None.
+            session: of the user; sessions are told by pauses if None.
+            previous: the event before this one.
+            time: of the decision, if not now.
+            exclude: items that must not be chosen.
+            defer: the decision counts only once it is activated.
+        """
+        body = {
+            "event_id": event_id or secrets.token_hex(16),
+            "user": user,
+            "context": dict(context or {}),
+            **({} if candidates is None else {"candidates": list(candidates)}),
+            **({} if session is None else {"session": session}),
+            **({} if previous is None else {"previous": previous}),
+            **({} if time is None else {"time": _seconds(time)}),
+            **({"exclude": list(exclude)} if exclude else {}),
+            **({"defer": True} if defer else {}),
+        }
+        answer = self._call("POST", "/v1/rank", body)
+        ranking = tuple(Ranked(**one) for one in answer.pop("ranking"))
+        return RankedDecision(ranking=ranking, **answer)
+
+    def activate(self, event_id: str) -> bool:
+        """Say that a deferred decision was shown; True if that was news."""
+        return not self._call("POST", f"/v1/events/{event_id}/activate", {})["duplicate"]
+
+    def reward(
+        self,
+        event_id: str,
+        value: float,
+        *,
+        reward_id: str | None = None,
+        name: str | None = None,
+        at: Moment | None = None,
+    ) -> Rewarded:
+        """Report what came of a decision; see `rank` for the ids."""
+        body = {
+            "value": value,
+            "reward_id": reward_id or secrets.token_hex(16),
+            **({} if name is None else {"name": name}),
+            **({} if at is None else {"at": _seconds(at)}),
+        }
+        answer = self._call("POST", f"/v1/events/{event_id}/reward", body)
+        return Rewarded(event_id=event_id, duplicate=answer["duplicate"], known=answer["known"])
+
+    def batch(
+        self,
+        rank: Sequence[Mapping[str, Any]] = (),
+        activate: Sequence[Mapping[str, Any]] = (),
+        reward: Sequence[Mapping[str, Any]] = (),
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Many at once, as the API spells them; entries without ids get some."""
+        ranks = [{"event_id": secrets.token_hex(16), **one} for one in rank]
+        rewards = [{"reward_id": secrets.token_hex(16), **one} for one in reward]
+        body = {"rank": ranks, "activate": [dict(one) for one in activate], "reward": rewards}
+        found: dict[str, list[dict[str, Any]]] = self._call("POST", "/v1/batch", body)
+        return found
+
+    def event(self, event_id: str) -> dict[str, Any]:
+        """Everything that is known about a decision."""
+        return self._call("GET", f"/v1/events/{event_id}", None)
+
+    # ------------------------------------------------------------------ attempts
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        for attempt in range(self.retries + 1):
+            last = attempt == self.retries
+            try:
+                status, answer = self._attempt(method, self._parts.path.rstrip("/") + path, content)
+            except (OSError, http.client.HTTPException) as error:
+                self._drop()
+                if last:
+                    raise ServeError(
+                        0,
+                        expected="an answer from the server",
+                        found=f"{type(error).__name__}: {error}",
+                        where=self._parts.netloc,
+                        remedy="start it, or look at the network",
+                    ) from None
+            else:
+                if status == 200:
+                    return answer
+                if status not in _AGAIN or last:
+                    raise _refused(status, answer)
+            time.sleep(self.pause * 2**attempt * (0.5 + random.random()))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _attempt(self, method: str, path: str, content: bytes | None) -> tuple[int, dict[str, Any]]:
+        connection = self._connection()
+        connection.request(method, path, body=content, headers=self._headers)
+        response = connection.getresponse()
+        text = response.read()
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = {}
+        return response.status, answer if isinstance(answer, dict) else {}
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """Kept open, one per thread."""
+        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            host, port = self._parts.hostname or "", self._parts.port
+            if self._parts.scheme == "https":
+                context = ssl.create_default_context()
+                connection = http.client.HTTPSConnection(host, port, timeout=self.timeout, context=context)
+            else:
+                connection = http.client.HTTPConnection(host, port, timeout=self.timeout)
+            self._local.connection = connection
+        return connection
+
+    def _drop(self) -> None:
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+
+
+class AsyncClient:
+    """The same for asyncio: each call runs in a thread, with the retries of `Client`."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        """Prepare a client; the options are those of `Client`."""
+        self._client = Client(url, **options)
+
+    async def rank(self, *arguments: Any, **options: Any) -> RankedDecision:
+        """See `Client.rank`."""
+        return await asyncio.to_thread(self._client.rank, *arguments, **options)
+
+    async def activate(self, event_id: str) -> bool:
+        """See `Client.activate`."""
+        return await asyncio.to_thread(self._client.activate, event_id)
+
+    async def reward(self, event_id: str, value: float, **options: Any) -> Rewarded:
+        """See `Client.reward`."""
+        return await asyncio.to_thread(self._client.reward, event_id, value, **options)
+
+    async def batch(self, **entries: Any) -> dict[str, list[dict[str, Any]]]:
+        """See `Client.batch`."""
+        return await asyncio.to_thread(self._client.batch, **entries)
+
+    async def event(self, event_id: str) -> dict[str, Any]:
+        """See `Client.event`."""
+        return await asyncio.to_thread(self._client.event, event_id)
+
+
+def _refused(status: int, answer: Mapping[str, Any]) -> ServeError:
+    error = answer.get("error")
+    parts = error if isinstance(error, dict) else {}
+    return ServeError(
+        status,
+        expected=str(parts.get("expected", "an answer")),
+        found=str(parts.get("found", f"status {status}")),
+        where=str(parts.get("where", "")),
+        remedy=str(parts.get("remedy", "")),
+    )
+
+
+def _seconds(value: Moment) -> float:
+    return value.timestamp() if isinstance(value, datetime) else float(value)

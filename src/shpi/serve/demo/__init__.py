@@ -1,0 +1,7 @@
+"""A simulated shop that sends traffic to a service: one sees it learn, and knows the truth."""
+
+from shpi.serve.demo.run import run_demo
+from shpi.serve.demo.shop import Shop
+from shpi.serve.demo.traffic import Traffic
+
+__all__ = ["Shop", "Traffic", "run_demo"]

@@ -1,0 +1,110 @@
+"""Some weeks of the shop at speed: traffic over HTTP, cycles, canaries; and what is true all the while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shpi.protocols import Float64Array
+from shpi.serve.client import Client
+from shpi.serve.demo.shop import ITEMS, Probs, Shop, rule
+from shpi.serve.demo.traffic import Traffic
+from shpi.serve.loop.control import Control
+from shpi.serve.loop.cycle import run_cycle
+from shpi.serve.policies import LoadedPolicy, Policies
+from shpi.serve.web.server import Running
+
+SETTINGS = """[server]
+clock = "events"
+[decide]
+start = "apprentice"
+floor = {floor}
+[log]
+metric = "reward in 4d"
+[cycle]
+min_users = 200
+seed = {seed}
+[canary]
+stages = [0.1, 0.3]
+users = {users}
+window = "3d"
+look_every = "1h"
+"""
+
+
+@dataclass
+class Weeks:
+    """What happened."""
+
+    champions: list[str] = field(default_factory=list)  # on each day
+    cycles: list[str] = field(default_factory=list)  # what each said
+    clicks: list[int] = field(default_factory=list)
+    decisions: int = 0
+    promoted: int = 0
+    rolled_back: int = 0
+
+
+def run_weeks(
+    folder: Path,
+    shop: Shop,
+    *,
+    days: int = 14,
+    learn_on: Sequence[int] = (5, 8, 11),
+    arrivals: int = 200,
+    seed: int = 0,
+    users: int = 60,
+    floor: float = 0.3,
+    learner: Any = None,
+) -> Weeks:
+    """Serve a shop for some days.
+
+    Args:
+        folder: of the service; new.
+        shop: its laws.
+        days: how long.
+        learn_on: the evenings on which a cycle runs.
+        arrivals: new customers of a day.
+        seed: of customers and learner.
+        users: with known rewards in each arm, before a stage of a canary is over.
+        floor: of exploration; the rule alone explores nothing, and two weeks are short.
+        learner: that learns in place of the settings' one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "serve.toml").write_text(SETTINGS.format(seed=seed, users=users, floor=floor), encoding="utf-8")
+    weeks, traffic = Weeks(), Traffic(shop, arrivals=arrivals, seed=seed)
+    with Running(folder) as server:
+        client = Client(server.url, timeout=60)
+        for day in range(days):
+            weeks.champions.append(Control.read(folder).champion)
+            weeks.clicks.append(traffic.run_day(client))
+            server.look()
+            if day in learn_on:
+                weeks.cycles.append(str(run_cycle(folder, learner=learner)))
+                server.look()
+    history = Control.read(folder).history
+    weeks.decisions = traffic.decisions
+    weeks.promoted = sum(entry.what == "promoted" for entry in history)
+    weeks.rolled_back = sum(entry.what == "rolled back" for entry in history)
+    return weeks
+
+
+def served_by(folder: Path, name: str, floor: float = 0.3) -> Probs:
+    """What a champion does in a context, exploration included: for the truth."""
+    if name == "apprentice":
+        return rule(floor)
+    policies = Policies(folder, floor)
+    policies.load(name)
+    loaded = policies.get(name)
+    assert isinstance(loaded, LoadedPolicy)
+    ids = list(loaded.chooser.ids)
+
+    def probs(contexts: list[dict[str, Any]]) -> Float64Array:
+        x = np.stack([loaded.chooser.encode(context) for context in contexts])
+        own = loaded.policy.action_probs(x) * (1 - floor) + floor / len(ids)
+        return own[:, [ids.index(item) for item in ITEMS]]
+
+    return probs

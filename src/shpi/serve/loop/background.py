@@ -1,0 +1,89 @@
+"""What a server does beside answering: follow the control file, look at the arms, compact, learn again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from shpi.data.durations import parse_duration
+from shpi.errors import ShpiError
+from shpi.serve.loop.canary import Ruling, applied, judge
+from shpi.serve.loop.control import changing
+
+if TYPE_CHECKING:
+    from shpi.serve.service import Service
+    from shpi.serve.web.app import App
+
+FOLLOW_EVERY = 0.2  # seconds
+_LOG = logging.getLogger("shpi.serve")
+
+
+def tasks_of(app: App, *, schedule: bool) -> list[Callable[[], Awaitable[None]]]:
+    """The tasks of a server; without a schedule, nothing is compacted or learned by itself."""
+    service, settings = app.service, app.service.settings
+    tasks: list[Callable[[], Awaitable[None]]] = [
+        lambda: _every(FOLLOW_EVERY, lambda: follow(service)),
+        lambda: _every(parse_duration(settings.canary.look_every) / 1e6, lambda: look(service)),
+    ]
+    if schedule and settings.log.compact_every:
+        tasks.append(lambda: _run_every(service, settings.log.compact_every, "compact"))
+    if schedule and settings.cycle.every:
+        tasks.append(lambda: _run_every(service, settings.cycle.every, "cycle"))
+    return tasks
+
+
+async def _every(seconds: float, work: Callable[[], object]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            work()
+        except ShpiError as error:  # the next look may find it repaired
+            _LOG.error("%s", error)
+
+
+def follow(service: Service) -> None:
+    """Take up a change of the control file."""
+    if service.follow():
+        service.monitor.follow(service.control)
+
+
+def look(service: Service) -> Ruling:
+    """Compare the arms, and do what follows from it."""
+    follow(service)
+    now = service.monitor.last_time if service.settings.server.clock == "events" else service.now()
+    if service.monitor.hold_back is not None:
+        rules = service.settings.canary
+        service.monitor.hold_back.look(now, alpha=rules.alpha, planned=rules.users)
+    ruling = judge(service.control, service.monitor, service.settings, service.health(), now)
+    service.ruling = ruling
+    if ruling.move != "wait":
+        with changing(service.folder) as control:
+            if control.canary == service.control.canary:  # nobody has changed it meanwhile
+                applied(control, ruling, now).write(service.folder)
+        _LOG.info("%s: %s", ruling.move, ruling.why)
+        follow(service)
+    return ruling
+
+
+async def _run_every(service: Service, every: str, verb: str) -> None:
+    """Run a verb of `shpi serve` in a process of its own: learning must not slow down deciding."""
+    while True:
+        await asyncio.sleep(parse_duration(every) / 1e6)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "shpi", "serve", verb, str(service.folder)),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, said = await process.communicate()
+        except asyncio.CancelledError:
+            process.terminate()
+            raise
+        if process.returncode not in (0, 1):
+            service.alarms[verb] = said.decode(errors="replace").strip()[-500:]
+            _LOG.error("%s failed: %s", verb, service.alarms[verb])
+        else:
+            service.alarms.pop(verb, None)

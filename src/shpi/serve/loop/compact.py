@@ -1,0 +1,248 @@
+"""Events to the canonical log: decisions with their rewards, as `shpi audit` and `shpi fit` read them.
+
+*Which decisions.* All that were shown: a deferred one counts when it was activated.
+*Which reward.* All rewards named "reward" of a decision, joined by ``rewards.aggregate``; other names are
+metrics of the log. Orphans wait for their decision and are left out until it comes.
+*Rewards under way.* A decision younger than ``rewards.wait`` may still be rewarded. It is not a row; the
+first such decision of a user is the context in which the log leaves that user, from where V_mu stands in
+for what is still to come.
+*Propensities* are the probabilities that were answered, of the chosen item and of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from shpi.data.durations import parse_duration
+from shpi.errors import DataError
+from shpi.serve.decide.context import flat, label
+from shpi.serve.settings import Aggregate, Settings
+from shpi.serve.store.records import MAIN, Activation, Decision, Record, Reward
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from shpi.data.logged import LoggedData
+
+LOG = "log.parquet"
+USER, TIME, ORDER, SESSION, ACTION, PROPENSITY, CANDIDATES, BEHAVIOUR = (
+    *("shpi_user", "shpi_time", "shpi_seq", "shpi_session"),
+    *("shpi_action", "shpi_propensity", "shpi_candidates", "shpi_behaviour"),
+)
+_MOST_CELLS = 50_000_000  # of the matrix of all propensities
+
+
+def compact(folder: Path, *, now: int | None = None, path: Path | None = None) -> tuple[LoggedData, Path]:
+    """Write the events of a service as a log.
+
+    Args:
+        folder: of the service.
+        now: up to when rewards are known; None: the latest event, or the clock, as server.clock says.
+        path: where to write; None: log.parquet in the folder.
+    """
+    settings = Settings.read(folder)
+    logs = logged(records_of(folder, settings), settings, now=now)
+    target = folder / LOG if path is None else path
+    logs.to_parquet(target)
+    return logs, target
+
+
+def records_of(folder: Path, settings: Settings) -> Iterable[Record]:
+    """The records of a service, read beside a server that may be running."""
+    if settings.store.kind == "postgres":
+        from shpi.serve.service import open_store
+
+        return open_store(folder, settings).scan()
+    from shpi.serve.service import EVENTS
+    from shpi.serve.store.files import read_records
+
+    return read_records(folder / EVENTS)
+
+
+def logged(
+    records: Iterable[Record], settings: Settings, *, now: int | None = None, since: int = 0
+) -> LoggedData:
+    """The log of some records.
+
+    Args:
+        records: of a store.
+        settings: of the service.
+        now: up to when rewards are known.
+        since: decisions before this moment are left out.
+    """
+    from shpi.data.columns import Columns
+    from shpi.data.read import read_log
+
+    decisions, rewards = gather(records)
+    decisions = [one for one in decisions if one.time >= since]
+    if not decisions:
+        raise DataError(
+            expected="at least one decision", found="none", where="the events", remedy="send some requests"
+        )
+    now = _now(settings, decisions) if now is None else now
+    known_until = now - parse_duration(settings.rewards.wait)
+    rows = _rows(decisions, known_until)
+    if not any(known for _, known in rows):
+        raise DataError(
+            expected=f"decisions that are older than {settings.rewards.wait}, the time that rewards may take",
+            found="only younger ones",
+            where="rewards.wait",
+            remedy="wait, or shorten rewards.wait",
+        )
+    table, extras = _table(rows, rewards, settings)
+    columns = Columns(
+        user=USER,
+        time=TIME,
+        time_unit="us",
+        order=ORDER,
+        action=ACTION,
+        propensity=PROPENSITY,
+        reward=MAIN,
+        **extras,
+    )
+    return read_log(table, columns, metric=settings.log.metric or None, duplicates="keep", progress=False)
+
+
+def gather(records: Iterable[Record]) -> tuple[list[Decision], dict[str, list[Reward]]]:
+    """Decisions that were shown, in order, and rewards by event."""
+    decisions: list[Decision] = []
+    rewards: dict[str, list[Reward]] = {}
+    active: set[str] = set()
+    for record in records:
+        if isinstance(record, Decision):
+            decisions.append(record)
+        elif isinstance(record, Reward):
+            rewards.setdefault(record.event_id, []).append(record)
+        elif isinstance(record, Activation):
+            active.add(record.event_id)
+    return [one for one in decisions if not one.deferred or one.event_id in active], rewards
+
+
+def joined(rewards: list[Reward], how: Aggregate) -> float:
+    """One number of several rewards."""
+    values = [one.value for one in sorted(rewards, key=lambda one: one.time)]
+    if how == "sum":
+        return float(sum(values))
+    return {"earliest": values[0], "last": values[-1], "max": max(values)}[how]
+
+
+def _now(settings: Settings, decisions: list[Decision]) -> int:
+    from shpi.serve.loop.control import now_us
+
+    latest = max(one.time for one in decisions)
+    return latest if settings.server.clock == "events" else max(latest, now_us())
+
+
+def _rows(decisions: list[Decision], known_until: int) -> list[tuple[Decision, bool]]:
+    """The decisions whose rewards are known, and of each user the first one whose is not."""
+    rows, left = [], set()
+    for one in sorted(decisions, key=lambda one: (one.time, one.seq)):
+        known = one.time <= known_until
+        if known or one.user not in left:
+            rows.append((one, known))
+        if not known:
+            left.add(one.user)
+    before = {one.user for one, known in rows if known}
+    return [(one, known) for one, known in rows if one.user in before]
+
+
+def _table(
+    rows: list[tuple[Decision, bool]], rewards: dict[str, list[Reward]], settings: Settings
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """The table, and what else its column map says."""
+    import polars as pl
+
+    decisions = [one for one, _ in rows]
+    plain = {type(item) for one in decisions for item in one.items} == {int}
+    spell: Any = int if plain else str
+    columns: dict[str, Any] = {
+        USER: [one.user for one in decisions],
+        TIME: [one.time for one in decisions],
+        ORDER: [one.seq for one in decisions],
+        ACTION: pl.Series(
+            [spell(one.action) if known else None for one, known in rows],
+            dtype=pl.Int64 if plain else pl.String,
+        ),
+        PROPENSITY: [one.propensity if known else None for one, known in rows],
+    }
+    extras: dict[str, Any] = {}
+    if all(one.session is not None for one in decisions):
+        columns[SESSION] = [one.session for one in decisions]
+        extras["session"] = SESSION
+    else:
+        extras["session_gap"] = settings.log.session_gap
+    outcomes = _outcomes(decisions, rewards, settings)
+    extras["metrics"] = tuple(name for name in outcomes if name != MAIN)
+    contexts = _contexts(decisions, outcomes)
+    _add_items(decisions, spell, columns, extras)
+    missing = {name: "indicator" for name, series in contexts.items() if series.null_count()}
+    extras |= {"context": tuple(contexts), "missing": missing}
+    return pl.DataFrame({**columns, **outcomes, **contexts}), extras
+
+
+def _outcomes(
+    decisions: list[Decision], rewards: dict[str, list[Reward]], settings: Settings
+) -> dict[str, list[float]]:
+    how, default = settings.rewards.aggregate, settings.rewards.default
+    names = {MAIN: None} | {one.name: None for many in rewards.values() for one in many}
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for decision in decisions:
+        mine: dict[str, list[Reward]] = {}
+        for one in rewards.get(decision.event_id, ()):
+            mine.setdefault(one.name, []).append(one)
+        for name, values in found.items():
+            values.append(joined(mine[name], how) if name in mine else default if name == MAIN else 0.0)
+    return found
+
+
+def _contexts(decisions: list[Decision], outcomes: dict[str, Any]) -> dict[str, pl.Series]:
+    """One column for every key that a context has ever had; numbers, truth values or text."""
+    import polars as pl
+
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    contexts = [flat(decode(one.context)) for one in decisions]
+    names = dict.fromkeys(name for context in contexts for name in context)
+    clash = [name for name in names if name in outcomes or name.startswith("shpi_")]
+    if clash:
+        raise DataError(
+            expected="context features and rewards of different names",
+            found=f"'{clash[0]}' for both",
+            where="the events",
+            remedy="name the reward differently; names that start with shpi_ are taken",
+        )
+    found: dict[str, pl.Series] = {}
+    for name in names:
+        values = [context.get(name) for context in contexts]
+        kinds = {type(value) for value in values} - {type(None)}
+        if kinds <= {bool}:
+            found[name] = pl.Series(name, values, dtype=pl.Boolean)
+        elif kinds <= {int, float, bool}:
+            found[name] = pl.Series(name, [None if v is None else float(v) for v in values], dtype=pl.Float64)
+        else:
+            found[name] = pl.Series(name, [None if v is None else label(v) for v in values], dtype=pl.String)
+    return {name: series for name, series in found.items() if series.null_count() < len(series)}
+
+
+def _add_items(
+    decisions: list[Decision], spell: Any, columns: dict[str, Any], extras: dict[str, Any]
+) -> None:
+    """Candidates where they differ, and the probabilities of all items where they fit into memory."""
+    import polars as pl
+
+    items = [tuple(map(spell, one.items)) for one in decisions]
+    ids = sorted({item for some in set(items) for item in some})
+    if len({frozenset(some) for some in set(items)}) > 1:
+        columns[CANDIDATES] = [list(some) for some in items]
+        extras["candidates"] = CANDIDATES
+    if len(ids) * len(decisions) <= _MOST_CELLS:
+        place = {item: number for number, item in enumerate(ids)}
+        matrix = np.zeros((len(decisions), len(ids)))
+        for row, (one, some) in enumerate(zip(decisions, items, strict=True)):
+            matrix[row, [place[item] for item in some]] = one.distribution
+        columns[BEHAVIOUR] = pl.Series(matrix).cast(pl.List(pl.Float64))
+        extras["behaviour"] = BEHAVIOUR

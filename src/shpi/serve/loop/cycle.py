@@ -1,0 +1,242 @@
+"""One round of the loop: compact, audit, fit, evaluate, gate, canary. Every step can be resumed.
+
+    compact    the events up to now as a log
+    audit      a log that is unfit for learning ends the cycle
+    fit        on some users; rewards under way are left out, and V_mu stands in for them (`compact`)
+    evaluate   as it would be served, exploration floor included, on the other users, those that only the
+               champion served, since it serves
+    gate       ships only what weights over the whole horizon prove
+    canary     the policy goes on trial; the server looks at it from then on
+
+A cycle that was killed goes on with the step it was in. Products are written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shpi.errors import ConfigError, ShpiError
+from shpi.files.atomic import locked, write_text
+from shpi.files.jsonable import finite
+from shpi.serve.decide import Arms
+from shpi.serve.loop.compact import logged, records_of
+from shpi.serve.loop.control import Control, changing, now_us, policy_path
+from shpi.serve.loop.state import CYCLES, STEPS, CycleState
+from shpi.serve.policies import value_path
+from shpi.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+    from shpi.protocols import Policy
+
+LOG, TRAIN, HELD_OUT = "log.parquet", "train.parquet", "held-out.parquet"
+AUDIT, EVALUATION, REPORT = "audit.json", "evaluation.json", "report.html"
+
+
+class _Ends(Exception):
+    """The cycle ends here, with a sentence."""
+
+
+def run_cycle(folder: Path, *, learner: Any = None, after: Callable[[str], None] | None = None) -> CycleState:
+    """Run a cycle, or finish the one that was interrupted.
+
+    Args:
+        folder: of the service.
+        learner: one of your own, in place of that of the settings.
+        after: is told of every step that was done.
+    """
+    cycles = folder / CYCLES
+    cycles.mkdir(parents=True, exist_ok=True)
+    with locked(cycles):  # one cycle at a time
+        settings, state = Settings.read(folder), _begun(folder)
+        work = _Steps(folder, settings, state, learner)
+        for step in STEPS:
+            if step in work.state.done:
+                continue
+            try:
+                facts = getattr(work, step)()
+            except _Ends as end:
+                return work.state.over(str(end)).write(folder)
+            work.state = work.state.after(step, **facts).write(folder)
+            if after is not None:
+                after(step)
+        return work.state.over(work.state.facts["canary"], changed=True).write(folder)  # type: ignore[index]
+
+
+def _begun(folder: Path) -> CycleState:
+    """The cycle that is under way, or another one."""
+    last = CycleState.last(folder)
+    if last is not None and last.outcome is None:
+        return last
+    number = 1 if last is None else last.number + 1
+    return CycleState(number=number, started=_now(folder)).write(folder)
+
+
+def _now(folder: Path) -> int:
+    settings = Settings.read(folder)
+    if settings.server.clock != "events":
+        return now_us()
+    return max((one.time for one in records_of(folder, settings) if hasattr(one, "time")), default=now_us())
+
+
+class _Steps:
+    """The steps. Each reads what the ones before have written, and returns facts for the state."""
+
+    def __init__(self, folder: Path, settings: Settings, state: CycleState, learner: Any) -> None:
+        self.folder, self.settings, self.state, self.learner = folder, settings, state, learner
+        self.place = state.place(folder)
+        day = datetime.fromtimestamp(state.started / 1e6, tz=UTC).strftime("%Y-%m-%d")
+        self.name = f"{day}-{state.number}"
+
+    def compact(self) -> dict[str, Any]:
+        """The log, and of it the users to learn from and those to judge by."""
+        control = Control.read(self.folder)
+        if control.canary is not None:
+            raise _Ends(f"'{control.canary.policy}' is still on trial; one policy at a time")
+        try:
+            logs = logged(records_of(self.folder, self.settings), self.settings, now=self.state.started)
+        except ShpiError as error:
+            raise _Ends(f"there is no log to learn from: {error}") from None
+        if logs.n_users < self.settings.cycle.min_users:
+            raise _Ends(
+                f"{logs.n_users} users so far; cycle.min_users asks for {self.settings.cycle.min_users}"
+            )
+        logs.to_parquet(self.place / LOG)
+        train, held_out = logs.split_users(self.settings.cycle.held_out, seed=self.settings.cycle.seed)
+        train.to_parquet(self.place / TRAIN)
+        judged = self._judged(control, held_out)
+        judged.to_parquet(self.place / HELD_OUT)
+        return {"users": logs.n_users, "decisions": len(logs), "judged_users": judged.n_users}
+
+    def _judged(self, control: Control, held_out: LoggedData) -> LoggedData:
+        """Held-out users whom only the champion has served, since it serves: what a policy has to beat."""
+        settings = self.settings
+        reach = settings.decide.hold_back
+        if any(entry.what == "canary" for entry in control.history):
+            reach += settings.canary.stages[-1]
+        if control.champion == control.start and len(control.history) == 1:
+            reach = 0.0  # nobody has ever been served by anything else
+        arms = Arms(salt=bytes.fromhex(control.salt), hold_back=settings.decide.hold_back)
+        served = np.array([arms.place(str(user)) >= reach for user in held_out.users])
+        kept = held_out.select(served)
+        if control.champion_since > int(held_out.times.min()) and control.champion != control.start:
+            later = logged(
+                records_of(self.folder, settings),
+                settings,
+                now=self.state.started,
+                since=control.champion_since,
+            )
+            ours = np.isin(later.users, kept.users)
+            if np.unique(later.users[ours]).size >= settings.cycle.min_users * settings.cycle.held_out:
+                return later.select(ours)
+        return kept
+
+    def audit(self) -> dict[str, Any]:
+        """Whether the log can be learned from."""
+        report = _read(self.place / LOG).audit()
+        write_text(self.place / AUDIT, json.dumps(finite(report.to_json()), indent=1) + "\n")
+        if not report.fit:
+            raise _Ends(f"the log is unfit for learning: {_first_error(report)}")
+        return {"warnings": report.count("warning")}
+
+    def fit(self) -> dict[str, Any]:
+        """A policy, and its termination bonus beside it."""
+        from shpi.learners import registry
+        from shpi.policies import save_policy
+        from shpi.values.files import save_value
+
+        rules, logs = self.settings.cycle, _read(self.place / TRAIN)
+        options, learner = dict(rules.options), self.learner
+        if learner is None:
+            if "seed" in registry.parameters(rules.learner):
+                options.setdefault("seed", rules.seed + self.state.number)
+            learner = registry.make(rules.learner, **options)
+        policy = learner.fit(logs)
+        target = policy_path(self.folder, self.name)
+        notes = {"learner": rules.learner, "cycle": self.state.number, "log": logs.fingerprint()}
+        save_policy(
+            policy, target, schema=logs.schema, actions=logs.action_space, notes=notes, overwrite=True
+        )
+        value = getattr(policy, "value", None)
+        if value is not None:
+            with contextlib.suppress(ConfigError):  # a value of another make; the policy serves without it
+                save_value(value, value_path(target))
+        return {"policy": self.name, "proven": bool(getattr(policy, "proven", False))}
+
+    def evaluate(self) -> dict[str, Any]:
+        """The policy as it would be served, on users that it was not learned from."""
+        import shpi
+
+        logs, policy = _read(self.place / HELD_OUT), self._as_served()
+        gate = shpi.Gate(
+            min_lift=self.settings.cycle.min_lift,
+            confidence=self.settings.cycle.confidence,
+            first_steps=False,
+        )
+        try:
+            compared = shpi.compare({self.name: policy}, logs, gate)
+        except ShpiError as error:
+            raise _Ends(f"the policy cannot be evaluated: {error}") from None
+        evaluation = compared.evaluations[0]
+        verdict = evaluation.verdict
+        assert verdict is not None
+        evaluation.write_html(self.place / REPORT)
+        decisive = evaluation.decisive
+        facts = {
+            "decision": verdict.decision,
+            "reasons": list(verdict.reasons),
+            "estimator": decisive.name,
+            "lift": decisive.lift,
+            "at_least": decisive.lift_interval.lower_bound,
+            "baseline": decisive.baseline,
+            "effective_users": decisive.effective_users,
+            "by_weights": decisive.weights is not None,
+        }
+        write_text(self.place / EVALUATION, json.dumps(finite(facts), indent=1) + "\n")
+        return {name: facts[name] for name in ("decision", "estimator", "lift", "at_least")}
+
+    def _as_served(self) -> Policy:
+        from shpi.policies import Mixture, UniformPolicy, load_policy
+
+        policy, floor = load_policy(policy_path(self.folder, self.name)), self.settings.decide.floor
+        if floor == 0:
+            return policy
+        return Mixture((policy, UniformPolicy(policy.n_actions)), (1 - floor, floor))
+
+    def gate(self) -> dict[str, Any]:
+        """Only what importance weights prove goes on."""
+        facts = json.loads((self.place / EVALUATION).read_text(encoding="utf-8"))
+        if facts["decision"] != "ship":
+            reasons = " ".join(facts["reasons"][:2])
+            raise _Ends(f"the gate says '{facts['decision']}': {reasons}")
+        if not facts["by_weights"]:
+            raise _Ends(f"the gate rests on a model ({facts['estimator']}), and not on importance weights")
+        return {}
+
+    def canary(self) -> dict[str, Any]:
+        """The policy goes on trial, unless it is there from before the process was killed."""
+        why = f"the gate of cycle {self.state.number}: {self.state.facts['lift']:+.4g} per user"  # type: ignore[index]
+        now = max(self.state.started, 0) if self.settings.server.clock == "events" else now_us()
+        with changing(self.folder) as control:
+            known = any(one.what == "canary" and one.policy == self.name for one in control.history)
+            if not known:
+                control.with_canary(self.name, why, now).write(self.folder)
+        return {"canary": f"'{self.name}' went on trial: {why}"}
+
+
+def _read(path: Path) -> LoggedData:
+    from shpi.data.read import read_log
+
+    return read_log(path)
+
+
+def _first_error(report: Any) -> str:
+    errors = [one for one in report.findings if one.severity == "error"]
+    return str(errors[0].message) if errors else "see audit.json"

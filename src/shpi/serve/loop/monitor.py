@@ -1,0 +1,237 @@
+"""What the arms bring, user by user, as the records come in.
+
+A user *enters* a comparison with the first decision in it, and counts once, with the sum of the rewards of
+the decisions in a window after entering, as soon as that window and the time that rewards may take are over.
+The control group are the users who no stage of a canary ever reaches: nobody changes arms on the way.
+
+    canary      users of the canary's share       against the control group, since the canary began
+    hold-back   the control group, on the champion, against the hold-back, since the champion began
+
+A monitor is told of every record, when it is stored and when a server starts again. It knows of no clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shpi.data.durations import parse_duration
+from shpi.serve.decide import Arms
+from shpi.serve.loop.compare import Difference, Sums, difference
+from shpi.serve.loop.control import Control
+from shpi.serve.settings import Aggregate, Settings
+from shpi.serve.store.records import MAIN, Decision, Record, Reward
+
+Look = tuple[int, Difference]
+_MOST_LOOKS = 500  # that are kept for the page
+_DAY_HOURS = 24 * 14
+_HOUR = 3_600_000_000
+
+
+@dataclass(slots=True)
+class _Entered:
+    """A user whose window is open."""
+
+    first: bool  # of the two arms
+    stage: int
+    until: int  # the end of the window
+    known_from: int  # when the rewards are known
+    rewards: dict[str, tuple[int, float]]  # by event: when, and how much
+
+
+@dataclass(eq=False)
+class Comparison:
+    """One arm against another, since a moment."""
+
+    since: int
+    first: Callable[[str], bool | None]  # the arm of a user: first, second, or neither
+    stages: tuple[int, ...]  # moments at which strata begin
+    window: int
+    wait: int
+    aggregate: Aggregate
+    strata: list[tuple[Sums, Sums]] = field(default_factory=list)
+    looks: deque[Look] = field(default_factory=lambda: deque(maxlen=_MOST_LOOKS))
+    _open: dict[str, _Entered] = field(default_factory=dict)
+    _user_of: dict[str, str] = field(default_factory=dict)  # events in open windows
+    _done: set[str] = field(default_factory=set)
+
+    def decided(self, decision: Decision) -> None:
+        """A decision was stored."""
+        user = decision.user
+        if decision.time < self.since or user in self._done:
+            return
+        entered = self._open.get(user)
+        if entered is None:
+            first = self.first(user)
+            if first is None:
+                return
+            until = decision.time + self.window
+            stage = sum(decision.time >= moment for moment in self.stages[1:])
+            entered = _Entered(first, stage, until, until + self.wait, {})
+            self._open[user] = entered
+        if decision.time <= entered.until:
+            self._user_of[decision.event_id] = user
+            entered.rewards[decision.event_id] = (-1, 0.0)
+
+    def rewarded(self, reward: Reward) -> None:
+        """A reward was stored."""
+        user = self._user_of.get(reward.event_id)
+        entered = None if user is None else self._open.get(user)
+        if entered is None or reward.name != MAIN:
+            return
+        moment, value = entered.rewards[reward.event_id]
+        entered.rewards[reward.event_id] = _joined(self.aggregate, moment, value, reward)
+
+    def mature(self, now: int) -> None:
+        """Count the users whose rewards are known by now."""
+        over = [user for user, entered in self._open.items() if entered.known_from <= now]
+        for user in over:
+            entered = self._open.pop(user)
+            self._done.add(user)
+            for event in entered.rewards:
+                self._user_of.pop(event, None)
+            while len(self.strata) <= entered.stage:
+                self.strata.append((Sums(), Sums()))
+            arm = self.strata[entered.stage][0 if entered.first else 1]
+            arm.add(sum(value for _, value in entered.rewards.values()))
+
+    def look(self, now: int, *, alpha: float, planned: int) -> Difference | None:
+        """The difference, as far as it is known by now."""
+        self.mature(now)
+        found = difference(self.strata, alpha=alpha, planned=planned)
+        if found is not None:
+            self.looks.append((now, found))
+        return found
+
+    def users_in(self, stage: int) -> tuple[int, int]:
+        """Users of both arms who entered in a stage and are counted."""
+        if stage >= len(self.strata):
+            return 0, 0
+        first, second = self.strata[stage]
+        return first.n, second.n
+
+    @property
+    def waiting(self) -> int:
+        """Users whose rewards are not known yet."""
+        return len(self._open)
+
+
+def _joined(how: Aggregate, moment: int, value: float, reward: Reward) -> tuple[int, float]:
+    """The value of an event after one more reward."""
+    if moment < 0 or how == "sum":
+        return max(moment, reward.time), value + reward.value if moment >= 0 else reward.value
+    if how == "max":
+        return moment, max(value, reward.value)
+    later = reward.time >= moment
+    if (how == "last") == later:
+        return reward.time, reward.value
+    return moment, value
+
+
+@dataclass(slots=True)
+class Hour:
+    """What happened in an hour."""
+
+    decisions: int = 0
+    rewards: int = 0
+    value: float = 0.0
+
+
+class Monitor:
+    """Follows the records of a service."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.canary: Comparison | None = None
+        self.hold_back: Comparison | None = None
+        self.weights = Sums()  # champion's over canary's probability, on the canary's decisions: mean 1
+        self.hours: dict[int, Hour] = {}
+        self.by_policy: dict[tuple[str, str], int] = {}
+        self.last_time = 0
+        self._users: set[str] = set()
+        self._times: dict[int, int] = {}  # decisions by hour, for the share that has matured
+        self._shown: tuple[object, ...] = ()
+
+    @property
+    def users(self) -> int:
+        """Different users so far."""
+        return len(self._users)
+
+    def follow(self, control: Control) -> None:
+        """Take up a change of who serves whom."""
+        settings, canary = self.settings, control.canary
+        window, wait = parse_duration(settings.canary.window), parse_duration(settings.rewards.wait)
+        reach = settings.decide.hold_back + settings.canary.stages[-1]
+        arms, kept = Arms(salt=bytes.fromhex(control.salt), hold_back=settings.decide.hold_back), self._shown
+        state = (control.champion, control.champion_since, canary and (canary.policy, canary.since))
+
+        def compared(since: int, low: float, high: float, stages: tuple[int, ...], swap: bool) -> Comparison:
+            def first(user: str) -> bool | None:
+                place = arms.place(user)
+                if low <= place < high:
+                    return not swap
+                return swap if place >= reach else None
+
+            aggregate = settings.rewards.aggregate
+            return Comparison(since, first, stages, window, wait, aggregate)
+
+        if kept[:2] != state[:2]:
+            self.hold_back = None
+            if control.champion != control.start and settings.decide.hold_back > 0:
+                self.hold_back = compared(
+                    control.champion_since, 0.0, settings.decide.hold_back, (control.champion_since,), True
+                )
+        if canary is None:
+            self.canary = None
+        else:
+            share = settings.canary.stages[min(canary.stage, len(settings.canary.stages) - 1)]
+            low = settings.decide.hold_back
+            if kept[2:] != state[2:]:
+                self.canary = compared(canary.since, low, low + share, canary.stage_since, False)
+                self.weights = Sums()
+            elif self.canary is not None and self.canary.stages != canary.stage_since:
+                wider = compared(canary.since, low, low + share, canary.stage_since, False)
+                self.canary.first, self.canary.stages = wider.first, wider.stages
+        self._shown = state
+
+    def tell(self, record: Record) -> None:
+        """A record was stored."""
+        if isinstance(record, Decision):
+            self._decided(record)
+        elif isinstance(record, Reward):
+            hour = self._hour(record.time)
+            hour.rewards += 1
+            if record.name == MAIN:
+                hour.value += record.value
+            for comparison in (self.canary, self.hold_back):
+                if comparison is not None:
+                    comparison.rewarded(record)
+
+    def _decided(self, decision: Decision) -> None:
+        self.last_time = max(self.last_time, decision.time)
+        self._users.add(decision.user)
+        self._hour(decision.time).decisions += 1
+        who = (decision.policy, decision.arm)
+        self.by_policy[who] = self.by_policy.get(who, 0) + 1
+        for comparison in (self.canary, self.hold_back):
+            if comparison is not None:
+                comparison.decided(decision)
+        if decision.arm == "canary" and decision.shadow is not None and self.canary is not None:
+            self.weights.add(decision.shadow[1] / decision.propensity)
+
+    def _hour(self, moment: int) -> Hour:
+        number = moment // _HOUR
+        hour = self.hours.get(number)
+        if hour is None:
+            hour = self.hours[number] = Hour()
+            while len(self.hours) > _DAY_HOURS:
+                del self.hours[min(self.hours)]
+        return hour
+
+    def matured_share(self, now: int) -> float:
+        """The share of the decisions whose rewards have had their time."""
+        wait = parse_duration(self.settings.rewards.wait)
+        total = sum(hour.decisions for hour in self.hours.values())
+        old = sum(hour.decisions for number, hour in self.hours.items() if (number + 1) * _HOUR + wait <= now)
+        return old / total if total else 0.0

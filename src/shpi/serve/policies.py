@@ -1,0 +1,78 @@
+"""The policies of a service: loaded by name, compiled, and kept in place when a new one is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shpi.errors import ConfigError, ShpiError
+from shpi.policies import Policy, load_policy
+from shpi.serve.decide import Chooser, ContextEncoder, compile_policy
+from shpi.serve.loop.control import BUILT_IN, Control, policy_path
+
+
+class LoadedPolicy:
+    """A policy that can be asked, and what explains it."""
+
+    def __init__(self, name: str, policy: Policy, path: Path, floor: float) -> None:
+        items = getattr(policy, "items", None)
+        if items is None or items.actions is None:
+            raise ConfigError(
+                expected="a policy that knows its items",
+                found="one that does not",
+                where=str(path),
+                remedy="save it with actions=logs.action_space and schema=logs.schema",
+            )
+        self.name, self.policy, self.path = name, policy, path
+        encoder = None if items.schema is None else ContextEncoder(items.schema)
+        self.chooser = Chooser(name, compile_policy(policy), encoder, items.actions.ids, floor)
+
+    def explain(self, context: Mapping[str, Any], items: list[Any]) -> dict[str, Any]:
+        """Scores f(x, a) and the bonus V(x), as far as the policy has them."""
+        x = self.chooser.encode(context)[None]
+        found: dict[str, Any] = {}
+        scorer = getattr(getattr(self.policy, "saved_form", self.policy), "scorer", None)
+        if scorer is not None:
+            scores = dict(zip(map(str, self.chooser.ids), scorer.scores(x)[0].tolist(), strict=True))
+            found["scores"] = {str(item): scores.get(str(item)) for item in items}
+        value = value_path(self.path)
+        if value.is_file():
+            from shpi.values.files import load_value
+
+            found["bonus"] = float(load_value(value)(x)[0])
+        return found
+
+
+def value_path(policy: Path) -> Path:
+    """Where the termination bonus of a policy is kept."""
+    return policy.with_name(f"{policy.name}.value.npz")
+
+
+class Policies:
+    """The loaded policies, by name."""
+
+    def __init__(self, folder: Path, floor: float) -> None:
+        self.folder, self.floor = folder, floor
+        self._loaded: dict[str, LoadedPolicy] = {}
+
+    def get(self, name: str) -> LoadedPolicy | None:
+        """A policy by name; None for what needs no file."""
+        return self._loaded.get(name)
+
+    def load(self, name: str) -> None:
+        """Load a policy, unless it is there."""
+        if name in BUILT_IN or name in self._loaded:
+            return
+        path = policy_path(self.folder, name)
+        self._loaded[name] = LoadedPolicy(name, load_policy(path), path, self.floor)
+
+    def follow(self, control: Control, shadow: str) -> dict[str, str]:
+        """Load what the control names; what cannot be loaded, by name, with the reason."""
+        broken = {}
+        for name in (*control.policies(), *([shadow] if shadow else ())):
+            try:
+                self.load(name)
+            except ShpiError as error:
+                broken[name] = str(error)
+        return broken

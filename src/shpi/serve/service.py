@@ -1,0 +1,274 @@
+"""`Service`: the folder of a service, put to work: requests in, durable records and answers out."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from shpi.errors import ActionError, ConfigError, ShpiError
+from shpi.files.atomic import write_text
+from shpi.serve import settings as settings_file
+from shpi.serve.decide import Arm, Arms, Choice
+from shpi.serve.decide.arms import uniform_of
+from shpi.serve.decide.choice import Item, allowed, first_choice, uniform_choice
+from shpi.serve.loop.canary import Health, Ruling
+from shpi.serve.loop.control import FILE as CONTROL
+from shpi.serve.loop.control import Control
+from shpi.serve.loop.monitor import Monitor
+from shpi.serve.policies import LoadedPolicy, Policies
+from shpi.serve.settings import Settings, secret
+from shpi.serve.store import Clock, Decision, FileStore, Reward, Store
+from shpi.serve.store.records import digest_of
+from shpi.serve.web.requests import Rank, RewardBody, context_of, moment
+
+EVENTS = "events"
+_LOG = logging.getLogger("shpi.serve")
+
+
+def prepare(folder: Path) -> Settings:
+    """The settings of a folder; a new folder gets a documented serve.toml and its first state."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = Settings.read(folder)
+    if not (folder / settings_file.FILE).exists():
+        write_text(folder / settings_file.FILE, settings.to_toml())
+    if not (folder / CONTROL).exists():
+        Control.new(settings.decide.start).write(folder)
+    return settings
+
+
+def open_store(folder: Path, settings: Settings) -> Store:
+    """The store that the settings name."""
+    if settings.store.kind == "postgres":
+        from shpi.serve.store.postgres import PostgresStore
+
+        return PostgresStore(secret(settings.store.url), timeout=settings.server.timeout)
+    return FileStore(folder / EVENTS, segment_bytes=settings.store.segment_mb * 2**20)
+
+
+@dataclass(eq=False)
+class _Serving:
+    """What serves now; replaced as a whole."""
+
+    control: Control
+    arms: Arms
+    salt: bytes
+
+
+class Service:
+    """Decides, stores, and follows the control file."""
+
+    def __init__(self, folder: Path, settings: Settings | None = None, store: Store | None = None) -> None:
+        self.folder = folder
+        self.settings = prepare(folder) if settings is None else settings
+        self.store = open_store(folder, self.settings) if store is None else store
+        self.clock = Clock()
+        self.clock.seen(getattr(self.store, "last_time", 0))
+        self.policies = Policies(folder, self.settings.decide.floor)
+        self.alarms: dict[str, str] = {}
+        self.monitor = Monitor(self.settings)
+        self.ruling = Ruling(move="wait", why="no policy is on trial")
+        self._tried: dict[str, tuple[int, int, float]] = {}  # by policy: decisions, failures, seconds
+        self._stamp = 0
+        self._now_serving: _Serving | None = None
+        self.follow()
+        self.monitor.follow(self.control)
+        for record in self.store.scan():
+            self.monitor.tell(record)
+        self.store.listener = self.monitor.tell
+
+    # ------------------------------------------------------------------ who serves
+
+    @property
+    def control(self) -> Control:
+        """The state that is served."""
+        return self._serving.control
+
+    @property
+    def _serving(self) -> _Serving:
+        assert self._now_serving is not None
+        return self._now_serving
+
+    @property
+    def canary_share(self) -> float:
+        """The share of users who get the policy on trial."""
+        return self._serving.arms.canary
+
+    def follow(self) -> bool:
+        """Take up a change of the control file; what cannot be loaded changes nothing, and is an alarm."""
+        stamp = (self.folder / CONTROL).stat().st_mtime_ns
+        if stamp == self._stamp:
+            return False
+        control = Control.read(self.folder)
+        broken = self.policies.follow(control, self.settings.decide.shadow)
+        self._stamp = stamp
+        for name, why in broken.items():
+            self.alarms["policy"] = f"the policy '{name}' cannot be loaded: {why}"
+            _LOG.error("the policy %s cannot be loaded: %s", name, why)
+        if broken.keys() & {control.start, control.champion}:
+            if self._now_serving is None:
+                raise ConfigError(
+                    expected="a champion and a start that can be loaded",
+                    found=next(iter(broken.values())),
+                    where=str(self.folder / CONTROL),
+                    remedy="restore the policy's folder, or run shpi serve rollback",
+                )
+            return False  # the champion that serves stays in place
+        on_trial = control.canary is not None and control.canary.policy not in broken
+        share = 0.0
+        if on_trial and control.canary is not None:
+            stages = self.settings.canary.stages
+            share = stages[min(control.canary.stage, len(stages) - 1)]
+        if not broken:
+            self.alarms.pop("policy", None)
+        salt = bytes.fromhex(control.salt)
+        arms = Arms(salt=salt, hold_back=self.settings.decide.hold_back, canary=share)
+        self._now_serving = _Serving(control, arms, salt)
+        return True
+
+    def _who(self, user: str) -> tuple[Arm, str]:
+        """The arm and the policy of a user."""
+        serving = self._serving
+        arm = serving.arms.of(user)
+        if arm == "canary" and serving.control.canary is not None:
+            return arm, serving.control.canary.policy
+        if arm == "hold-back":
+            return arm, serving.control.start
+        champion = serving.control.champion
+        return ("apprentice" if champion == "apprentice" else "champion"), champion
+
+    # ------------------------------------------------------------------ decisions
+
+    def decide(self, request: Rank, body: bytes, *, event_id: str, now: int) -> Decision:
+        """Make a decision. It counts when it has been stored."""
+        user = request.user if isinstance(request.user, str) else str(request.user)
+        arm, name = self._who(user)
+        context = context_of(request.context)
+        uniform = uniform_of(event_id, self._serving.salt)
+        items = self._candidates(request)
+        if arm == "canary":
+            choice, name = self._tried_out(name, context, items, uniform)
+        else:
+            choice = self._choose(name, context, items, uniform)
+        return Decision(
+            event_id=event_id,
+            digest=digest_of(body),
+            user=user,
+            session=request.session,
+            previous=request.previous,
+            time=now,
+            seq=self.store.next_seq(),
+            context=bytes(request.context),
+            items=list(choice.items),
+            probs=choice.probs.tobytes(),
+            place=choice.place,
+            policy=name,
+            arm=arm,
+            uniform=uniform,
+            deferred=request.defer,
+            features=request.features() if request.candidates else None,
+            shadow=self._shadow(arm, context, items, choice),
+        )
+
+    def _candidates(self, request: Rank) -> list[Item] | None:
+        items = request.items()
+        if items is not None and len(items) > self.settings.server.candidates:
+            raise ActionError(
+                expected=f"at most {self.settings.server.candidates} candidates",
+                found=str(len(items)),
+                where="candidates",
+                remedy="send fewer, or raise server.candidates",
+            )
+        if items is not None and len(set(map(str, items))) != len(items):
+            raise ActionError(expected="every candidate once", found="one twice", where="candidates")
+        if items is None and request.exclude:
+            champion = self.policies.get(self.control.champion)
+            items = None if champion is None else list(champion.chooser.ids)
+        if items is None:
+            return None
+        return allowed(items, request.exclude)
+
+    def _choose(self, name: str, context: Any, items: list[Item] | None, uniform: float) -> Choice:
+        loaded = self.policies.get(name)
+        if loaded is not None:
+            return loaded.chooser.choose(context, items, uniform)
+        if items is None:
+            champion = self.policies.get(self.control.champion)  # the hold-back chooses among its items
+            if champion is None or name == "apprentice":
+                raise ActionError(
+                    expected="candidates, as long as nothing has been learned",
+                    found="none",
+                    where="candidates",
+                    remedy="send the items that may be shown, your own first choice first",
+                )
+            items = list(champion.chooser.ids)
+        if name == "apprentice":
+            return first_choice(items, uniform, self.settings.decide.floor)
+        return uniform_choice(items, uniform)
+
+    def _tried_out(
+        self, name: str, context: Any, items: list[Item] | None, uniform: float
+    ) -> tuple[Choice, str]:
+        """A choice of the policy on trial; if it fails, the champion's, and it is noted."""
+        decisions, failed, seconds = self._tried.get(name, (0, 0, 0.0))
+        began, chosen = perf_counter(), name
+        try:
+            choice = self._choose(name, context, items, uniform)
+        except Exception as error:  # the user must not notice
+            failed, chosen = failed + 1, self.control.champion
+            if not isinstance(error, ShpiError):
+                _LOG.exception("the policy on trial failed")
+            self._tried[name] = (decisions + 1, failed, seconds + perf_counter() - began)
+            return self._choose(chosen, context, items, uniform), chosen
+        self._tried[name] = (decisions + 1, failed, seconds + perf_counter() - began)
+        return choice, chosen
+
+    def health(self) -> Health:
+        """How the policy on trial behaves."""
+        canary = self.control.canary
+        decisions, failed, seconds = self._tried.get(canary.policy if canary else "", (0, 0, 0.0))
+        return Health(decisions=decisions, failed=failed, seconds=seconds)
+
+    def _shadow(
+        self, arm: Arm, context: Any, items: list[Item] | None, choice: Choice
+    ) -> tuple[str, float] | None:
+        """What the shadow thinks of the chosen item; for a user of the canary, what the champion thinks."""
+        name = self.control.champion if arm == "canary" else self.settings.decide.shadow
+        loaded: LoadedPolicy | None = self.policies.get(name) if name else None
+        if loaded is None:
+            return None
+        other = loaded.chooser.choose(context, items if items is not None else list(choice.items), 0.0)
+        return name, float(other.probs[choice.place])
+
+    def rewarded(self, event_id: str, body: RewardBody, raw: bytes) -> Reward:
+        """A reward as it is stored. Without an id of its own, an equal one is the same one."""
+        at = moment(body.at, "at")
+        digest = digest_of(raw)
+        return Reward(
+            event_id=event_id,
+            name=body.name,
+            reward_id=body.reward_id if body.reward_id is not None else f"={body.value!r}@{body.at}",
+            value=body.value,
+            time=self.now() if at is None else at,
+            digest=digest,
+        )
+
+    # ------------------------------------------------------------------ time
+
+    def now(self, given: int | None = None) -> int:
+        """The time of a request: what the caller says, or the clock's."""
+        if given is not None:
+            if self.settings.server.clock == "events":
+                self.clock.seen(given)
+            return given
+        if self.settings.server.clock == "events":
+            return self.clock.last + 1
+        return self.clock.now()
+
+    @staticmethod
+    def new_id() -> str:
+        """An id for a decision whose caller gave none."""
+        return secrets.token_hex(16)

@@ -1,0 +1,234 @@
+"""The ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from shpi.serve.service import Service
+from shpi.serve.web import requests
+from shpi.serve.web.limits import Rate, Tokens
+from shpi.serve.web.metrics import Metrics
+from shpi.serve.web.openapi import description
+from shpi.serve.web.problems import Problem, problem_of
+from shpi.serve.web.routes import Answer, Routes
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Page = Callable[[], str]
+
+_JSON = (b"content-type", b"application/json")
+_HTML = (b"content-type", b"text/html; charset=utf-8")
+_TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+_SAFE = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'",
+    ),
+)
+_LOG = logging.getLogger("shpi.serve")
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class App:
+    """Requests to answers. One instance serves one folder."""
+
+    def __init__(self, service: Service, *, page: Page | None = None, report: Page | None = None) -> None:
+        """Make the application.
+
+        Args:
+            service: what decides and stores.
+            page: makes the page for people.
+            report: makes the report of the last cycle.
+        """
+        self.service, self.metrics = service, Metrics()
+        self.routes = Routes(service, self.metrics)
+        self.tokens, self.rate = Tokens(service.settings), Rate(service.settings.server.rate)
+        self.background: list[Callable[[], Awaitable[None]]] = []
+        self._page, self._report = page, report
+        self._tasks: list[asyncio.Task[None]] = []
+        self._most = service.settings.server.body_bytes
+        self.ready = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or start and stop."""
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:  # websockets: closed before they open
+            await send({"type": "websocket.close", "code": 1003})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self.start()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def start(self) -> None:
+        """Begin the work in the background."""
+        self._tasks = [asyncio.ensure_future(work()) for work in self.background]
+        self.ready = True
+
+    async def stop(self) -> None:
+        """End it, and close the store."""
+        self.ready = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.service.store.close()
+
+    # ------------------------------------------------------------------ requests
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method, path, route = scope["method"], scope["path"], "other"
+        kind = _JSON
+        try:
+            if self.rate.per_second:
+                self.rate.check((scope.get("client") or ("", 0))[0])
+            if method == "POST":
+                route = _route(path)
+                status, body = await self._post(path, scope["headers"], receive)
+            elif method in ("GET", "HEAD"):
+                route = path if path in _PAGES else "/v1/events/{id}"
+                status, body, kind = await self._get(path, scope["headers"])
+            else:
+                raise Problem(405, "GET or POST", method[:20], "method")
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None:
+                _LOG.exception("a bug, on %s", route)
+                problem = Problem(500, "an answer", "a bug in shpi", route, "see the server's log")
+            status, body, kind = problem.status, _ENCODE(problem.body()), _JSON
+        self.metrics.count("shpi_requests_total", route=route, status=str(status))
+        headers = [kind, (b"content-length", b"%d" % len(body))]
+        if kind is not _JSON or method != "POST":
+            headers += _SAFE
+        if status in (429, 503):
+            headers.append((b"retry-after", b"1"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+
+    async def _post(self, path: str, headers: Any, receive: Receive) -> Answer:
+        if path == "/v1/rank":
+            self.tokens.check("decide", headers)
+            return await self.routes.rank(await self._body(headers, receive))
+        if path == "/v1/batch":
+            self.tokens.check("decide", headers)
+            self.tokens.check("reward", headers)
+            return await self.routes.batch(await self._body(headers, receive))
+        if path in _PAGES:
+            raise Problem(405, "GET", "POST", "method")
+        event_id, verb = _event(path)
+        if verb == "reward":
+            self.tokens.check("reward", headers)
+            return await self.routes.reward(event_id, await self._body(headers, receive))
+        if verb == "activate":
+            self.tokens.check("decide", headers)
+            await self._body(headers, receive)
+            return await self.routes.activate(event_id)
+        raise Problem(404, "a known path", "another one", "path", "see /openapi.json")
+
+    async def _body(self, headers: Any, receive: Receive) -> bytes:
+        """The whole body; one that is too long or too slow is given up."""
+        for name, value in headers:
+            if name == b"content-length" and value.isdigit() and int(value) > self._most:
+                raise self._too_long()
+        message = await receive()
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body"):
+            if len(body) > self._most:
+                raise self._too_long()
+            return body
+        try:
+            async with asyncio.timeout(self.service.settings.server.timeout):
+                parts, size = [body], len(body)
+                while message.get("more_body"):
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Problem(400, "a whole body", "a connection that was closed", "body")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > self._most:
+                        raise self._too_long()
+                return b"".join(parts)
+        except TimeoutError:
+            raise Problem(408, "a body in time", "a slower one", "body", "send it again") from None
+
+    def _too_long(self) -> Problem:
+        return Problem(
+            413, f"a body of at most {self._most:,} bytes", "a longer one", "body", "send less at once"
+        )
+
+    # ------------------------------------------------------------------ pages
+
+    async def _get(self, path: str, headers: Any) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        if path == "/healthz":
+            return 200, b'{"status":"alive"}', _JSON
+        if path == "/readyz":
+            return *self._readiness(), _JSON
+        if path == "/openapi.json":
+            return 200, _ENCODE(description()), _JSON
+        self.tokens.check("admin", headers)
+        if path == "/metrics":
+            return 200, self.metrics.text(self.gauges()).encode(), _TEXT
+        if path == "/" and self._page is not None:
+            return 200, (await asyncio.to_thread(self._page)).encode(), _HTML
+        if path == "/report" and self._report is not None:
+            return 200, (await asyncio.to_thread(self._report)).encode(), _HTML
+        event_id, verb = _event(path)
+        if verb:
+            raise Problem(
+                405 if verb in ("reward", "activate") else 404, "a known path", "another one", "path"
+            )
+        status, body = await self.routes.event(event_id)
+        return status, body, _JSON
+
+    def _readiness(self) -> Answer:
+        failing = getattr(self.service.store, "failing", False)
+        if self.ready and not failing:
+            return 200, b'{"status":"ready"}'
+        return 503, _ENCODE({"status": "not ready", "why": "the store fails" if failing else "starting"})
+
+    def gauges(self) -> list[tuple[str, dict[str, str], float]]:
+        """What is true now."""
+        service = self.service
+        found: list[tuple[str, dict[str, str], float]] = [
+            ("shpi_store_failing", {}, float(getattr(service.store, "failing", False))),
+            ("shpi_orphan_rewards", {}, float(getattr(service.store, "orphans", 0))),
+            ("shpi_clock_jumps_total", {}, float(service.clock.jumps)),
+            ("shpi_canary_share", {}, service.canary_share),
+        ]
+        return found + [("shpi_alarms", {"name": name}, 1.0) for name in service.alarms]
+
+
+_PAGES = ("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/report")
+
+
+def _route(path: str) -> str:
+    """The path as a label: without ids, and of a few kinds only."""
+    if path in ("/v1/rank", "/v1/batch"):
+        return path
+    verb = path.rpartition("/")[2]
+    return f"/v1/events/{{id}}/{verb}" if verb in ("reward", "activate") else "other"
+
+
+def _event(path: str) -> tuple[str, str]:
+    """The id and the verb of ``/v1/events/ID/VERB``; the verb is empty without one."""
+    if not path.startswith("/v1/events/"):
+        raise Problem(404, "a known path", "another one", "path", "see /openapi.json")
+    event_id, _, verb = path.removeprefix("/v1/events/").partition("/")
+    requests.EVENT_ID.decode(_ENCODE(event_id))
+    return event_id, verb

@@ -1,0 +1,73 @@
+"""Who may do what, and how often."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Iterable
+
+from shpi.serve.settings import Settings, secret
+from shpi.serve.web.problems import Problem
+
+_MOST_ADDRESSES = 10_000
+_BURST = 2.0  # seconds of the rate that may come at once
+
+
+class Tokens:
+    """Bearer tokens, for deciding, rewarding and administering."""
+
+    def __init__(self, settings: Settings) -> None:
+        given = settings.tokens
+        admin = [secret(one) for one in given.admin]
+        self._allowed = {
+            "decide": self._bytes([*map(secret, given.decide), *admin]) if given.decide else (),
+            "reward": self._bytes([*map(secret, given.reward), *admin]) if given.reward else (),
+            "admin": self._bytes(admin),
+        }
+        # Where decisions need a token, single events and the page must not be open to everybody.
+        self._closed = bool(given.decide or given.reward) and not admin
+
+    @staticmethod
+    def _bytes(tokens: Iterable[str]) -> tuple[bytes, ...]:
+        return tuple(f"Bearer {token}".encode() for token in tokens)
+
+    def check(self, role: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Raise a `Problem` unless the request may do this."""
+        allowed = self._allowed[role]
+        if not allowed:
+            if role == "admin" and self._closed:
+                raise Problem(403, "an admin token in serve.toml", "none", "tokens.admin", "set tokens.admin")
+            return
+        sent = next((value for name, value in headers if name == b"authorization"), b"")
+        matches = [hmac.compare_digest(sent, one) for one in allowed]  # all of them: the same time always
+        if not any(matches):
+            raise Problem(
+                401,
+                f"a token that may {role}",
+                "none" if not sent else "another one",
+                "the header Authorization",
+                "send 'Authorization: Bearer TOKEN'",
+            )
+
+
+class Rate:
+    """A bucket of requests for each address, filled at a steady rate."""
+
+    def __init__(self, per_second: float) -> None:
+        self.per_second = per_second
+        self._buckets: dict[str, tuple[float, float]] = {}  # what is left, and when
+
+    def check(self, address: str) -> None:
+        """Raise a `Problem` if there were too many."""
+        if not self.per_second:
+            return
+        now, most = time.monotonic(), self.per_second * _BURST
+        left, then = self._buckets.get(address, (most, now))
+        left = min(most, left + (now - then) * self.per_second)
+        if left < 1:
+            raise Problem(
+                429, f"at most {self.per_second:g} requests per second", "more", "this address", "send fewer"
+            )
+        if len(self._buckets) >= _MOST_ADDRESSES and address not in self._buckets:
+            self._buckets.clear()
+        self._buckets[address] = (left - 1, now)

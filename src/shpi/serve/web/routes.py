@@ -1,0 +1,214 @@
+"""What each path does: bytes in, a status and bytes out."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shpi.serve.decide.choice import Item
+from shpi.serve.service import Service
+from shpi.serve.store.records import Activation, Decision, Reward, digest_of
+from shpi.serve.web import requests
+from shpi.serve.web.metrics import Metrics
+from shpi.serve.web.problems import Problem, problem_of
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class Ranked(msgspec.Struct, gc=False):
+    """An item and its probability."""
+
+    id: Item
+    propensity: float
+
+
+class RankAnswer(msgspec.Struct, gc=False):
+    """What was decided. The ranking has all candidates, the most likely first."""
+
+    event_id: str
+    action: Item
+    propensity: float
+    ranking: list[Ranked]
+    policy: str
+    arm: str
+
+
+Answer = tuple[int, bytes]
+
+
+class Routes:
+    """The handlers of a service."""
+
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self.service, self.metrics = service, metrics
+
+    # ------------------------------------------------------------------ rank
+
+    async def rank(self, body: bytes) -> Answer:
+        """``POST /v1/rank``."""
+        began = perf_counter()
+        answer = await self._ranked(body)
+        self.metrics.took(perf_counter() - began)
+        return 200, _ENCODE(answer)
+
+    async def _ranked(self, body: bytes | msgspec.Raw) -> RankAnswer:
+        request = requests.RANK.decode(body)
+        raw, service = bytes(body), self.service
+        event_id = request.event_id
+        if event_id is not None:
+            stored = await service.store.find(event_id)
+            if stored is not None:
+                return self._stored(stored, raw)
+        else:
+            event_id = service.new_id()
+        now = service.now(requests.moment(request.time, "time"))
+        added = await service.store.add(service.decide(request, raw, event_id=event_id, now=now))
+        decision = added.record
+        assert isinstance(decision, Decision)
+        if not added.new:
+            return self._stored(decision, raw)
+        self.metrics.count("shpi_decisions_total", arm=decision.arm, policy=decision.policy)
+        return answer_of(decision)
+
+    def _stored(self, decision: Decision, body: bytes) -> RankAnswer:
+        """The answer that was given before; another body under the same id is a conflict."""
+        if decision.digest != digest_of(body):
+            raise _conflict("event_id")
+        self.metrics.count("shpi_duplicates_total", kind="rank")
+        return answer_of(decision)
+
+    # ------------------------------------------------------------------ reward, activate
+
+    async def reward(self, event_id: str, body: bytes) -> Answer:
+        """``POST /v1/events/{id}/reward``."""
+        return 200, _ENCODE(await self._rewarded(event_id, requests.REWARD.decode(body), body))
+
+    async def _rewarded(self, event_id: str, body: requests.RewardBody, raw: bytes) -> dict[str, Any]:
+        reward = self.service.rewarded(event_id, body, raw)
+        added = await self.service.store.add(reward)
+        stored = added.record
+        assert isinstance(stored, Reward)
+        if not added.new:
+            if stored.digest != reward.digest:
+                raise _conflict("reward_id")
+            self.metrics.count("shpi_duplicates_total", kind="reward")
+        known = self.service.store.knows(event_id)
+        if added.new:
+            self.metrics.count("shpi_rewards_total", known=str(known).lower())
+        return {"event_id": event_id, "stored": True, "duplicate": not added.new, "known": known}
+
+    async def activate(self, event_id: str) -> Answer:
+        """``POST /v1/events/{id}/activate``."""
+        return 200, _ENCODE(await self._activated(event_id))
+
+    async def _activated(self, event_id: str) -> dict[str, Any]:
+        if await self.service.store.find(event_id) is None:
+            raise _unknown()
+        added = await self.service.store.add(Activation(event_id, self.service.now()))
+        return {"event_id": event_id, "activated": True, "duplicate": not added.new}
+
+    # ------------------------------------------------------------------ batch
+
+    async def batch(self, body: bytes) -> Answer:
+        """``POST /v1/batch``: every entry is answered for itself, with a status."""
+        batch = requests.BATCH.decode(body)
+        count, most = len(batch.rank) + len(batch.activate) + len(batch.reward), self.service.settings.server
+        if count > most.batch:
+            raise Problem(413, f"at most {most.batch} entries", str(count), "body", "send several batches")
+        ranked = await asyncio.gather(*(self._entry(self._ranked(raw)) for raw in batch.rank))
+        activated = await asyncio.gather(*(self._entry(self._activate_entry(raw)) for raw in batch.activate))
+        rewarded = await asyncio.gather(*(self._entry(self._reward_entry(raw)) for raw in batch.reward))
+        return 200, _ENCODE({"rank": ranked, "activate": activated, "reward": rewarded})
+
+    async def _reward_entry(self, raw: msgspec.Raw) -> dict[str, Any]:
+        entry = requests.REWARD_ENTRY.decode(raw)
+        return await self._rewarded(entry.event_id, entry, bytes(raw))
+
+    async def _activate_entry(self, raw: msgspec.Raw) -> dict[str, Any]:
+        return await self._activated(requests.ACTIVATE_ENTRY.decode(raw).event_id)
+
+    async def _entry(self, work: Any) -> dict[str, Any]:
+        try:
+            return {"status": 200, "answer": await work}
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            return {"status": problem.status, **problem.body()}
+
+    # ------------------------------------------------------------------ one event
+
+    async def event(self, event_id: str) -> Answer:
+        """``GET /v1/events/{id}``: what was known, what came of it, why this action."""
+        decision = await self.service.store.find(event_id)
+        if decision is None:
+            raise _unknown()
+        context = requests.context_of(msgspec.Raw(decision.context))
+        loaded = self.service.policies.get(decision.policy)
+        rewards = await self.service.store.rewards(event_id)
+        answer = {
+            **msgspec.to_builtins(answer_of(decision)),
+            "user": decision.user,
+            "session": decision.session,
+            "previous": decision.previous,
+            "time": decision.time / 1e6,
+            "context": context,
+            "deferred": decision.deferred,
+            "activated": await self.service.store.activated(event_id),
+            "random_number": decision.uniform,
+            "shadow": decision.shadow,
+            "rewards": [
+                {"name": one.name, "value": one.value, "at": one.time / 1e6, "reward_id": one.reward_id}
+                for one in rewards
+            ],
+            "why": why(decision, self.service.settings.decide.floor),
+            "explanation": {} if loaded is None else loaded.explain(context, list(decision.items)),
+        }
+        return 200, _ENCODE(answer)
+
+
+def answer_of(decision: Decision) -> RankAnswer:
+    """The answer to a request, from what was stored: the same whenever it is asked for."""
+    probs = decision.distribution
+    order = np.argsort(-probs, kind="stable").tolist()
+    items, values = decision.items, probs.tolist()
+    return RankAnswer(
+        decision.event_id,
+        items[decision.place],
+        values[decision.place],
+        [Ranked(items[place], values[place]) for place in order],
+        decision.policy,
+        decision.arm,
+    )
+
+
+def why(decision: Decision, floor: float) -> str:
+    """One sentence."""
+    probs = decision.distribution
+    best = int(np.argmax(probs))
+    chance = f"with probability {probs[decision.place]:.3g}"
+    who = f"policy '{decision.policy}' (arm: {decision.arm})"
+    if probs[decision.place] == probs[best]:
+        return f"{who} preferred this item, and it was drawn {chance}."
+    return (
+        f"{who} preferred '{decision.items[best]}' ({probs[best]:.3g}); this item was drawn {chance}, "
+        f"of which exploration is {floor / len(probs):.3g}."
+    )
+
+
+def _conflict(field: str) -> Problem:
+    return Problem(
+        409,
+        f"the same body for the same {field}",
+        "another body",
+        field,
+        "send a new id for a new request; retries repeat the body byte for byte",
+    )
+
+
+def _unknown() -> Problem:
+    return Problem(404, "the id of a decision", "an unknown one", "path")
