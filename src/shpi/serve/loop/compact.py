@@ -75,8 +75,8 @@ def logged(
         now: up to when rewards are known.
         since: decisions before this moment are left out.
     """
+    from shpi.data._read.read import read_log
     from shpi.data.columns import Columns
-    from shpi.data.read import read_log
 
     decisions, rewards = gather(records)
     decisions = [one for one in decisions if one.time >= since]

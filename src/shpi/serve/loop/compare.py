@@ -5,9 +5,9 @@ n_1 and n_0 users, variances s^2 and difference D of the means,
 
     v = s_1^2 / n_1 + s_0^2 / n_0,      n = n_1 n_0 / (n_1 + n_0),      D ± width(n, sqrt(v n), alpha)
 
-where ``width`` is that of `shpi.ope.checks.sequence`: it holds at all looks together. While a canary grows
-from 1 to 20 % the mix of days differs between the arms, so each stage is a *stratum* with its own difference;
-they are added by their information 1/v.
+where ``width`` is that of `shpi.ope.checks.looks.sequence`: it holds at all looks
+together. While a canary grows from 1 to 20 % the mix of days differs between the arms, so each stage is a
+*stratum* with its own difference; they are added by their information 1/v.
 
 A variance of few users is too small exactly where it matters, for rare and large rewards. So each arm's
 variance is at least that of both arms together, one pseudo-user of ten times the pooled variance is added,
@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shpi.ope.checks.sequence import asymptotic_width
+from shpi.ope.checks.looks.sequence import asymptotic_width
 
 FEWEST = 30  # users in each arm before anything is said
 _PSEUDO = 10.0  # times the pooled variance, of one imagined user

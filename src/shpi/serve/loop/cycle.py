@@ -232,7 +232,7 @@ class _Steps:
 
 
 def _read(path: Path) -> LoggedData:
-    from shpi.data.read import read_log
+    from shpi.data._read.read import read_log
 
     return read_log(path)
 
