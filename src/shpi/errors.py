@@ -49,6 +49,14 @@ class ConfigError(ShpiError):
     usual_remedy = "give what is expected"
 
 
+class NoColumnMapError(ConfigError):
+    """A table was given without a column map; ``guess`` is a first one, as TOML."""
+
+    def __init__(self, *, expected: str, found: str, where: str = "", advice: str, guess: str) -> None:
+        super().__init__(expected=expected, found=found, where=where, remedy=f"{advice}\n\n{guess}")
+        self.advice, self.guess = advice, guess
+
+
 class ActionError(ShpiError):
     """An action has the wrong shape, type or range, or is not among its candidates."""
 

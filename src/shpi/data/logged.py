@@ -242,6 +242,11 @@ class LoggedData:
         """For each decision [n], its trajectory."""
         return ragged.group_of_row(self.offsets)
 
+    @property
+    def user_of_row(self) -> Int64Array:
+        """For each decision [n], the code of its user."""
+        return self.user_codes[self.trajectory_of_row]
+
     @cached_property
     def session_of_row(self) -> Int64Array:
         """For each decision [n], its session."""

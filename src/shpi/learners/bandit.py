@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from shpi.data._log.users import folds_of_users
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features.parts import saveable
@@ -167,6 +168,5 @@ def regress(
 
 def _halves(logs: LoggedData, seed: int) -> list[BoolArray]:
     """Two masks of rows [n] that part the users."""
-    side = np.random.default_rng(seed).permutation(logs.n_users) % 2 == 0
-    first = side[logs.user_codes][logs.trajectory_of_row]
+    first = folds_of_users(logs.n_users, 2, np.random.default_rng(seed))[logs.user_of_row] == 0
     return [first, ~first]

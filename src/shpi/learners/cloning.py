@@ -111,8 +111,8 @@ def _sample_size(logs: LoggedData) -> int:
 def _held_out_loss(logs: LoggedData, prior: float, seed: int) -> Callable[[tuple[FeatureMap, float]], float]:
     """The loss of features and floor on a quarter of the users, after a short fit to the others."""
     rng = np.random.default_rng(seed)
-    users = rng.permutation(logs.n_users)
-    out = np.isin(logs.user_codes, users[: max(1, len(users) // 4)])[logs.trajectory_of_row]
+    users = rng.permutation(logs.n_users)[: max(1, logs.n_users // 4)]
+    out = np.isin(logs.user_codes, users)[logs.trajectory_of_row]
     if out.all():
         out = np.arange(len(logs)) % 4 == 0
     size = _sample_size(logs) // 3

@@ -17,7 +17,7 @@ from shpi.errors import ConfigError
 from shpi.ope.evaluate import evaluate
 from shpi.ope.inference.intervals import MAX_GROUPS
 from shpi.ope.problem import Problem
-from shpi.ope.results import Evaluation, Verdict
+from shpi.ope.results import Evaluation
 from shpi.protocols import Float64Array, Policy
 
 if TYPE_CHECKING:
@@ -85,31 +85,29 @@ def compare(
     """
     if not policies:
         raise ConfigError(expected="at least one policy", found="none", where="compare")
-    seen = _Collect()
-    found = []
+    kept = _KeptProblems()
+    bare = []
     with progress_bar("candidates", len(policies) if len(policies) > 1 else None) as advance:
         for name, policy in policies.items():
-            found.append(evaluate(policy, logs, gate=seen, policy_name=name, **options))
+            bare.append(evaluate(policy, logs, gate=kept, policy_name=name, **options))
             advance(1)
-    bare = [replace(one, verdict=None) for one in found]
     with progress_bar("the verdict: guards, first steps, cautions", None):
-        verdicts = gate.decide_many(bare, seen.problems)
+        verdicts = gate.decide_many(bare, kept.problems)
     evaluations = tuple(replace(one, verdict=verdict) for one, verdict in zip(bare, verdicts, strict=True))
     ships = [one for one in evaluations if one.verdict is not None and one.verdict.ship]
     best = max(ships, key=lambda one: one.decisive.lift_interval.lower_bound, default=None)
     return Comparison(evaluations=evaluations, best=None if best is None else best.policy_name)
 
 
-class _Collect:
-    """Keeps the problem of every evaluation until all are done."""
+class _KeptProblems:
+    """The problem of every evaluation, kept for the verdict on all of them together."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
-    def decide(self, evaluation: Evaluation, problem: Problem) -> Verdict:
+    def decide(self, evaluation: Evaluation, problem: Problem) -> None:
         """No verdict yet."""
         self.problems.append(problem)
-        return Verdict(decision="hold", reasons=("not decided yet",))
 
 
 def joint_level(influences: Float64Array, confidence: float, *, seed: int = 0) -> float:

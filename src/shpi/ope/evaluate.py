@@ -48,10 +48,10 @@ UNSOUND = (IPS, PDIS, DR, MAGIC, MIS, FQE, DirectMethod, OracleFQE)  # these dec
 
 
 class Decides(Protocol):
-    """What a gate is to this room: `shpi.ope.gate.Gate` is one."""
+    """Who is shown an evaluation when it is done: `shpi.ope.gate.Gate` gives a verdict."""
 
-    def decide(self, evaluation: Evaluation, problem: Problem) -> Verdict:
-        """A verdict, from an evaluation without one; the problem is there for guard metrics."""
+    def decide(self, evaluation: Evaluation, problem: Problem) -> Verdict | None:
+        """A verdict, or None for none yet; the problem is there for guard metrics."""
         ...
 
 

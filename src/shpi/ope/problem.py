@@ -33,7 +33,7 @@ Estimators map over parts and add up, so memory is that of one part and a few nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -83,7 +83,7 @@ class Problem:
     metric: Rewards | None = None  # None: the reward of the log
     base: Problem | None = None  # of which this is a view
     view: View | None = None
-    _memo: dict[str, Any] = field(default_factory=dict, repr=False)
+    _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -222,7 +222,7 @@ class Problem:
         """The function's result for every part, in order."""
         return [function(part) for part in self.parts()]
 
-    def memo(self, key: str, make: Callable[[], T]) -> T:
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` returns, computed once for all estimators of this problem."""
         if key not in self._memo:
             self._memo[key] = make()
@@ -240,7 +240,7 @@ class Problem:
 
     def _seen(self, part: Part, view: View) -> Part:
         return part.memo(
-            f"view {view!r}",
+            ("view", view),
             lambda: replace(part, logs=view(part.logs), horizon=self.horizon, whole=part, _memo={}),
         )
 
@@ -263,7 +263,7 @@ class Problem:
 
     def known_weights(self, part: Part, what: Known) -> Float64Array:
         """1 / (share known) among the decisions of the same step and kind of ending [n]; 0 where unknown."""
-        shares = self.memo(f"known {what}", lambda: self._known_shares(what))  # [2, H]
+        shares = self.memo(("known", what), lambda: self._known_shares(what))  # [2, H]
         share = shares[part.goes_on.astype(np.int64), part.steps]
         weights: Float64Array = np.where(part.known(what), 1.0, 0.0) / np.where(share > 0, share, 1.0)
         if what in ("next", "inside"):  # model fits: a step with too little to go by is left out altogether

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shpi.data._log.users import sample_users, time_blocks
 from shpi.features.base import FeatureMap
 from shpi.oracles.base import Targets
 from shpi.oracles.hierarchy import Coupling, Spectrum
@@ -54,13 +55,11 @@ def deal_users(logs: LoggedData, folds: int, max_rows: int, seed: int) -> Int64A
     """
     n, users = len(logs), logs.n_users
     if users < 2:
-        return np.arange(n) * min(folds, n) // n
-    order = np.random.default_rng(seed).permutation(users)
-    rows = np.bincount(logs.user_codes[logs.trajectory_of_row], minlength=users)[order]
-    keep = max(int(np.searchsorted(np.cumsum(rows), max_rows)) + 1, min(folds, users))
+        return time_blocks(n, folds)
+    sample = sample_users(logs, max_rows, np.random.default_rng(seed), least=min(folds, users))
     fold_of_user = np.full(users, -1, dtype=np.int64)
-    fold_of_user[order[:keep]] = np.arange(min(keep, users)) % folds
-    return fold_of_user[logs.user_codes][logs.trajectory_of_row]
+    fold_of_user[sample] = np.arange(len(sample)) % folds
+    return fold_of_user[logs.user_of_row]
 
 
 def fold_sums(

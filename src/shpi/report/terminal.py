@@ -12,25 +12,45 @@ _HEAD = ("estimator", "value", "lift", "lift, two-sided", "lift at least", "eff.
 _WIDTH = 100
 
 
-def render(evaluation: Evaluation) -> str:
-    """Verdict, estimates, diagnostics that are not fine; in this order."""
-    one = evaluation.decisive
-    lines = [
+def render(evaluation: Evaluation, *, verdict_first: bool = False) -> str:
+    """What was asked, the verdict, estimates, diagnostics that are not fine; in this order.
+
+    Args:
+        evaluation: what is shown.
+        verdict_first: put the verdict on top.
+    """
+    blocks = [_question(evaluation), _verdict(evaluation)]
+    blocks = [*(reversed(blocks) if verdict_first else blocks), _estimates(evaluation)]
+    blocks.append(
+        _wrapped([f"{d.severity}: {d.sentence}" for d in evaluation.diagnostics if d.severity != "fine"], "")
+    )
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _question(evaluation: Evaluation) -> list[str]:
+    return [
         f"{evaluation.policy_name}: {evaluation.metric}",
         *_wrapped([evaluation.question] if evaluation.question else [], ""),
         f"{evaluation.users:,} users, {evaluation.decisions:,} decisions, "
-        f"log {evaluation.fingerprint or 'unnamed'}; the logging policy brought {one.baseline:.5g}",
+        f"log {evaluation.fingerprint or 'unnamed'}; "
+        f"the logging policy brought {evaluation.decisive.baseline:.5g}",
     ]
-    if evaluation.verdict is not None:
-        lines += ["", f"VERDICT: {evaluation.verdict.decision.upper()}"]
-        lines += _wrapped(evaluation.verdict.reasons, "  ")
-        if evaluation.verdict.users_needed is not None:
-            lines += _wrapped([needed_words(evaluation.verdict)], "  ")
+
+
+def _verdict(evaluation: Evaluation) -> list[str]:
+    verdict = evaluation.verdict
+    if verdict is None:
+        return []
+    needed = [] if verdict.users_needed is None else [needed_words(verdict)]
+    return [f"VERDICT: {verdict.decision.upper()}", *_wrapped([*verdict.reasons, *needed], "  ")]
+
+
+def _estimates(evaluation: Evaluation) -> list[str]:
     rows = [_HEAD, *(_row(estimate, _sign(evaluation, estimate)) for estimate in evaluation.estimates)]
     if evaluation.short_term is not None:
         rows.append(_row(evaluation.short_term, ""))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    lines.append("")
+    lines = []
     for number, row in enumerate(rows):
         cells = [
             row[0].ljust(widths[0]),
@@ -39,14 +59,12 @@ def render(evaluation: Evaluation) -> str:
         lines.append("  ".join(cells).rstrip())
         if number == 0:
             lines.append("-" * len(lines[-1]))
-    lines.append(f"* decides; intervals at {one.lift_interval.level:.0%}, users are the clusters")
+    lines.append(
+        f"* decides; intervals at {evaluation.decisive.lift_interval.level:.0%}, users are the clusters"
+    )
     if any(_sign(evaluation, estimate) == " ~" for estimate in evaluation.estimates):
         lines.append("~ may be biased: rests on a model, or follows the policy for some decisions only")
-    worth = [d for d in evaluation.diagnostics if d.severity != "fine"]
-    if worth:
-        lines.append("")
-        lines += _wrapped([f"{d.severity}: {d.sentence}" for d in worth], "")
-    return "\n".join(lines)
+    return lines
 
 
 def needed_words(verdict: Verdict) -> str:

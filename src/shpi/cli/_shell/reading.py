@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shpi._core.progress import progress_bar
 from shpi.cli._shell.spelling import spelled_for_the_command_line
-from shpi.errors import ConfigError
+from shpi.errors import ConfigError, NoColumnMapError
 
 if TYPE_CHECKING:  # imported when a verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
@@ -65,14 +65,11 @@ def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> Logged
     try:
         with spelled_for_the_command_line():
             logs = _read(options, encoding)
-    except ConfigError as error:
-        advice, _, guess = error.remedy.partition("\n\n")
-        if options.columns is not None or not guess:
-            raise
+    except NoColumnMapError as error:
         # The guess stands alone, so that it can be copied into a file as it is.
         place = f"shpi {verb}: {options.log[0]}"
         init = f"shpi init {' '.join(options.log)} writes one with comments, to be named with --columns"
-        print(f"{place} needs a column map; {init}. Or {advice}\n\n{guess}", file=sys.stderr)
+        print(f"{place} needs a column map; {init}. Or {error.advice}\n\n{error.guess}", file=sys.stderr)
         return None
     return _estimate(logs, options.seed) if options.estimate_propensities else logs
 

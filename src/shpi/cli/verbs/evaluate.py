@@ -15,13 +15,13 @@ from shpi.cli._shell.cautions import add_caution_options, caution_settings, with
 from shpi.cli._shell.reading import add_reading_options, read_logs
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
+from shpi.report.terminal import render
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
     from shpi.ope.candidates import Comparison
     from shpi.ope.estimators.base import Estimator
     from shpi.ope.gate import Gate, Guard
-    from shpi.ope.results import Evaluation
     from shpi.policies import PolicyFile
     from shpi.protocols import Policy
 
@@ -283,19 +283,7 @@ def show(comparison: Comparison, gate: Gate) -> None:
     if several:
         print(f"best to ship: {comparison.best or 'none'}\n")
     for number, one in enumerate(comparison.evaluations):
-        print(("\n" if number else "") + headed(one))
-
-
-def headed(evaluation: Evaluation) -> str:
-    """The text of an evaluation with the verdict on top."""
-    assert evaluation.verdict is not None
-    text = str(evaluation)
-    marker = f"VERDICT: {evaluation.verdict.decision.upper()}"
-    head, found, rest = text.partition(marker)
-    if not found:
-        return f"{marker}\n\n{text}"
-    verdict, _, table = rest.partition("\n\n")
-    return f"{marker}{verdict}\n\n{head.rstrip()}\n\n{table}"
+        print(("\n" if number else "") + render(one, verdict_first=True))
 
 
 def write(comparison: Comparison, options: argparse.Namespace) -> None:

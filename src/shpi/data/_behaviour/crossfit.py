@@ -14,6 +14,7 @@ import numpy as np
 
 from shpi._core.softmax import fit_softmax, log_softmax
 from shpi.data._behaviour.calibration import spread_rows
+from shpi.data._log.users import folds_of_users, time_blocks
 from shpi.protocols import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array, IntArray
 
 if TYPE_CHECKING:
@@ -96,9 +97,8 @@ class CrossFit:
         """The fold of each row: users are dealt out at random. A single user is cut into blocks of time."""
         logs, folds = self.logs, self.model.folds
         if logs.n_users >= 2:
-            dealt = self.rng.permutation(logs.n_users) % min(folds, logs.n_users)
-            return dealt[logs.user_codes][logs.trajectory_of_row].astype(np.int64)
-        return np.arange(len(logs)) * min(folds, len(logs)) // len(logs)
+            return folds_of_users(logs.n_users, min(folds, logs.n_users), self.rng)[logs.user_of_row]
+        return time_blocks(len(logs), folds)
 
     def why_no_regression(self, folds: Int64Array) -> str:
         """A reason to stay with the marginal, or nothing."""
@@ -202,9 +202,7 @@ class CrossFit:
         best_t, best_m = np.unravel_index(int(losses.argmin()), losses.shape)
         temperature, mix = TEMPERATURES[int(best_t)], MIXES[int(best_m)]
         gain = np.log((1 - mix) * heated[best_t] + mix * marginal) - np.log(marginal)
-        by_user = np.bincount(
-            logs.user_codes[logs.trajectory_of_row[rows]], weights=gain, minlength=logs.n_users
-        )
+        by_user = np.bincount(logs.user_of_row[rows], weights=gain, minlength=logs.n_users)
         error = np.sqrt((by_user**2).sum()) if logs.n_users > 1 else np.sqrt((gain**2).sum())
         return temperature, mix, bool(gain.sum() > error)
 

@@ -12,6 +12,7 @@ import numpy as np
 from shpi.data._log import ragged
 from shpi.data._log.cut import taken_as_cut, with_cut
 from shpi.data._log.ledger import Drop, Ledger
+from shpi.data._log.users import held_out_users
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, IntArray
@@ -76,9 +77,7 @@ def split_users(logs: LoggedData, held_out: float, *, seed: int) -> tuple[Logged
             found="one user",
             remedy="split by time, or collect more users",
         )
-    count = min(max(round(held_out * logs.n_users), 1), logs.n_users - 1)
-    out = np.random.default_rng(seed).permutation(logs.n_users)[:count]
-    is_out = np.isin(logs.user_codes, out)
+    is_out = held_out_users(logs.n_users, held_out, np.random.default_rng(seed))[logs.user_codes]
     return select(logs, ~is_out), select(logs, is_out)
 
 

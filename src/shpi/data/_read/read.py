@@ -33,7 +33,7 @@ from shpi.data.question import Metric, count, leave_after
 from shpi.data.question.count import Observed
 from shpi.data.schema import ContextSchema
 from shpi.data.tables.join import join_events, known_rows
-from shpi.errors import ConfigError, DataError
+from shpi.errors import ConfigError, DataError, NoColumnMapError
 from shpi.files.engines import engine_errors
 from shpi.protocols import BoolArray
 
@@ -322,17 +322,17 @@ def _final_masks(masks: BoolArray) -> BoolArray:
     return masks | empty
 
 
-def _no_map(source: Any) -> ConfigError:
+def _no_map(source: Any) -> NoColumnMapError:
     try:
         table = open_table(source)
     except DataError as error:
         raise error from None
     from shpi.data._read.guess import guess_columns
 
-    return ConfigError(
+    return NoColumnMapError(
         expected="a column map, since this is not a file written by shpi",
         found="none",
         where=table.label,
-        remedy="start from this guess, saved as map.toml:\n\n"
-        + guess_columns(table.columns, table.frame.collect_schema()),
+        advice="start from this guess, saved as map.toml:",
+        guess=guess_columns(table.columns, table.frame.collect_schema()),
     )

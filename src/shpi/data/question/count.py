@@ -111,7 +111,7 @@ def count(
     reach = observed or Observed(log_end=end, times=np.sort((known_end - entry)[known_end >= entry]))
     if not len(reach.times) or reach.times[-1] < window - _tick(logs):
         raise _too_long(logs, chosen, reach)
-    ages = logs.times - entry[logs.user_codes[logs.trajectory_of_row]]
+    ages = logs.times - entry[logs.user_of_row]
     kept = known & (ages < window)
     scale = 1.0 if chosen.per is None else in_time_unit(chosen.per, logs.time_unit) / window
     facts = _facts(logs, chosen, np.where(kept, scale * values, 0.0), known_end - entry, window)
@@ -193,7 +193,7 @@ def _first_of_day(logs: LoggedData) -> Float64Array:
             remedy="say what they count, e.g. time_unit = 'ms'",
         )
     days = logs.times // MICROSECONDS["d"]
-    code = logs.user_codes[logs.trajectory_of_row]
+    code = logs.user_of_row
     order = np.lexsort((logs.times, code))
     new = np.append(True, (np.diff(days[order]) != 0) | (np.diff(code[order]) != 0))
     return _at(logs, order[new])
@@ -257,9 +257,7 @@ def _facts(
     window: int | float | None,
 ) -> Counted:
     """``observed`` [users] is negative for users who entered too late to be counted at all."""
-    sums = np.bincount(
-        logs.user_codes[logs.trajectory_of_row], weights=values, minlength=logs.n_users
-    ).astype(np.float64)
+    sums = np.bincount(logs.user_of_row, weights=values, minlength=logs.n_users).astype(np.float64)
     counts = np.ones(logs.n_users, bool) if observed is None else observed >= 0
     whole = counts
     if observed is not None and window is not None:

@@ -132,7 +132,7 @@ class _Fitter:
 
     @classmethod
     def of(cls, config: WorldModel, logs: LoggedData, seed: int) -> _Fitter:
-        users = logs.user_codes[logs.trajectory_of_row]
+        users = logs.user_of_row
         rng = np.random.default_rng(np.random.SeedSequence(checked_seed(seed)))
         bins = Bins.fit(logs.contexts, config.bins)
         weights = bootstrap_weights(users, config.members, rng)
@@ -169,7 +169,7 @@ class _Fitter:
         """Action effects of the other log, then the rest of eta from this one with these held fixed."""
         assert other.rewards is not None
         codes = self.bins.code(other.contexts)
-        users = other.user_codes[other.trajectory_of_row]
+        users = other.user_of_row
         rng = np.random.default_rng(np.random.SeedSequence((self.seed, 1)))
         effects = fit_tables(
             self.bins.sizes,

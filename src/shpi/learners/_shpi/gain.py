@@ -64,6 +64,6 @@ def _ratio(logs: LoggedData, weights: Float64Array, values: Float64Array) -> tup
     if total <= 0:
         return 0.0, np.zeros(logs.n_users)
     mean = float(weights @ values) / total
-    user = logs.user_codes[logs.trajectory_of_row]
+    user = logs.user_of_row
     parts = np.bincount(user, weights=weights * (values - mean), minlength=logs.n_users) / total
     return mean, parts

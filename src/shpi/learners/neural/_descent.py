@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shpi._core.progress import progress_bar
+from shpi.data._log.users import held_out_users
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import FeatureMap
@@ -154,10 +155,8 @@ def _split_users(
     logs: LoggedData, rows: Int64Array, share: float, rng: np.random.Generator
 ) -> tuple[Int64Array, Int64Array]:
     """Rows to learn from, and some rows of a share of the users; a single user is not held out."""
-    user = logs.user_codes[logs.trajectory_of_row[rows]]
-    users = rng.permutation(np.unique(user))
-    count = min(max(round(share * len(users)), int(share > 0)), len(users) - 1)
-    out = np.isin(user, users[:count])
+    users, place = np.unique(logs.user_of_row[rows], return_inverse=True)
+    out = held_out_users(len(users), share, rng)[place]
     return rows[~out], np.sort(rng.permutation(rows[out])[:ASKED])
 
 

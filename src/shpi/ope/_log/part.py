@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -38,7 +38,7 @@ class Part:
     folds: int
     seed: int
     whole: Part | None = None  # the same decisions before they were seen otherwise; see `Problem.seen_as`
-    _memo: dict[str, Any] = field(default_factory=dict, repr=False)
+    _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property
     def origin(self) -> Part:
@@ -53,7 +53,7 @@ class Part:
     @cached_property
     def users(self) -> Int64Array:
         """For each decision [n], the number of its user within this part."""
-        return self.logs.user_codes[self.logs.trajectory_of_row]
+        return self.logs.user_of_row
 
     @cached_property
     def observed(self) -> BoolArray:
@@ -66,7 +66,7 @@ class Part:
         """Decisions after which the user is not gone for good [n]."""
         return goes_on(self.logs)
 
-    def memo(self, key: str, make: Callable[[], T]) -> T:
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` returns, computed once as long as this part is kept."""
         if key not in self._memo:
             self._memo[key] = make()

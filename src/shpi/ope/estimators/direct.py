@@ -18,7 +18,7 @@ Influences hold the noise of the fit as well as that of the contexts (the sandwi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -106,7 +106,7 @@ class DirectMethod:
         fit = fit_backups(
             sums, design, gamma=0.0, horizon=1, limits=value_limits(problem, 1), ridge=self.ridge
         )
-        key = f"rewards {target} {problem.number_of(self.features)} {self.ridge}"
+        key = ("rewards", target, problem.number_of(self.features), self.ridge)
         means = step_means(
             problem,
             StepWeights.equal,
@@ -168,7 +168,7 @@ def _start_values(part: Part, fit: Backups) -> Float64Array:
     return total
 
 
-def _predicted_rewards(problem: Problem, part: Part, fit: Backups, key: str) -> Terms:
+def _predicted_rewards(problem: Problem, part: Part, fit: Backups, key: Hashable) -> Terms:
     def make() -> Float64Array:
         slopes = fit.tables(1)  # [A, d]
         values = np.empty(len(part.logs))

@@ -30,7 +30,7 @@ fold of the user (`shpi.ope.models.backups`); the noise of that fit is part of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -129,7 +129,7 @@ def weighted_deltas(
     problem = deltas.problem
     terms = partial(deltas.terms, sessions=counted is not problem)
     of_mu = problem.memo(
-        f"{deltas.key} of mu {counted is problem} {steps}",
+        ("of mu", deltas.key, counted is problem, steps),
         lambda: step_means(counted, StepWeights.equal, terms, normalise=True, steps=steps),
     )
     of_pi = step_means(counted, weigh, terms, normalise=True, steps=steps, reference=of_mu)
@@ -175,7 +175,7 @@ class Deltas:
 
     problem: Problem
     fits: tuple[Backups, ...]
-    key: str
+    key: Hashable
 
     @classmethod
     def of(
@@ -188,7 +188,7 @@ class Deltas:
         return cls(
             problem=problem,
             fits=cross_fits(problem, "state", features, ridge),
-            key=f"backups state {problem.number_of(features)} {ridge}",
+            key=("backups", "state", problem.number_of(features), ridge),
         )
 
     def terms(self, counted: Problem, part: Part, *, sessions: bool) -> Terms:

@@ -157,7 +157,7 @@ class _Ratio:
             ]
             return np.concatenate(blocks, axis=1)
 
-        return part.memo(f"ratio {self.problem.number_of(self.design)}", make)
+        return part.memo(("ratio", self.problem.number_of(self.design)), make)
 
     def sums_by_user(self, part: Part, target: Literal["pi", "mu"]) -> Float64Array:
         """The sums of beta w rho r, of beta w rho, of beta w, and of trajectories; [4, users]."""

@@ -17,7 +17,7 @@ the textbook's form, ``paired=False``, where that is missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
@@ -105,7 +105,7 @@ class Residuals:
     fits: Sequence[Backups]  # one per fold
     paired: bool
     notes: tuple[str, ...]
-    key: str
+    key: Hashable
 
     @classmethod
     def of(
@@ -117,7 +117,7 @@ class Residuals:
         paired: bool,
     ) -> Residuals:
         """Fit Q without each fold in turn, once for all estimators with the same settings."""
-        key = f"backups pi {problem.number_of(features)} {ridge}"
+        key = ("backups", "pi", problem.number_of(features), ridge)
         fits = cross_fits(problem, "pi", features, ridge)
         possible = next(problem.parts()).logs.behaviour is not None
         notes = []
@@ -160,7 +160,7 @@ class Residuals:
 
         if steps is not None:  # MAGIC asks once for each of many
             return make()
-        return self.problem.memo(f"{self.key} means {self.paired} {normalise}", make)
+        return self.problem.memo(("means", self.key, self.paired, normalise), make)
 
     def own_noise(self) -> Float64Array:
         """`noise_of_fit` of DR and WDR [U], times U and centred; DR takes that of WDR, to save a pass."""
@@ -174,7 +174,7 @@ class Residuals:
             centred: Float64Array = moved - moved.mean()
             return centred
 
-        return self.problem.memo(f"{self.key} noise {self.paired}", make)
+        return self.problem.memo(("noise", self.key, self.paired), make)
 
     def noise_of_fit(self, reach: Float64Array, *, normalise: bool = True) -> Float64Array:
         """How far each user moves sum_t reach_t (step t's correction) + V(x_0) through Q, [U] (times U).
@@ -285,4 +285,4 @@ def cross_fits(
             for fold in range(problem.settings.folds)
         )
 
-    return problem.memo(f"backups {target} {problem.number_of(features)} {ridge}", make)
+    return problem.memo(("backups", target, problem.number_of(features), ridge), make)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shpi.data._log.users import sample_users
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.features import (
@@ -74,7 +75,7 @@ def designed(
         design = make_design(problem, target, features)
         return design, model_sums(problem, design)
 
-    return problem.memo(f"sums {target} {problem.number_of(features)}", make)
+    return problem.memo(("sums", target, problem.number_of(features)), make)
 
 
 def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
@@ -114,12 +115,10 @@ def _ranked(problem: Problem) -> list[Candidate]:
 
 def _sample(problem: Problem, logs: LoggedData) -> Problem | None:
     """The same problem on some users."""
-    counts = np.bincount(logs.user_codes, weights=np.diff(logs.offsets), minlength=logs.n_users)
-    order = np.random.default_rng(problem.settings.seed).permutation(logs.n_users)
-    enough = int(np.searchsorted(np.cumsum(counts[order]), ROWS)) + 1
     if logs.n_users < 4:
         return None
-    chosen = logs.select(np.isin(logs.user_codes, order[: max(enough, 4)]))
+    users = sample_users(logs, ROWS, np.random.default_rng(problem.settings.seed), least=4)
+    chosen = logs.select(np.isin(logs.user_codes, users))
     return Problem.of(problem.policy, chosen, replace(problem.settings, horizon=None, truncated="censored"))
 
 

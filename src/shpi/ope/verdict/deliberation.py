@@ -158,7 +158,7 @@ class Deliberation:
     def _about(self, guard: Guard) -> tuple[Problem, bool]:
         assert self.problem is not None
         problem = self.problem
-        key = f"guard {problem.number_of(guard.metric)}"
+        key = ("guard", problem.number_of(guard.metric))
         per_decision = self.per_decision if guard.per is None else guard.per == "decision"
         return problem.memo(key, lambda: problem.with_metric(guard.metric)), per_decision
 

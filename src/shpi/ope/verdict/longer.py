@@ -32,7 +32,7 @@ def k_step(problem: Problem, k: int, *, like: Estimate) -> Estimate | None:
         except ShpiError:
             return None
 
-    return problem.memo(f"witness k={k} per_decision={per_decision}", make)
+    return problem.memo(("witness", k, per_decision), make)
 
 
 def longest(problem: Problem, estimate: Estimate) -> Estimate | None:

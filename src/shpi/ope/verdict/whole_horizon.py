@@ -75,7 +75,7 @@ def whole(problem: Problem, *, per_decision: bool, share: float = 1.0) -> Estima
         except ShpiError:
             return None
 
-    return problem.memo(f"whole horizon {share} {per_decision}", make)
+    return problem.memo(("whole horizon", share, per_decision), make)
 
 
 def proven_mixtures(

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from shpi.data._log.slicing import cut
+from shpi.data._log.users import folds_of_users, sample_users
 from shpi.data.logged import LoggedData
 from shpi.features import Chain, FeatureMap, Hinges, Powers, RandomFourier, Recipe, Standardise
 from shpi.features.base import fit_features
@@ -166,16 +167,13 @@ def _some_users(logs: LoggedData, max_rows: int, draws: np.random.Generator) -> 
     """Random users with about ``max_rows`` decisions in all; a longer trajectory is cut."""
     if len(logs) <= max_rows:
         return logs
-    order = draws.permutation(logs.n_users)
-    counts = np.bincount(logs.user_codes, weights=np.diff(logs.offsets), minlength=logs.n_users)
-    enough = int(np.searchsorted(np.cumsum(counts[order]), max_rows)) + 1
-    part = logs.select(np.isin(logs.user_codes, order[:enough]))
+    part = logs.select(np.isin(logs.user_codes, sample_users(logs, max_rows, draws)))
     return part if len(part) <= 2 * max_rows else cut(part, np.arange(len(part)) < max_rows)
 
 
 def _folds(logs: LoggedData, folds: int, draws: np.random.Generator) -> Int64Array:
     """The fold of every decision [n]: by user, or by stretches of time where there are too few users."""
     if logs.n_users >= 2 * folds:
-        return (draws.permutation(logs.n_users) % folds)[logs.user_codes][logs.trajectory_of_row]
+        return folds_of_users(logs.n_users, folds, draws)[logs.user_of_row]
     stretch = np.arange(len(logs)) * (4 * folds) // len(logs)
     return stretch % folds
