@@ -34,9 +34,7 @@ html_copy_source = False
 
 # What the extras bring need not be there to build the pages.
 autodoc_mock_imports = [
-    name
-    for name in ("torch", "safetensors", "lightgbm", "gymnasium", "vowpalwabbit", "numba")
-    if not find_spec(name)
+    name for name in ("torch", "lightgbm", "gymnasium", "vowpalwabbit", "numba") if not find_spec(name)
 ]
 autodoc_typehints = "none"  # signatures with every type are hard to read; the source has them
 autodoc_member_order = "bysource"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).resolve().parents[1] / "src" / "shpi"
+import shpi
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "src" / "shpi"
 MOST_MODULES = 15  # per folder, `__init__.py` not counted
 MOST_LINES = 600  # per file
 
@@ -51,3 +56,24 @@ def test_nothing_climbs_the_layers_by_name():
         if "import_module" in path.read_text() or "__import__" in path.read_text()
     }
     assert by_name <= BY_NAME
+
+
+def test_the_version_is_written_once():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" not in project
+    assert "version" in project["dynamic"]
+    assert f"\nversion: {shpi.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(rf"^## {re.escape(shpi.__version__)}", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_the_pages_name_every_room():
+    rooms = {path.name for path in SOURCES.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    for page in (ROOT / "docs" / "house.md", ROOT / "CONTRIBUTING.md"):
+        text = page.read_text()
+        assert not [room for room in rooms if not re.search(rf"\b{room}\b", text)]
+
+
+def test_the_house_names_modules_that_exist():
+    page = (ROOT / "docs" / "house.md").read_text()
+    for place in re.findall(r"`((?:\w+/)*\w+\.py)`", page):
+        assert (SOURCES / place).exists() or (ROOT / place).exists(), place
