@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from shpi._core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shpi.serve.client import AsyncClient, Client, ServeError
@@ -45,7 +46,4 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'shpi.serve' has no attribute '{name}'")
+__getattr__, __dir__ = lazy_names(__name__, _HOME)
