@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint fuzz matrix docs bench reproduce clean
+.PHONY: help demo test peers lint fuzz matrix docs bench reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,12 @@ lint: $(BIN)/.dev  ## style, types, architecture
 
 test: lint docs  ## lint, documentation, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Round trips with obp and d3rlpy, which pin old versions and cannot share an environment with the rest.
+peers: $(VENV)-peers/.done  ## the tests that need obp and d3rlpy
+	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt pytest hypothesis -e .
+	$(VENV)-peers/bin/python -m pytest -q tests/data/test_adapters_bandit_feedback.py \
+		tests/data/test_adapters_trajectories.py -k 'obp or d3rlpy'
 
 fuzz: $(BIN)/.dev  ## an hour of damaged files, tables, maps and command lines
 	$(BIN)/python -m tests.fuzz --minutes 60

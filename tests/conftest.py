@@ -7,6 +7,36 @@ from pathlib import Path
 
 import pytest
 
+# A word in the reason of a skip -> how to cover what was skipped.
+HOW_TO_COVER = {
+    "Chromium": "install chromium, or name a browser in SHPI_CHROMIUM",
+    "obp": "make peers",
+    "d3rlpy": "make peers",
+    "vowpalwabbit": "pip install 'shpi[vw]'",
+    "extra vw": "pip install 'shpi[vw]'",
+    "torch": "pip install 'shpi[neural]'",
+    "extra neural": "pip install 'shpi[neural]'",
+    "h5py": "pip install h5py",
+    "reference data": "name the folder of reference data in SHPI_SHARED",
+    "release": "name the folder of reference data in SHPI_SHARED",
+    "public log": "name the folder of reference data in SHPI_SHARED",
+    "KuaiRand": "name the folder of reference data in SHPI_SHARED",
+}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in a few lines what the skips left uncovered, and how to cover it: a skip is not a pass."""
+    missed: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        advice = next((how for word, how in HOW_TO_COVER.items() if word in reason), "")
+        line = f"to cover them, {advice}" if advice else reason.removeprefix("Skipped: ")
+        missed[line] = missed.get(line, 0) + 1
+    if missed:
+        terminalreporter.section("not covered")
+        for line, count in sorted(missed.items(), key=lambda item: -item[1]):
+            terminalreporter.write_line(f"{count} skipped: {line}")
+
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -29,7 +29,11 @@ FLAGS = (
 
 
 def find() -> str | None:
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    """The browser that SHPI_CHROMIUM names, or the first that is on the path."""
+    named = os.environ.get("SHPI_CHROMIUM")
+    return (
+        shutil.which(named) if named else next((path for name in NAMES if (path := shutil.which(name))), None)
+    )
 
 
 class Browser:
@@ -48,8 +52,10 @@ class Browser:
             os.dup2(first, 3)
             os.dup2(second, 4)
 
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, preexec_fn=place_pipes, close_fds=False, **quiet)
+        nowhere = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command, preexec_fn=place_pipes, close_fds=False, stdin=nowhere, stdout=nowhere, stderr=nowhere
+        )
         os.close(to_browser)
         os.close(from_browser)
 

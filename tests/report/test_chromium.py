@@ -7,7 +7,7 @@ import pytest
 from tests.report import chromium
 from tests.report.evaluations import CASES, EVIL
 
-pytestmark = pytest.mark.skipif(chromium.find() is None, reason="needs Chromium (Debian's package chromium)")
+pytestmark = pytest.mark.skipif(chromium.find() is None, reason="needs Chromium")
 
 
 @pytest.fixture(scope="module")
