@@ -12,7 +12,7 @@ USERS = 300
 
 
 def influence(lift: float, parts: np.ndarray) -> Influence:
-    return Influence(lifts=np.array([lift]), parts=parts[None, :], negative=0.0)
+    return Influence(lifts=np.array([lift]), parts=parts[None, :])
 
 
 def sampled(table: np.ndarray, truth: float = 0.0) -> list[Influence]:
@@ -103,8 +103,8 @@ def test_few_users_with_all_the_variance_are_covered() -> None:
 
 def test_what_sets_of_features_differ_by_counts_as_error() -> None:
     parts = np.random.default_rng(4).standard_normal(USERS) / USERS
-    agree = Influence(lifts=np.array([1.0, 1.0]), parts=np.stack([parts, parts]), negative=0.0)
-    differ = Influence(lifts=np.array([0.5, 1.5]), parts=np.stack([parts, parts]), negative=0.0)
+    agree = Influence(lifts=np.array([1.0, 1.0]), parts=np.stack([parts, parts]))
+    differ = Influence(lifts=np.array([0.5, 1.5]), parts=np.stack([parts, parts]))
     one, other = (ordered_lifts([i], 1, 0.95)[0] for i in (agree, differ))
     assert one.estimate == other.estimate == 1.0
     assert other.standard_error**2 == pytest.approx(one.standard_error**2 + 0.5)

@@ -216,8 +216,6 @@ class OfflineSHPI:
         if not imitated and direction.t > NOT_BY_CHANCE and logs.n_users >= ENOUGH_USERS:
             best = 0
         best = _after_rivals(tested, lifts, ours, best, self.confidence)
-        if best is not None and (rho := tested[best].rho) is not None:
-            lifts[best] = lifts[best].promising(climb.judge.lift(rho, PROMISED))
         trials = tuple(
             Trial(words=c.words, lift=lift, returned=i == best)
             for i, (c, lift) in enumerate(zip(tested, lifts, strict=True))
@@ -229,8 +227,14 @@ class OfflineSHPI:
                 alone, proven=False, lower=min(alone.lower, -2 * alone.standard_error)
             )  # no claim for mu
             return ImprovedPolicy(mu, (), 0, given or judge.value(), lift=alone, trials=trials, notes=notes)
+        rho = tested[best].rho
+        assert rho is not None
+        promised = lifts[best].promising(climb.judge.lift(rho, PROMISED))
+        promise = (
+            f"It promises at least {promised.lower:+.4g} per user: what about {PROMISED} decisions bring."
+        )
         return ImprovedPolicy(
-            tested[best].policy(mu), (), best + 1, given or judge.value(), lifts[best], trials, notes
+            tested[best].policy(mu), (), best + 1, given or judge.value(), promised, trials, (*notes, promise)
         )
 
     def _imitated(self, logs: LoggedData, judge: Judge) -> Policy:

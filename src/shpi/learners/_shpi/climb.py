@@ -26,14 +26,12 @@ from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 from shpi.values.base import StateValues
 
-CAUTION = 1.0  # standard errors by which a bolder candidate must be better
+CAUTION = 0.7  # standard errors by which a bolder candidate must be better; one, with variance counted once
 CLEARLY = 4.0  # standard errors by which a later direction must beat an earlier one
 DISAGREE = 2.0  # standard errors between two judges, beyond which V^mu is not believed
-WORTH_IT = 0.01  # share of the lift by which it must be better
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
 SUPPORTED = 0.1  # |mean ratio - 1| beyond which pi does what mu never does
-NEGATIVE = 0.2  # share of d_pi / d_mu estimated below 0, beyond which pi leaves the states of the log
 SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
 LIKELY = 0.1  # of the favourite's probability: actions that are considered where mu cannot be imitated
 IMITATED = 0.5  # least effective share of the log under a clone that can stand for mu
@@ -55,12 +53,11 @@ class Candidate:
     rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
 
     def better_than(self, other: Candidate) -> bool:
-        """Whether the lift is larger on common users: by a standard error, and by so much that it matters."""
+        """Whether the lift is larger on common users and features, by a standard error."""
         if self.influence is None:
             return False
         gain = self.influence if other.influence is None else self.influence.less(other.influence)
-        matters = 0.0 if other.influence is None else WORTH_IT * abs(other.influence.estimate)
-        return gain.estimate > max(CAUTION * gain.error, matters)
+        return gain.estimate > CAUTION * gain.error
 
     def policy(self, mu: Policy) -> Policy:
         """The policy learned from all users."""
@@ -239,10 +236,7 @@ class Climb:
         self.advance(1)
         if abs(float(rho.mean()) - 1) > SUPPORTED or np.abs(rho - 1).max() < SAME:
             return plan
-        influence = self.judge.lift(rho)
-        if influence.negative > NEGATIVE:
-            return plan
-        new = replace(plan, influence=influence, rho=rho.astype(np.float32))
+        new = replace(plan, influence=self.judge.lift(rho), rho=rho.astype(np.float32))
         tested.append(new)
         return new
 

@@ -48,7 +48,6 @@ class Influence:
 
     lifts: Float64Array  # [m]
     parts: Float64Array  # [m, users]
-    negative: float  # share of the estimated d_pi / d_mu that is below 0, in the worse set of features
 
     @property
     def estimate(self) -> float:
@@ -73,7 +72,6 @@ class Influence:
         return Influence(
             lifts=self.lifts - other.lifts,
             parts=self.parts - other.parts,
-            negative=max(self.negative, other.negative),
         )
 
 
@@ -143,12 +141,11 @@ class Judge:
         """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
         results = [self._lift(states, rho, followed) for states in self.maps]
         return Influence(
-            lifts=self.unit * np.array([lift for lift, _, _ in results]),
-            parts=self.unit * np.stack([parts for _, parts, _ in results]),
-            negative=max(negative for _, _, negative in results),
+            lifts=self.unit * np.array([lift for lift, _ in results]),
+            parts=self.unit * np.stack([parts for _, parts in results]),
         )
 
-    def _lift(self, states: StateMap, rho: FloatArray, followed: float) -> tuple[float, Float64Array, float]:
+    def _lift(self, states: StateMap, rho: FloatArray, followed: float) -> tuple[float, Float64Array]:
         weights = np.where(self.usable, rho, 0.0)
         target = self._target(states, weights)
         coefficients, system = _difference(states, followed, weights, target)
@@ -168,8 +165,7 @@ class Judge:
             parts += states.by_user @ from_value
         here = np.bincount(self.logs.user_codes, weights=starts @ coefficients, minlength=users) / users
         lift = float(here.sum())
-        negative = float(-np.minimum(occupancy, 0.0).sum() / (np.abs(occupancy).sum() or 1.0))
-        return lift, parts + here - lift / users, negative
+        return lift, parts + here - lift / users
 
     def _target(self, states: StateMap, weights: Float64Array) -> Float64Array:
         """What a row says of E_{a ~ pi} A^mu(x, a) [n]."""
