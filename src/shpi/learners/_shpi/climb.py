@@ -27,6 +27,7 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 from shpi.values.base import StateValues
 
 CAUTION = 0.7  # standard errors by which a bolder candidate must be better; one, with variance counted once
+WORTH_IT = 0.01  # share of the lift by which it must be better: between equals the more careful one stays
 CLEARLY = 4.0  # standard errors by which a later direction must beat an earlier one
 DISAGREE = 2.0  # standard errors between two judges, beyond which V^mu is not believed
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
@@ -53,11 +54,12 @@ class Candidate:
     rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
 
     def better_than(self, other: Candidate) -> bool:
-        """Whether the lift is larger on common users and features, by a standard error."""
+        """Whether the lift is larger on common users: by a standard error, and by so much that it matters."""
         if self.influence is None:
             return False
         gain = self.influence if other.influence is None else self.influence.less(other.influence)
-        return gain.estimate > CAUTION * gain.error
+        matters = 0.0 if other.influence is None else WORTH_IT * abs(other.influence.estimate)
+        return gain.estimate > max(CAUTION * gain.error, matters)
 
     def policy(self, mu: Policy) -> Policy:
         """The policy learned from all users."""

@@ -1,0 +1,257 @@
+"""What `OfflineSHPI()` does with a log, in plain numpy, from top to bottom.
+
+    python examples/tested_from_scratch.py
+
+Algorithm 2 of the paper (`shpi_from_scratch.py`) improves a policy round by round. The library's defaults do
+one thing more: every step away from the logging policy mu has to pass a test. Candidates come in order from
+careful to bold; each half of the readers judges what the other half has learned; a bolder candidate replaces
+the champion only if it is better on common readers; and what is returned carries a bound on its lift.
+
+Readers have one of four states, so V and f are plain tables. `tests/test_example_tested.py` holds that the
+library returns the same policy with the same lift and bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+# ---------------------------------------------------------------------- 1. a small world
+
+BAIT, STORY, PAUSE = range(3)
+CLICK = np.array([0.7, 0.4, 0.0])  # by a rested reader; each step of fatigue takes a quarter of it
+MU = np.array([0.6, 0.25, 0.15])  # the logging policy, whatever the state
+STATES, STEPS, GAMMA = 4, 20, 0.9
+
+
+@dataclass
+class Log:
+    """Decisions of all readers, one reader after the other."""
+
+    state: np.ndarray  # [n] fatigue, 0 to 3
+    action: np.ndarray  # [n]
+    reward: np.ndarray  # [n] clicks
+    after: np.ndarray  # [n] the next state; -1: the reader has left for good
+    reader: np.ndarray  # [n] 0 .. N-1
+    last: np.ndarray  # [n] whether it is the reader's last decision
+
+
+def simulate(policy, readers, seed):
+    """Serve readers, each for at most STEPS decisions; ``policy`` is a table [STATES, 3]."""
+    rng, rows = np.random.default_rng(seed), []
+    for reader in range(readers):
+        state, step = int(rng.integers(2)), 0
+        while state >= 0 and step < STEPS:
+            action = rng.choice(3, p=policy[state])
+            click = float(rng.random() < CLICK[action] * (1 - state / 4))
+            after = int(np.clip(state + (1, 0, -1)[action], 0, 3)) if rng.random() < 0.8 else state
+            after = -1 if rng.random() < (0.02, 0.02, 0.05, 0.25)[state] else after
+            step += 1
+            rows.append((state, action, click, after, reader, after < 0 or step == STEPS))
+            state = after
+    return Log(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+# ---------------------------------------------------------------------- 2. V of mu, and the judge
+
+RIDGE = 1e-3
+
+
+def one_hot(state):
+    """phi(x) = (1, 1[x = 0], ..., 1[x = 3]); zeros after the reader has left."""
+    phi = np.zeros((len(state), 1 + STATES))
+    here = state >= 0
+    phi[here, 0] = 1.0
+    phi[np.flatnonzero(here), 1 + state[here]] = 1.0
+    return phi
+
+
+class Judge:
+    """Measures the lift of any policy over mu, with every reader's part in the error."""
+
+    def __init__(self, log):
+        self.log, self.readers = log, int(log.reader.max()) + 1
+        self.phi, self.change = one_hot(log.state), one_hot(log.state) - GAMMA * one_hot(log.after)
+        self.penalty = RIDGE * np.sum(self.phi**2, axis=0) + 1e-9 * len(self.phi)
+        self.penalty[0] = 1e-9 * len(self.phi)
+        self.first = np.append(True, log.last[:-1])
+        self.system = self.phi.T @ self.change + np.diag(self.penalty)
+        self.delta = log.reward - self.change @ np.linalg.solve(self.system, self.phi.T @ log.reward)
+        self.surprise = self.delta.copy()  # all that followed, less V
+        for row in range(len(self.delta) - 2, -1, -1):
+            if not log.last[row]:
+                self.surprise[row] += GAMMA * self.surprise[row + 1]
+        self.realised = False  # whether A comes from what followed, or from V at the next state
+
+    def difference(self, rho, followed, target):
+        """D = V^pi - V^mu where pi is followed for so many decisions: theta, and the system it solves."""
+        weighted = self.phi * rho[:, None]
+        system = (1 - 1 / followed) * weighted.T @ self.change + weighted.T @ self.phi / followed
+        system += np.diag(self.penalty)
+        return np.linalg.solve(system, self.phi.T @ target), system
+
+    def lift(self, rho, followed=50):
+        """The lift, and every reader's part of its error [N], for ratios rho = pi / mu [n]."""
+        target = (rho - 1) * self.surprise if self.realised else rho * self.delta
+        theta, system = self.difference(rho, followed, target)
+        starts = self.phi[self.first]
+        visits = self.phi @ np.linalg.solve(system.T, starts.sum(axis=0) / self.readers)  # d_pi / d_mu
+        change = (1 - 1 / followed) * self.change + self.phi / followed
+        parts = np.bincount(self.log.reader, visits * (target - rho * (change @ theta)), self.readers)
+        if not self.realised:  # V of mu is an estimate too
+            through = np.linalg.solve(self.system.T, -((visits * rho) @ self.change))
+            parts = parts + np.bincount(self.log.reader, self.delta * (self.phi @ through), self.readers)
+        here = starts @ theta / self.readers
+        return here.sum(), parts + here - here.sum() / self.readers
+
+    def value(self, rho, rows):
+        """V(x_t) and V(x_{t+1}) [n] of pi (rho None: mu), learned from some of the rows."""
+        keep = rows.astype(float)
+        system = self.phi.T @ (keep[:, None] * self.change) + np.diag(self.penalty)
+        theta = np.linalg.solve(system, self.phi.T @ (keep * self.log.reward))
+        if rho is not None:
+            delta = self.log.reward - self.change @ theta
+            theta = theta + self.difference(keep * rho, 10, keep * rho * delta)[0]
+        return self.phi @ theta, one_hot(self.log.after) @ theta
+
+
+def error(parts):
+    """The standard error. Two halves teach each other noise, so the variance counts twice."""
+    return np.sqrt(2 * len(parts) / (len(parts) - 1) * np.sum(parts**2))
+
+
+def lower_bound(lift, parts, confidence):
+    """One-sided; Student's quantile with as many degrees of freedom as readers make up the variance."""
+    share = parts**2 / np.sum(parts**2)
+    return lift - stats.t.ppf(confidence, max(1 / np.sum(share**2) - 1, 1)) * error(parts)
+
+
+# ---------------------------------------------------------------------- 3. candidates
+
+
+@dataclass
+class Candidate:
+    """mu^power exp(size f): a recipe that all readers (side 0) and each half (1 and 2) have followed."""
+
+    words: str
+    f: list  # three tables [STATES, 3], each in its own standard deviations under mu
+    size: float = 0.0
+    power: float = 1.0
+    lift: float = 0.0
+    parts: np.ndarray | float = 0.0
+    rho: np.ndarray | None = None
+
+    def policy(self, side=0):
+        """The table [STATES, 3] of probabilities."""
+        logits = self.power * np.log(MU) + (self.size * self.f[side] if self.size else 0.0)
+        weights = np.exp(logits - np.max(logits, axis=-1, keepdims=True)) * np.ones((STATES, 1))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def better_than(self, other):
+        """By a standard error of the difference on common readers, and by 1 %."""
+        gain = self.lift - other.lift
+        return gain > max(0.7 * error(self.parts - other.parts), 0.01 * abs(other.lift))
+
+
+class Climb:
+    """From mu to the boldest policy that the log can vouch for."""
+
+    def __init__(self, log, seed=0):
+        self.log, self.judge, self.tested = log, Judge(log), []
+        half = np.random.default_rng(seed).permutation(self.judge.readers) % 2
+        self.half = half[log.reader]  # [n]
+        self.learns = [np.ones(len(self.half), bool), self.half != 0, self.half != 1]  # by side
+
+    def ratios(self, candidate, side):
+        """The ratios pi / mu [n] as one side has learned them."""
+        return candidate.policy(side)[self.log.state, self.log.action] / MU[self.log.action]
+
+    def direction(self, champion):
+        """Regress A_1 = r + gamma V(x') - V(x), V that of the champion, on (x, a): three tables f."""
+        tables = []
+        for side in range(3):
+            rho = self.ratios(champion, side) if champion.f else None
+            here, ahead = self.judge.value(rho, self.learns[side])
+            advantage = (self.log.reward + GAMMA * ahead - here)[self.learns[side]]
+            cell = (3 * self.log.state + self.log.action)[self.learns[side]]
+            count = np.bincount(cell, minlength=3 * STATES)
+            table = (np.bincount(cell, advantage, 3 * STATES) / count).reshape(STATES, 3)
+            table -= table @ MU[:, None]
+            spread = np.sqrt(np.mean((table**2 @ MU)[self.log.state]))
+            tables.append(table / spread)
+        return tables
+
+    def test(self, candidate):
+        """Each half is judged with what the other has learned."""
+        rho = np.where(self.half == 0, self.ratios(candidate, 1), self.ratios(candidate, 2))
+        lift, parts = self.judge.lift(rho)
+        self.tested.append(replace(candidate, lift=lift, parts=parts, rho=rho))
+        return self.tested[-1]
+
+    def settle(self, f):
+        """Believe V at the next state where it is more precise than what followed, and no contradiction."""
+        first, ways = self.test(Candidate("", f, 0.5)), []
+        self.tested.clear()
+        for self.judge.realised in (False, True):
+            ways.append(self.judge.lift(first.rho))
+        (by_value, one), (by_log, other) = ways
+        agree = abs(by_value - by_log) <= 2 * error(one - other)
+        self.judge.realised = not (error(one) < error(other) and agree)
+
+    def grow(self, number, champion, f):
+        """The size doubles while that pays."""
+        best, before, size = champion, None, champion.size or 0.5
+        while size <= 64:
+            new = self.test(Candidate(f"round {number}: size {size:g}", f, size))
+            if before is not None and not new.better_than(before):
+                break
+            best = new if new.better_than(best) else best
+            before, size = new, 2 * size
+        return best
+
+    def run(self, rounds=10):
+        """Rounds of growth from mu, then mu's favourite action."""
+        champion = Candidate("mu", [])
+        f = first = self.direction(champion)
+        self.settle(f)
+        for number in range(1, rounds + 1):
+            best = self.grow(number, champion, f)
+            if best is champion:
+                break
+            champion, f = best, self.direction(best)
+        self.test(Candidate("mu's favourite action", first, power=32.0))
+        return self.tested
+
+
+# ---------------------------------------------------------------------- 4. what is proven
+
+
+def learn(log, confidence=0.95):
+    """The best candidate that is proven, and what it promises; None where nothing is."""
+    climb, best, unbroken = Climb(log), None, True
+    tested = climb.run()
+    for candidate in tested:  # in order, each at 4 %: what comes after a failure is not proven
+        in_order = candidate.size > 0
+        level = 1 - (1 - confidence) * (0.8 if in_order else 0.2)
+        proven = lower_bound(candidate.lift, candidate.parts, level) > 0
+        unbroken = unbroken and (proven or not in_order)
+        if proven and (unbroken or not in_order) and (best is None or candidate.better_than(best)):
+            best, tested_bound = candidate, lower_bound(candidate.lift, candidate.parts, level)
+    if best is None:
+        return None, 0.0, tested
+    shorter = lower_bound(*climb.judge.lift(best.rho, followed=10), confidence)
+    return best, min(tested_bound, max(shorter, 0.0)), tested
+
+
+if __name__ == "__main__":
+    best, promise, tested = learn(simulate(np.tile(MU, (STATES, 1)), 2_000, seed=0))
+    for candidate in tested:
+        mark = "  <- returned" if candidate is best else ""
+        print(f"{candidate.words:24s} {candidate.lift:+.3f} ± {error(candidate.parts):.3f}{mark}")
+    for name, policy in {"mu": np.tile(MU, (STATES, 1)), "learned": best.policy()}.items():
+        new = simulate(policy, 2_000, seed=1)
+        print(f"{name:8s} {new.reward.sum() / 2_000:.2f} clicks per reader")
+    print(f"promised: at least {promise:+.3f} discounted clicks per reader")
+    print(np.round(best.policy(), 2))
