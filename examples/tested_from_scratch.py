@@ -56,8 +56,6 @@ def simulate(policy, readers, seed):
 
 # ---------------------------------------------------------------------- 2. V of mu, and the judge
 
-RIDGE = 1e-3
-
 
 def one_hot(state):
     """phi(x) = (1, 1[x = 0], ..., 1[x = 3]); zeros after the reader has left."""
@@ -74,7 +72,7 @@ class Judge:
     def __init__(self, log):
         self.log, self.readers = log, int(log.reader.max()) + 1
         self.phi, self.change = one_hot(log.state), one_hot(log.state) - GAMMA * one_hot(log.after)
-        self.penalty = RIDGE * np.sum(self.phi**2, axis=0) + 1e-9 * len(self.phi)
+        self.penalty = 1e-3 * np.sum(self.phi**2, axis=0) + 1e-9 * len(self.phi)
         self.penalty[0] = 1e-9 * len(self.phi)
         self.first = np.append(True, log.last[:-1])
         self.system = self.phi.T @ self.change + np.diag(self.penalty)
@@ -197,8 +195,8 @@ class Climb:
         for self.judge.realised in (False, True):
             ways.append(self.judge.lift(first.rho))
         (by_value, one), (by_log, other) = ways
-        agree = abs(by_value - by_log) <= 2 * error(one - other)
-        self.judge.realised = not (error(one) < error(other) and agree)
+        believed = error(one) < error(other) and abs(by_value - by_log) <= 2 * error(one - other)
+        self.judge.realised = not believed
 
     def grow(self, number, champion, f):
         """The size doubles while that pays."""
