@@ -24,14 +24,14 @@ clock = "events"
 start = "apprentice"
 floor = {floor}
 [log]
-metric = "reward in 4d"
+metric = "reward in 3d"
 [cycle]
 min_users = 200
 seed = {seed}
 [canary]
 stages = [0.1, 0.3]
 users = {users}
-window = "3d"
+window = "1d"
 look_every = "1h"
 """
 
@@ -43,6 +43,7 @@ class Weeks:
     champions: list[str] = field(default_factory=list)  # on each day
     cycles: list[str] = field(default_factory=list)  # what each said
     clicks: list[int] = field(default_factory=list)
+    rulings: list[str] = field(default_factory=list)  # on the canary, of each evening
     decisions: int = 0
     promoted: int = 0
     rolled_back: int = 0
@@ -53,8 +54,8 @@ def run_weeks(
     shop: Shop,
     *,
     days: int = 14,
-    learn_on: Sequence[int] = (5, 8, 11),
-    arrivals: int = 200,
+    learn_on: Sequence[int] = (4, 6, 8, 10, 12),
+    arrivals: int = 800,
     seed: int = 0,
     users: int = 60,
     floor: float = 0.3,
@@ -81,7 +82,8 @@ def run_weeks(
         for day in range(days):
             weeks.champions.append(Control.read(folder).champion)
             weeks.clicks.append(traffic.run_day(client))
-            server.look()
+            ruling = server.look()
+            weeks.rulings.append(f"{ruling.move}: {ruling.why}")
             if day in learn_on:
                 weeks.cycles.append(str(run_cycle(folder, learner=learner)))
                 server.look()

@@ -200,7 +200,9 @@ class _Steps:
             "by_weights": decisive.weights is not None,
         }
         write_text(self.place / EVALUATION, json.dumps(finite(facts), indent=1) + "\n")
-        return {name: facts[name] for name in ("decision", "estimator", "lift", "at_least")}
+        return {
+            name: facts[name] for name in ("decision", "estimator", "lift", "at_least", "effective_users")
+        }
 
     def _as_served(self) -> Policy:
         from shpi.policies import Mixture, UniformPolicy, load_policy

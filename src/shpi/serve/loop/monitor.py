@@ -144,6 +144,7 @@ class Monitor:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.canary: Comparison | None = None
+        self.last_canary: Comparison | None = None  # that is over, for the page
         self.hold_back: Comparison | None = None
         self.weights = Sums()  # champion's over canary's probability, on the canary's decisions: mean 1
         self.hours: dict[int, Hour] = {}
@@ -183,7 +184,7 @@ class Monitor:
                     control.champion_since, 0.0, settings.decide.hold_back, (control.champion_since,), True
                 )
         if canary is None:
-            self.canary = None
+            self.last_canary, self.canary = self.canary or self.last_canary, None
         else:
             share = settings.canary.stages[min(canary.stage, len(settings.canary.stages) - 1)]
             low = settings.decide.hold_back

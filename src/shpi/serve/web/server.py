@@ -11,13 +11,14 @@ from typing import Any
 from shpi.errors import ConfigError, MissingExtraError
 from shpi.serve.loop.background import look, tasks_of
 from shpi.serve.loop.canary import Ruling
+from shpi.serve.page import page_of, report_of
 from shpi.serve.service import Service
 from shpi.serve.web.app import App
 
 
 def make_app(service: Service, *, schedule: bool = True) -> App:
-    """The application of a service, with its work in the background."""
-    app = App(service)
+    """The application of a service, with its page and its work in the background."""
+    app = App(service, page=lambda: page_of(app), report=lambda: report_of(service.folder))
     app.background = tasks_of(app, schedule=schedule)
     return app
 
