@@ -76,9 +76,10 @@ class Service:
         self._now_serving: _Serving | None = None
         self.follow()
         self.monitor.follow(self.control)
-        for record in self.store.scan():
-            self.monitor.tell(record)
-        self.store.listener = self.monitor.tell
+        if not hasattr(self.store, "since"):  # else the records of all workers are followed in the background
+            for record in self.store.scan():
+                self.monitor.tell(record)
+            self.store.listener = self.monitor.tell
 
     # ------------------------------------------------------------------ who serves
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shpi.data.durations import parse_duration
 from shpi.errors import ShpiError
@@ -28,6 +28,8 @@ def tasks_of(app: App, *, schedule: bool) -> list[Callable[[], Awaitable[None]]]
         lambda: _every(FOLLOW_EVERY, lambda: follow(service)),
         lambda: _every(parse_duration(settings.canary.look_every) / 1e6, lambda: look(service)),
     ]
+    if hasattr(service.store, "since"):
+        tasks.append(lambda: _follow_database(service))
     if schedule and settings.log.compact_every:
         tasks.append(lambda: _run_every(service, settings.log.compact_every, "compact"))
     if schedule and settings.cycle.every:
@@ -66,6 +68,21 @@ def look(service: Service) -> Ruling:
         _LOG.info("%s: %s", ruling.move, ruling.why)
         follow(service)
     return ruling
+
+
+async def _follow_database(service: Service) -> None:
+    """Tell the monitor of the records of all workers, a moment after they were stored."""
+    store: Any = service.store
+    last = 0
+    while True:
+        try:
+            last, records = await store.since(last)
+        except ShpiError:  # the database is gone; requests say so
+            records = []
+        for record in records:
+            service.monitor.tell(record)
+        if not records:
+            await asyncio.sleep(1.0)
 
 
 async def _run_every(service: Service, every: str, verb: str) -> None:

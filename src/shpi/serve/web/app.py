@@ -112,7 +112,7 @@ class App:
                 _LOG.exception("a bug, on %s", route)
                 problem = Problem(500, "an answer", "a bug in shpi", route, "see the server's log")
             status, body, kind = problem.status, _ENCODE(problem.body()), _JSON
-        self.metrics.count("shpi_requests_total", route=route, status=str(status))
+        self.metrics.requests[route, status] += 1
         headers = [kind, (b"content-length", b"%d" % len(body))]
         if kind is not _JSON or method != "POST":
             headers += _SAFE

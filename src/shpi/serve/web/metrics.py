@@ -28,10 +28,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self.requests: Counter[tuple[str, int]] = Counter()  # by route and status
+        self.decisions: Counter[tuple[str, str]] = Counter()  # by arm and policy
         self._buckets = [0] * (len(BUCKETS) + 1)
         self._seconds = 0.0
-        self.failed: Counter[str] = Counter()  # decisions that failed, by arm
-        self.arm_seconds: dict[str, tuple[int, float]] = {}  # decisions and their seconds, by arm
 
     def count(self, name: str, **labels: str) -> None:
         """One more."""
@@ -45,10 +45,16 @@ class Metrics:
     def text(self, gauges: Iterable[tuple[str, dict[str, str], float]]) -> str:
         """The exposition format."""
         rows: dict[str, list[str]] = {name: [] for name in _HELP}
+        for (route, status), value in sorted(self.requests.items()):
+            labels = _labels({"route": route, "status": str(status)})
+            rows["shpi_requests_total"].append(f"shpi_requests_total{labels} {value}")
+        for (arm, policy), value in sorted(self.decisions.items()):
+            labels = _labels({"arm": arm, "policy": policy})
+            rows["shpi_decisions_total"].append(f"shpi_decisions_total{labels} {value}")
         for (name, pairs), value in sorted(self.counts.items()):
             rows[name].append(f"{name}{_labels(dict(pairs))} {value}")
-        for name, labels, number in gauges:
-            rows[name].append(f"{name}{_labels(labels)} {number:.10g}")
+        for name, named, number in gauges:
+            rows[name].append(f"{name}{_labels(named)} {number:.10g}")
         rows["shpi_request_seconds"] = self._histogram()
         lines = []
         for name, found in rows.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -53,9 +54,9 @@ class Routes:
         began = perf_counter()
         answer = await self._ranked(body)
         self.metrics.took(perf_counter() - began)
-        return 200, _ENCODE(answer)
+        return 200, answer
 
-    async def _ranked(self, body: bytes | msgspec.Raw) -> RankAnswer:
+    async def _ranked(self, body: bytes | msgspec.Raw) -> bytes:
         request = requests.RANK.decode(body)
         raw, service = bytes(body), self.service
         event_id = request.event_id
@@ -71,10 +72,10 @@ class Routes:
         assert isinstance(decision, Decision)
         if not added.new:
             return self._stored(decision, raw)
-        self.metrics.count("shpi_decisions_total", arm=decision.arm, policy=decision.policy)
+        self.metrics.decisions[decision.arm, decision.policy] += 1
         return answer_of(decision)
 
-    def _stored(self, decision: Decision, body: bytes) -> RankAnswer:
+    def _stored(self, decision: Decision, body: bytes) -> bytes:
         """The answer that was given before; another body under the same id is a conflict."""
         if decision.digest != digest_of(body):
             raise _conflict("event_id")
@@ -119,10 +120,13 @@ class Routes:
         count, most = len(batch.rank) + len(batch.activate) + len(batch.reward), self.service.settings.server
         if count > most.batch:
             raise Problem(413, f"at most {most.batch} entries", str(count), "body", "send several batches")
-        ranked = await asyncio.gather(*(self._entry(self._ranked(raw)) for raw in batch.rank))
+        ranked = await asyncio.gather(*(self._entry(self._rank_entry(raw)) for raw in batch.rank))
         activated = await asyncio.gather(*(self._entry(self._activate_entry(raw)) for raw in batch.activate))
         rewarded = await asyncio.gather(*(self._entry(self._reward_entry(raw)) for raw in batch.reward))
         return 200, _ENCODE({"rank": ranked, "activate": activated, "reward": rewarded})
+
+    async def _rank_entry(self, raw: msgspec.Raw) -> msgspec.Raw:
+        return msgspec.Raw(await self._ranked(raw))
 
     async def _reward_entry(self, raw: msgspec.Raw) -> dict[str, Any]:
         entry = requests.REWARD_ENTRY.decode(raw)
@@ -151,7 +155,7 @@ class Routes:
         loaded = self.service.policies.get(decision.policy)
         rewards = await self.service.store.rewards(event_id)
         answer = {
-            **msgspec.to_builtins(answer_of(decision)),
+            **msgspec.json.decode(answer_of(decision)),
             "user": decision.user,
             "session": decision.session,
             "previous": decision.previous,
@@ -171,19 +175,40 @@ class Routes:
         return 200, _ENCODE(answer)
 
 
-def answer_of(decision: Decision) -> RankAnswer:
-    """The answer to a request, from what was stored: the same whenever it is asked for."""
+def answer_of(decision: Decision) -> bytes:
+    """The answer to a request as JSON, from what was stored: the same whenever it is asked for.
+
+    It is a `RankAnswer`, put together from the pieces that do not change: an object per item would cost more
+    than the decision itself.
+    """
     probs = decision.distribution
-    order = np.argsort(-probs, kind="stable").tolist()
-    items, values = decision.items, probs.tolist()
-    return RankAnswer(
-        decision.event_id,
-        items[decision.place],
-        values[decision.place],
-        [Ranked(items[place], values[place]) for place in order],
-        decision.policy,
-        decision.arm,
+    order = np.argsort(-probs, kind="stable")
+    heads, numbers = _heads(tuple(decision.items)), _ENCODE(probs[order].tolist())[1:-1].split(b",")
+    pieces = [heads[place] + number for place, number in zip(order.tolist(), numbers, strict=True)]
+    pieces[0] = pieces[0][2:]  # nothing is closed before the first
+    return b"".join(
+        (
+            b'{"event_id":',
+            _ENCODE(decision.event_id),
+            b',"action":',
+            _ENCODE(decision.items[decision.place]),
+            b',"propensity":',
+            _ENCODE(float(probs[decision.place])),
+            b',"ranking":[',
+            *pieces,
+            b'}],"policy":',
+            _ENCODE(decision.policy),
+            b',"arm":',
+            _ENCODE(decision.arm),
+            b"}",
+        )
     )
+
+
+@lru_cache(maxsize=256)
+def _heads(items: tuple[Item, ...]) -> tuple[bytes, ...]:
+    """What stands before each item's probability."""
+    return tuple(b'},{"id":' + _ENCODE(item) + b',"propensity":' for item in items)
 
 
 def why(decision: Decision, floor: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 from pathlib import Path
@@ -46,6 +47,8 @@ def serve(folder: Path, *, host: str | None = None, port: int | None = None) -> 
     if host is not None and host != settings.host:
         _check_host(service, host)
     server = uvicorn.Server(uvicorn.Config(make_app(service), **options))
+    gc.freeze()  # policies and the index need no collection
+    gc.set_threshold(50_000, 20, 50)
     print(f"shpi serve {folder}: http://{options['host']}:{options['port']}/", file=sys.stderr, flush=True)
     server.run()
     return 0 if server.started else 74

@@ -1,0 +1,1 @@
+"""A server under load: who sends requests, what is compared, and kills."""
