@@ -3,21 +3,25 @@
     python -m benchmarks strangers                     20 seeds of each; about 40 minutes
     STRANGERS_SEEDS=2 STRANGERS_USERS=1500 python -m benchmarks strangers
 
-The rows of every run are printed as they are done. Goals: the true lift lies in the interval in at least 93 %
+Every run is printed when it is done, and kept in build/strangers.jsonl, where a run that was stopped goes on.
+All of them make docs/outsiders-logs.md. Goals: the true lift lies in the interval in at least 93 %
 of the runs; the value of the logging policy is right on average; no more than eight commands.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.report import Row
 from benchmarks.strangers.news import News
+from benchmarks.strangers.page import page
 from benchmarks.strangers.personalizer import Personalizer
 from benchmarks.strangers.push import Push
 from benchmarks.strangers.shop import Shop
@@ -27,31 +31,48 @@ from benchmarks.strangers.world import World
 WORLDS: tuple[type[World], ...] = (Shop, Push, News, Personalizer)
 FIRST_SEED, SEEDS = 500, 20
 COVERED = 0.93
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = Path(os.environ.get("STRANGERS_KEPT", ROOT / "build" / "strangers.jsonl"))
+PAGE = Path(os.environ.get("STRANGERS_PAGE", ROOT / "docs" / "outsiders-logs.md"))
 
 
 def run() -> list[Row]:
     quiet()
     seeds = int(os.environ.get("STRANGERS_SEEDS", SEEDS))
     only = os.environ.get("STRANGERS_ONLY")
+    size = os.environ.get("STRANGERS_USERS")
+    kept = {} if size else _kept()
     rows: list[Row] = []
     for make in WORLDS:
         world = make()
         if only is not None and world.name != only:
             continue
-        found = []
+        outcomes = []
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-            with tempfile.TemporaryDirectory() as folder:
-                found.append(
-                    go(
-                        world,
-                        Path(folder) / world.name,
-                        seed,
-                        int(os.environ.get("STRANGERS_USERS", world.logged)),
-                    )
-                )
-            print(_line(found[-1]), file=sys.stderr, flush=True)
-        rows += _rows(world.name, found)
+            outcome = kept.get((world.name, seed)) or _fresh(world, seed, int(size or world.logged))
+            outcomes.append(outcome)
+            if not size and (world.name, seed) not in kept:
+                kept[world.name, seed] = outcome
+                KEPT.parent.mkdir(parents=True, exist_ok=True)
+                with KEPT.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(outcome)) + "\n")
+            print(_line(outcome), file=sys.stderr, flush=True)
+        rows += _rows(world.name, outcomes)
+    if not size:
+        PAGE.write_text(page(list(kept.values())), encoding="utf-8")
     return rows
+
+
+def _kept() -> dict[tuple[str, int], Outcome]:
+    """Runs that were made before, by world and seed."""
+    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
+    outcomes = [Outcome(**json.loads(line)) for line in lines]
+    return {(outcome.world, outcome.seed): outcome for outcome in outcomes}
+
+
+def _fresh(world: World, seed: int, users: int) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder:
+        return go(world, Path(folder) / world.name, seed, users)
 
 
 def _line(one: Outcome) -> str:
