@@ -12,7 +12,7 @@ from benchmarks.strangers.way import Outcome
 HEAD = """# Four logs of outsiders
 
 Written by `python -m benchmarks strangers`. Four simulators write what teams really have, each with a planted
-long-term effect (`benchmarks/strangers`): **shop**, clicks in a semicolon CSV, without propensities; **push**,
+long-term effect (`benchmarks/strangers`): **shop**, a semicolon CSV of clicks, no propensities; **push**,
 notifications with conversions in a second table; **news**, one of ten candidates out of 200 articles;
 **personalizer**, JSON lines of a decision service. Users enter over time, so many are observed for less than
 the metric's window. Every log goes from raw files to a verdict with four commands: `shpi audit`, `split`,
