@@ -57,6 +57,23 @@ def test_shards_give_the_answer_of_the_whole(both, estimator):
     np.testing.assert_allclose(two.influence_lift, one.influence_lift, rtol=1e-5, atol=1e-8)
 
 
+def test_codes_of_many_actions_are_those_of_the_whole_log(tmp_path):
+    """The first shard takes other actions than the rest; the codes count all of them."""
+    rng, n_actions, users = np.random.default_rng(0), 80, 300
+    early = np.arange(users) < 60
+    actions = np.where(early, rng.integers(0, 10, users), rng.integers(0, n_actions, users))
+    whole = LoggedData.from_arrays(
+        contexts=rng.normal(size=(users, 2)), actions=actions, rewards=rng.normal(size=users) + actions / 10,
+        propensities=np.where(early, 0.1, 1 / n_actions), offsets=np.arange(users + 1), n_actions=n_actions,
+        terminated=np.ones(users, dtype=bool),
+    )  # fmt: skip
+    shards = write_shards([whole.select(early), whole.select(~early)], tmp_path / "shards")
+    policy = ConstantPolicy(np.full(n_actions, 1 / n_actions))
+    one, two = (FQE(**MODEL).estimate(Problem.of(policy, source, Settings())) for source in (whole, shards))
+    assert two.value == pytest.approx(one.value, rel=1e-9)
+    assert two.lift == pytest.approx(one.lift, rel=1e-7)
+
+
 def wide_log(shard):
     """100 users with 20 decisions and 50 context dimensions: 0.4 MB of contexts."""
     rng = np.random.default_rng(shard)

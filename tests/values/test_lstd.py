@@ -238,3 +238,23 @@ def test_bad_settings():
         _ = LstdSums.of(logs, Identity().fit(logs.contexts), gamma=0.9) + LstdSums.of(
             logs, Powers(degree=3).fit(logs.contexts), gamma=0.9
         )
+
+
+def test_precision_is_chosen_once_for_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small shard of a large log is summed like the large ones."""
+    monkeypatch.setattr("shpi.values.lstd.SINGLE_ROWS", 1000)
+    mdp = random_mdp(6, 3, seed=0, gamma=0.9, noise=0.5)
+    logs = mdp.log(mdp.random_policy(1), 300, 8, seed=0)
+    first = np.arange(logs.n_users) < 20
+    parts = [logs.select(first[logs.user_codes]), logs.select(~first[logs.user_codes])]
+    model = LSTD()
+    choice = model.choose(logs, gamma=0.9, seed=0)
+    assert choice.precision is np.float32
+    sums = [model.sums(part, choice, gamma=0.9) for part in parts]
+    whole = model.sums(logs, choice, gamma=0.9)
+    np.testing.assert_allclose((sums[0] + sums[1]).gram, whole.gram, rtol=1e-5, atol=1e-5)
+    assert len(parts[0]) < 1000 <= len(logs)
+    single = LstdSums.of(
+        parts[0], choice.features, gamma=0.9, lookahead=model.lookahead, precision=np.float32
+    )
+    np.testing.assert_array_equal(sums[0].gram, single.gram)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,10 +80,14 @@ class ShardedLog:
         return (read_canonical(file) for file in self.files)
 
     def map(self, function: Callable[[LoggedData], T], *, jobs: int = 1) -> list[T]:
-        """The function's result for every shard, in order; with ``jobs`` > 1 in processes."""
+        """The function's result for every shard, in order; with ``jobs`` > 1 in processes.
+
+        Processes are spawned, not forked: a fork of a parent that has used polars hangs on its locks. The
+        function must therefore be importable.
+        """
         if jobs <= 1:
             return [function(shard) for shard in self]
-        with ProcessPoolExecutor(max_workers=jobs) as pool:
+        with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
             return list(pool.map(_apply, [function] * len(self), self.files))
 
 

@@ -109,8 +109,9 @@ class LSTD:
 
     def sums(self, shard: LoggedData, choice: Choice, *, gamma: float) -> LstdSums:
         """What one shard contributes; products in single precision where that is far below the noise."""
-        precision = self._precision(len(shard), gamma)
-        return LstdSums.of(shard, choice.features, gamma=gamma, lookahead=self.lookahead, precision=precision)
+        return LstdSums.of(
+            shard, choice.features, gamma=gamma, lookahead=self.lookahead, precision=choice.precision
+        )
 
     def _precision(self, n: int, gamma: float) -> type[np.floating[Any]]:
         known = self.features is None and 1 - gamma**self.lookahead >= SINGLE_GAP

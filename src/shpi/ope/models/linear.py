@@ -61,8 +61,8 @@ class Design:
         return part.logs.actions[rows].astype(np.int64)
 
 
-def action_codes(logs: LoggedData) -> Float64Array:
-    """The codes [A, q]."""
+def action_codes(logs: LoggedData, taken: Int64Array) -> Float64Array:
+    """The codes [A, q]; ``taken`` [A] counts how often the whole log took each action."""
     count = logs.n_actions
     ones = np.ones((count, 1))
     if count <= OWN_SLOPES:
@@ -70,7 +70,7 @@ def action_codes(logs: LoggedData) -> Float64Array:
     table = action_table(logs)
     if table is not None:
         return np.concatenate([ones, table], axis=1)
-    often = np.log1p(np.bincount(logs.actions, minlength=count).astype(np.float64))
+    often = np.log1p(taken.astype(np.float64))
     spread = float(often.std())
     return np.concatenate([ones, ((often - often.mean()) / (spread or 1.0))[:, None]], axis=1)
 

@@ -31,7 +31,7 @@ from shpi.ope.models.backups import fit_backups
 from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums
 from shpi.ope.models.predictions import predict, value_limits
 from shpi.ope.problem import Part, Problem
-from shpi.protocols import BoolArray, Float64Array
+from shpi.protocols import BoolArray, Float64Array, Int64Array
 
 MAP_ROWS = 20_000  # contexts that a feature map is fitted to
 ROWS = 15_000  # decisions of random users that the recipes are compared on
@@ -81,10 +81,21 @@ def designed(
 def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
     """The given features, or the best ones, fitted on the first part."""
     logs = next(problem.parts()).logs
-    codes = np.ones((1, 1)) if target == "state" else action_codes(logs)
+    codes = np.ones((1, 1)) if target == "state" else action_codes(logs, times_taken(problem))
     recipe = features if features is not None else best_recipe(problem, codes.shape[1])
     sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
     return Design(features=fit_features(recipe, sample), codes=codes, target=target)
+
+
+def times_taken(problem: Problem) -> Int64Array:
+    """How often the log took each action [A], over all parts."""
+
+    def count() -> Int64Array:
+        parts = problem.map(lambda part: np.bincount(part.logs.actions, minlength=part.logs.n_actions))
+        total: Int64Array = np.sum(parts, axis=0, dtype=np.int64)
+        return total
+
+    return problem.memo("times taken", count)
 
 
 def best_recipe(problem: Problem, codes: int) -> Recipe:

@@ -40,10 +40,11 @@ _LEAST_ROWS = 60  # below this nothing is chosen
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
-    """A fitted feature map and a ridge."""
+    """A fitted feature map, a ridge, and the precision of products: what all shards have in common."""
 
     features: FeatureMap
     ridge: float
+    precision: type[np.floating[Any]] = np.float64
 
 
 def default_recipes(width: int, n_features: int, seed: int, tail: float | None = None) -> tuple[Recipe, ...]:
@@ -90,7 +91,9 @@ def choose(
     draws = np.random.default_rng(seed)
     sample = map_sample(logs.contexts, draws)
     if len(recipes) * len(ridges) == 1 or len(logs) < _LEAST_ROWS:
-        return Choice(features=fit_features(recipes[0], sample), ridge=ridges[len(ridges) // 2])
+        return Choice(
+            features=fit_features(recipes[0], sample), ridge=ridges[len(ridges) // 2], precision=precision
+        )
     part = _some_users(logs, max_rows, draws)
     fold = _folds(part, folds, draws)
     maps = [fit_features(recipe, sample) for recipe in recipes]
@@ -98,7 +101,7 @@ def choose(
     tables = [_held_out(part, features, ridges, windows, lookahead, fold, precision) for features in maps]
     values = np.concatenate(tables)  # [recipes * ridges, n + trajectories]
     best = _tournament(part, values, gamma, fold, first=len(ridges) // 2)
-    return Choice(features=maps[best // len(ridges)], ridge=ridges[best % len(ridges)])
+    return Choice(features=maps[best // len(ridges)], ridge=ridges[best % len(ridges)], precision=precision)
 
 
 def map_sample(contexts: FloatArray, draws: np.random.Generator) -> FloatArray:
