@@ -38,12 +38,15 @@ class Judged:
 
 
 def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
-    """World, seed, users, true lift, and whether the evaluation is told how users end."""
+    """World, seed, users, true lift, and whether the evaluation is told how users end.
+
+    None where the policy of that seed cannot have such a lift, or where evaluate refuses the log.
+    """
     name, seed, users, wanted, told = task
-    case = WORLDS[name].make(seed, users, lift=wanted)
-    options = dict(case.options) if told else {"horizon": case.horizon}
-    logs = case.told_logs if told else case.logs
     try:
+        case = WORLDS[name].make(seed, users, lift=wanted)
+        options = dict(case.options) if told else {"horizon": case.horizon}
+        logs = case.told_logs if told else case.logs
         found = evaluate(
             case.policy,
             logs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ShpiError(Exception):
     """The root of all errors raised on purpose by shpi.
@@ -29,6 +31,10 @@ What to do: log the probability with which the action was chosen, or set propens
         advice = f" What to do: {remedy.rstrip('.')}" if remedy else ""
         advice += "" if not remedy or "\n" in remedy else "."  # nothing is added to text meant for copying
         super().__init__(f"expected {expected}, found {found}{place}.{advice}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is: an error of a worker process must reach its parent, and __init__ takes keywords only."""
+        return _restored, (type(self), self.args, self.__dict__)
 
 
 class DataError(ShpiError):
@@ -86,3 +92,10 @@ class MissingExtraError(ShpiError, ImportError):
             found="that it is not installed",
             remedy=f"pip install 'shpi[{extra}]'",
         )
+
+
+def _restored(kind: type[ShpiError], args: tuple[Any, ...], state: dict[str, Any]) -> ShpiError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
