@@ -12,7 +12,7 @@ import pytest
 
 import shpi
 from shpi.data._read.read import read_log
-from shpi.errors import ColumnError, ConfigError, DataError
+from shpi.errors import ColumnError, ConfigError, DataError, MemoryLimitError
 from tests.data.logs import COLUMNS, table
 
 NAN, INF = float("nan"), float("inf")
@@ -290,3 +290,11 @@ def test_foreign_objects_are_refused() -> None:
         read_log(object(), COLUMNS)
     with pytest.raises(ConfigError, match="one of error, drop"):
         read_log(table(), COLUMNS, invalid="ignore")  # type: ignore[arg-type]
+
+
+def test_what_cannot_fit_into_memory_is_refused_before_polars_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shpi._core import memory
+
+    monkeypatch.setattr(memory, "available_memory", lambda: 500)
+    with pytest.raises(MemoryLimitError, match=r"6 rows with \d context dimensions, found 0.0 GiB"):
+        read_log(table(), COLUMNS)

@@ -58,6 +58,16 @@ def test_no_symbolic_link_is_followed(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "out").is_symlink()
 
 
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    for name in ("pipe", "link"):
+        with pytest.raises(ConfigError, match="a device or a pipe"):
+            write_text(tmp_path / name, "x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_file_modes_follow_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:

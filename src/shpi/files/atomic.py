@@ -37,13 +37,7 @@ def new_file(path: str | Path) -> Iterator[IO[bytes]]:
     target = Path(path)
     with writing(target):
         _check_place(target)
-        if target.is_dir():
-            raise ConfigError(
-                expected="the name of a file",
-                found="a folder of that name",
-                where=str(target),
-                remedy="choose another name",
-            )
+        _check_replaceable(target)
         sweep(target)
         draft, number = _open_draft(target)
         try:
@@ -164,6 +158,17 @@ def _check_place(target: Path) -> None:
             found=f"no folder '{target.parent}'",
             where=f"the place to write '{target.name}'",
             remedy="make the folder, or choose another place",
+        )
+
+
+def _check_replaceable(target: Path) -> None:
+    """Refuse a folder, and a device or pipe: a rename would put a plain file in its place."""
+    if target.exists() and not target.is_file():
+        raise ConfigError(
+            expected="the name of a file",
+            found="a folder of that name" if target.is_dir() else "a device or a pipe of that name",
+            where=str(target),
+            remedy="choose another name",
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shpi.errors import ConfigError, DataError
+from shpi.files.atomic import new_file
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     import polars as pl
@@ -154,16 +155,11 @@ def write(decided: pl.DataFrame, form: str, place: Path | None) -> None:
     if place is None:
         print(_text(decided, form), end="")
         return
-    beside = place.with_name(f".{place.name}.part")
-    try:
+    with new_file(place) as file:
         if form == "parquet":
-            decided.write_parquet(beside)
+            decided.write_parquet(file)
         else:
-            beside.write_text(_text(decided, form), encoding="utf-8")
-        beside.replace(place)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ConfigError(expected="a file that can be written", found=str(error), where="--out") from None
+            file.write(_text(decided, form).encode())
     print(f"wrote {place}: {decided.height:,} decisions", file=sys.stderr)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import polars as pl
 
+from shpi._core.memory import require_memory
 from shpi._core.progress import progress_bar
 from shpi.data._log.ledger import Drop, Ledger
 from shpi.data._log.slicing import cut
@@ -37,6 +38,7 @@ from shpi.errors import ConfigError, DataError, NoColumnMapError
 from shpi.files.engines import engine_errors
 from shpi.protocols import BoolArray
 
+ROW_BYTES, READ_FACTOR = 50, 2.5  # of a log beside its contexts; peak of reading over its arrays, as measured
 Invalid = Literal["error", "drop"]
 Duplicates = Literal["drop", "keep", "error"]
 
@@ -158,6 +160,7 @@ def read_table(
     progress: bool | None = False,
 ) -> LoggedData:
     """Read an opened table with a known encoding."""
+    _require_memory(table, encoding)
     order = order_rows(table, columns)
     small = len(order.target) < 2_000_000  # read in a moment: a bar would only flicker
     with progress_bar("reading the log", len(order.target), False if small else progress) as advance:
@@ -167,6 +170,19 @@ def read_table(
     ledger = _ledger(table, columns, order, filled, duplicate, layout, invalid)
     ledger = replace(ledger, changing=_changing(encoding, filled, duplicate))
     return _build(columns, encoding, order, filled, layout, ledger)
+
+
+def _require_memory(table: TableSource, encoding: Encoding) -> None:
+    """Refuse what cannot fit before polars tries: where an allocation of its own fails, the process ends."""
+    if any(file.suffix != ".parquet" for file in table.files):
+        return  # to count the lines of a text file is to read it
+    rows = int(table.frame.select(pl.len()).collect().item())
+    arrays = rows * (4 * encoding.schema.width + ROW_BYTES)
+    require_memory(
+        int(READ_FACTOR * arrays),
+        f"{rows:,} rows with {encoding.schema.width:,} context dimensions",
+        "read fewer rows or columns, or prepare the log into shards (shpi.data.prepare_shards)",
+    )
 
 
 def _duplicates(
