@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help demo test peers lint fuzz matrix docs bench reproduce clean
+.PHONY: help demo test peers lint fuzz matrix lock docs bench reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,9 +17,17 @@ $(BIN)/.core: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	touch $@
 
-$(BIN)/.dev: pyproject.toml constraints.txt
+# LOCKED=1, as in CI: packages by hash. torch has a build per processor under one version, so it is pinned only.
+$(BIN)/.dev: pyproject.toml constraints.txt requirements-ci.txt
 	$(PYTHON) -m venv $(VENV)
+ifdef LOCKED
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-ci.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip check
+else
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+endif
 	touch $@ $(BIN)/.core
 
 # The peers of the benchmarks pin old versions of what we use, so they live in an environment of their own.
@@ -58,6 +66,13 @@ matrix:  ## the tests on another interpreter or on the lowest allowed versions
 	$(VENV)-matrix/bin/python -m pip install --quiet $(if $(LOWEST),-c constraints-lowest.txt,) -e '.[test,envs,gbdt]'
 	$(VENV)-matrix/bin/python -m pytest -q -n 2 tests/files tests/compat tests/policies tests/data tests/fuzz tests/values
 
+lock:  ## requirements-ci.txt again, after a change of pyproject.toml or constraints.txt
+	$(PYTHON) -m venv --clear $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet --dry-run --ignore-installed --report $(VENV)-lock/report.json \
+		-c constraints.txt '.[dev]' hatchling
+	$(PYTHON) .ci/lock.py < $(VENV)-lock/report.json > requirements-ci.txt
+	rm -rf $(VENV)-lock
+
 docs: $(BIN)/.dev  ## the documentation, in build/docs; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
@@ -68,4 +83,4 @@ reproduce: $(BIN)/.dev  ## the paper's tables and figures, ten seeds: about 80 m
 	$(BIN)/shpi reproduce all --jobs 2 --out results
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-peers $(VENV)-matrix $(VENV)-lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
