@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 
 import numpy as np
-from shpi.policies.logistic import LogisticPolicy
 
 from shpi.data.actions import ActionSpace
 from shpi.data.schema import ContextSchema
 from shpi.features import Chain, Identity, Standardise
 from shpi.policies import LinearScorer, Policy, Tilted, save_policy
+from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.serve.loop.control import Control
 from shpi.serve.service import prepare
 

@@ -16,7 +16,14 @@ from shpi._moved import LAST_VERSION, MOVED
 
 NAMES: dict[str, list[str]] = json.loads(Path(__file__).with_name("names_0_1.json").read_text())
 # Gone for good: parts of a verb or of an algorithm, which no document ever named.
-GONE = {"shpi.cli.evaluate": {"headed"}}
+GONE = {
+    "shpi.cli.evaluate": {"headed"},
+    "shpi.learners.cloning": {"FEW_DIMENSIONS"},
+    "shpi.ope.recipes": {"FEW_DIMENSIONS"},
+    "shpi.oracles.ridge": {"FEW_DIMENSIONS"},
+    "shpi.policies.cloned": {"RelativeDensity"},
+    "shpi.values.choose": {"SMALL_WIDTH"},
+}
 EXTRAS = {"gymnasium", "numba", "torch", "lightgbm", "vowpalwabbit"}
 
 

@@ -44,7 +44,7 @@ HOMES = {
     "policies/padded": "shpi.policies.new_items",
     "policies/policy-density": "shpi.policies.near_mu.support",
     "policies/pseudo-counts": "shpi.policies.near_mu.support",
-    "policies/relative-density": "shpi.policies.near_mu.cloned",
+    "policies/relative-density": "shpi.policies.near_mu.support",
     "policies/shared-scorer": "shpi.policies.shared",
     "policies/softmax": "shpi.policies.heads",
     "policies/support-limited": "shpi.policies.near_mu.support",

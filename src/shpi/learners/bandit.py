@@ -32,7 +32,7 @@ from shpi.learners.cloning import BehaviourCloning
 from shpi.oracles import Gbdt, Oracle, PreparedOracle, Ridge, VowpalWabbit
 from shpi.oracles.base import WeightKind, combined_weights, score_blocks
 from shpi.policies import Greedy, SupportLimited
-from shpi.policies.near_mu.cloned import RelativeDensity
+from shpi.policies.near_mu.support import RelativeDensity
 from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 

@@ -29,13 +29,13 @@ from shpi._core.softmax import fit_softmax, taken_loss
 from shpi.advantages import taken_probs
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
-from shpi.features import Chain, FeatureMap, Identity, RandomFourier, Recipe, Standardise
+from shpi.features import FeatureMap, Recipe
 from shpi.features.base import fit_features
+from shpi.features.defaults import curves, lines, may_curve
 from shpi.learners.base import from_log
 from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.protocols import Int64Array, Policy
 
-FEW_DIMENSIONS = 8  # up to here random Fourier features are tried beside linear ones
 CELLS = 2_000_000  # pairs of a decision and an action that a fit looks at
 LEAST_ROWS, MOST_ROWS = 10_000, 60_000
 STEPS = 40  # of L-BFGS; a hundred bring no better policies
@@ -150,11 +150,9 @@ def distance_to_mu(policy: Policy, logs: LoggedData) -> float:
 
 def default_recipes(width: int, seed: int, n_features: int = FEATURES) -> list[Recipe | FeatureMap]:
     """Linear features, and for narrow contexts random Fourier features of four bandwidths."""
-    linear: Recipe = Chain((Standardise(), Identity()))
-    if not 0 < width <= FEW_DIMENSIONS:
-        return [linear]
-    fourier = (RandomFourier(n_features=n_features, bandwidth_factor=c, seed=seed) for c in BANDWIDTHS)
-    return [linear, *(Chain((Standardise(), recipe)) for recipe in fourier)]
+    if not may_curve(width, "clone"):
+        return [lines()]
+    return [lines(), *(curves(n_features, bandwidth, seed) for bandwidth in BANDWIDTHS)]
 
 
 def with_intercept(recipe: Recipe | FeatureMap, logs: LoggedData) -> FeatureMap:

@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike
 from shpi._core.memory import require_memory
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap, Recipe, fit_features
-from shpi.features.chain import Chain, ChainMap
+from shpi.features.chain import ChainMap
+from shpi.features.defaults import curves, lines, may_curve
 from shpi.features.fourier import RandomFourier
-from shpi.features.scale import Identity, IdentityMap, Standardise
+from shpi.features.scale import IdentityMap
 from shpi.oracles.base import (
     SCORE_BYTES,
     Targets,
@@ -41,7 +42,6 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-FEW_DIMENSIONS = 5  # up to here random Fourier features are the default, beyond it linear ones
 MANY_ACTIONS = 100  # from here on, action features are used where they exist
 ROWS_PER_FEATURE = 10  # with fewer rows per action and feature than this, likewise
 FEATURE_ROWS = 50_000  # the default features are fitted on about so many rows, evenly spaced
@@ -102,8 +102,9 @@ class Ridge:
         This is what the coin-betting updates of the paper's oracle approach with many passes, without its
         dependence on the order and the scale of the rows.
         """
-        linear = Chain((Standardise(), Identity()))
-        return cls(features=linear, penalty=1e-6, shared_penalty=1e-6, action_features=False, weights=weights)
+        return cls(
+            features=lines(), penalty=1e-6, shared_penalty=1e-6, action_features=False, weights=weights
+        )
 
     def candidates(self, width: int, seed: int, n_actions: int = 1) -> tuple[Recipe | FeatureMap, ...]:
         """The feature maps to choose from; the first is used until ``tune`` is called.
@@ -115,12 +116,11 @@ class Ridge:
             return self.features
         if self.features is not None:
             return (self.features,)
-        linear = Chain((Standardise(), Identity()))
-        curves = 8 * n_actions * (RandomFourier().n_features + 1) ** 2
-        if not 0 < width <= FEW_DIMENSIONS or curves > CURVED_STATISTICS:
-            return (linear,)
-        fourier = (RandomFourier(bandwidth_factor=c, seed=seed) for c in (0.5, 1.0, 2.0, 0.25))
-        return (*(Chain((Standardise(), recipe)) for recipe in fourier), linear)
+        n_features = RandomFourier().n_features
+        statistics = 8 * n_actions * (n_features + 1) ** 2  # bytes
+        if not may_curve(width, "oracle") or statistics > CURVED_STATISTICS:
+            return (lines(),)
+        return (*(curves(n_features, bandwidth, seed) for bandwidth in (0.5, 1.0, 2.0, 0.25)), lines())
 
     def fit_candidate(self, index: int, logs: LoggedData, seed: int) -> FeatureMap:
         """Fit one of the candidates; the default ones on about 50,000 rows, which is enough for them."""

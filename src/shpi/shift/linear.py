@@ -27,9 +27,7 @@ from numpy.typing import ArrayLike
 
 from shpi.errors import ConfigError, DataError
 from shpi.features.base import FeatureMap, Recipe, fit_features
-from shpi.features.chain import Chain
-from shpi.features.fourier import RandomFourier
-from shpi.features.scale import Standardise
+from shpi.features.defaults import curves
 from shpi.protocols import Float64Array, Policy
 from shpi.shift.base import (
     Limits,
@@ -124,8 +122,9 @@ class LinearRatio:
         """Fit the features."""
         usable_rows(logs)
         if self.features is None:
-            recipe = Chain((Standardise(), RandomFourier(n_features=100, seed=seed)))
-            features: FeatureMap = recipe.fit(logs.contexts[:: 1 + len(logs) // _FEATURE_ROWS])
+            features: FeatureMap = curves(100, 1.0, seed).fit(
+                logs.contexts[:: 1 + len(logs) // _FEATURE_ROWS]
+            )
         else:
             features = fit_features(self.features, logs.contexts)
         return PreparedLinearRatio(config=self, logs=logs, features=features)

@@ -18,9 +18,10 @@ import numpy as np
 from shpi._core.softmax import row_max
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
-from shpi.features import CellsMap, Chain, FeatureMap, RandomFourier, Recipe, Standardise
+from shpi.features import CellsMap, FeatureMap, Recipe
 from shpi.features.base import fit_features
 from shpi.features.cells import distinct
+from shpi.features.defaults import curves
 from shpi.learners.cloning import BehaviourCloning
 from shpi.oracles import Oracle, Ridge
 from shpi.oracles.statistics import gram_statistics
@@ -204,5 +205,4 @@ def table_value(constraint: Constraint) -> LSTD:
 
 def _smooth(seed: int) -> Recipe:
     """A narrow kernel: a neighbour should count, but only a near one."""
-    fourier = RandomFourier(n_features=100, bandwidth_factor=0.1, intercept=False, seed=seed)
-    return Chain((Standardise(), fourier))
+    return curves(100, 0.1, seed, intercept=False)

@@ -16,8 +16,9 @@ import numpy as np
 
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
-from shpi.learners.constrained.baseline import Constraint, Rows, limited_means
-from shpi.oracles import PreparedOracle
+from shpi.learners.constrained.baseline import Constraint, Rows, limited_means, table_oracle, table_value
+from shpi.oracles import Oracle, PreparedOracle, Ridge
+from shpi.policies import SupportLimited
 from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float64Array
 from shpi.values import StateValues
@@ -104,3 +105,40 @@ def _allowed_at_the_end(logs: LoggedData) -> BoolArray | None:
         return None
     some = logs.final_candidates.any(axis=1, keepdims=True)
     return np.asarray(logs.final_candidates | ~some)
+
+
+def improve_within(
+    constraint: Constraint,
+    logs: LoggedData,
+    oracle: Oracle | None,
+    *,
+    gamma: float,
+    iterations: int,
+    tolerance: float,
+    seed: int,
+    pessimistic: bool,
+) -> SupportLimited:
+    """The policy that Q iteration reaches among those that a constraint allows.
+
+    Args:
+        constraint: which policies are allowed.
+        logs: the log.
+        oracle: the regression of Q; None for a table where contexts are few and a ridge elsewhere.
+        gamma: the discount.
+        iterations: the largest number of iterations.
+        tolerance: iteration stops when V changes by less than this share of its spread.
+        seed: random seed.
+        pessimistic: where nothing is supported, V is the lowest value that mu has in the log.
+    """
+    start = StateValues.of(table_value(constraint).fit(logs, gamma=gamma, seed=seed), logs)
+    learned = fitted_q(
+        logs,
+        (oracle or table_oracle(constraint) or Ridge()).prepare(logs, seed=seed),
+        constraint,
+        start,
+        gamma=gamma,
+        iterations=iterations,
+        tolerance=tolerance,
+        floor=float(start.rows.min()) if pessimistic else None,
+    )
+    return constraint.policy(learned.scorer)

@@ -20,12 +20,11 @@ from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Recipe
 from shpi.learners._words import spell_out
 from shpi.learners.base import from_log, rewards_of
-from shpi.learners.constrained.baseline import Constraint, constrain, table_oracle, table_value
-from shpi.learners.constrained.fitted_q import fitted_q
-from shpi.oracles import Oracle, Ridge
+from shpi.learners.constrained.baseline import Constraint, constrain
+from shpi.learners.constrained.fitted_q import improve_within
+from shpi.oracles import Oracle
 from shpi.policies import SupportLimited
 from shpi.protocols import Policy
-from shpi.values import StateValues
 from shpi.values.base import checked_gamma
 
 
@@ -41,7 +40,7 @@ class MBS:
         features: of the density, see `shpi.learners.constrained.baseline.constrain`.
         iterations: of fitted Q iteration, at most.
         tolerance: it stops when V changes by less than this share of its spread.
-        seed: of all chance.
+        seed: random seed.
     """
 
     gamma: float = 0.99
@@ -78,18 +77,13 @@ class MBS:
     def fit(self, logs: LoggedData) -> SupportLimited:
         """Q iteration over supported actions."""
         rewards_of(logs, "MBS", logs.reward_observed)
-        constraint = self.constraint(logs)
-        value = table_value(constraint).fit(logs, gamma=self.gamma, seed=self.seed)
-        start = StateValues.of(value, logs)
-        oracle = self.oracle or table_oracle(constraint) or Ridge()
-        learned = fitted_q(
+        return improve_within(
+            self.constraint(logs),
             logs,
-            oracle.prepare(logs, seed=self.seed),
-            constraint,
-            start,
+            self.oracle,
             gamma=self.gamma,
             iterations=self.iterations,
             tolerance=self.tolerance,
-            floor=float(start.rows.min()),
+            seed=self.seed,
+            pessimistic=True,
         )
-        return constraint.policy(learned.scorer)

@@ -19,12 +19,11 @@ from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Recipe
 from shpi.learners._words import spell_out
 from shpi.learners.base import from_log, rewards_of
-from shpi.learners.constrained.baseline import Constraint, constrain, table_oracle, table_value
-from shpi.learners.constrained.fitted_q import fitted_q
-from shpi.oracles import Oracle, Ridge
+from shpi.learners.constrained.baseline import Constraint, constrain
+from shpi.learners.constrained.fitted_q import improve_within
+from shpi.oracles import Oracle
 from shpi.policies import SupportLimited
 from shpi.protocols import Policy
-from shpi.values import StateValues
 from shpi.values.base import checked_gamma
 
 
@@ -42,7 +41,7 @@ class SPIBB:
         features: of the pseudo-counts, see `shpi.learners.constrained.baseline.constrain`.
         iterations: of fitted Q iteration, at most.
         tolerance: it stops when V changes by less than this share of its spread.
-        seed: of all chance.
+        seed: random seed.
     """
 
     gamma: float = 0.99
@@ -80,16 +79,13 @@ class SPIBB:
     def fit(self, logs: LoggedData) -> SupportLimited:
         """Q iteration under the constraint."""
         rewards_of(logs, "SPIBB", logs.reward_observed)
-        constraint = self.constraint(logs)
-        value = table_value(constraint).fit(logs, gamma=self.gamma, seed=self.seed)
-        oracle = self.oracle or table_oracle(constraint) or Ridge()
-        learned = fitted_q(
+        return improve_within(
+            self.constraint(logs),
             logs,
-            oracle.prepare(logs, seed=self.seed),
-            constraint,
-            StateValues.of(value, logs),
+            self.oracle,
             gamma=self.gamma,
             iterations=self.iterations,
             tolerance=self.tolerance,
+            seed=self.seed,
+            pessimistic=False,
         )
-        return constraint.policy(learned.scorer)

@@ -33,7 +33,7 @@ from shpi._core.progress import progress_bar
 from shpi.advantages import Advantages, Horizon, StateValues, checked_horizon, k_step_advantages
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
-from shpi.features import Chain, Identity, RandomFourier, Standardise, Union
+from shpi.features.defaults import curves, lines
 from shpi.learners._shpi.local_scale import NARROW, local_scale
 from shpi.learners._shpi.steady import Steady
 from shpi.learners._words import spell_out
@@ -236,16 +236,15 @@ def curved_oracle(logs: LoggedData, seed: int) -> Oracle:
 
     Curves may do harm where they have no data; online the next round brings it.
     """
-    linear, sample = Identity(intercept=False), logs.contexts[:: 1 + len(logs) // FEATURE_ROWS]
-    plain = Chain((Standardise(), linear)).fit(sample)
+    sample = logs.contexts[:: 1 + len(logs) // FEATURE_ROWS]
+    plain = lines(intercept=False).fit(sample)
     if logs.schema.width > NARROW or logs.n_actions > FEW_ACTIONS:
         return Ridge(features=plain, tune_rows=TUNE_ROWS)
     curved = (
-        Union((linear, RandomFourier(n_features=p, bandwidth_factor=c, intercept=False, seed=seed)))
-        for c, p in ((2.0, 100), (4.0, 60))
+        curves(n_features, bandwidth, seed, intercept=False, beside_lines=True).fit(sample)
+        for bandwidth, n_features in ((2.0, 100), (4.0, 60))
     )
-    maps = (*(Chain((Standardise(), recipe)).fit(sample) for recipe in curved), plain)
-    return Ridge(features=maps, tune_rows=TUNE_ROWS)
+    return Ridge(features=(*curved, plain), tune_rows=TUNE_ROWS)
 
 
 def _collect(world: World, policy: Policy, n: int, seed: int, first: int) -> LoggedData:

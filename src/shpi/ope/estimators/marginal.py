@@ -24,7 +24,8 @@ from typing import Any, Literal
 import numpy as np
 
 from shpi.errors import DataError
-from shpi.features import Chain, FeatureMap, RandomFourier, Recipe, Standardise
+from shpi.features import FeatureMap, Recipe
+from shpi.features.defaults import curves
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.steps import summary
@@ -116,9 +117,7 @@ class _Ratio:
 
     @classmethod
     def of(cls, problem: Problem, config: LinearRatio, recipe: Recipe | FeatureMap | None) -> _Ratio:
-        default = Chain(
-            (Standardise(), RandomFourier(n_features=100, intercept=False, seed=problem.settings.seed))
-        )
+        default = curves(100, 0.5, problem.settings.seed, intercept=False)
         design = make_design(problem, "state", default if recipe is None else recipe)
         found = problem.map(lambda part: _ratio_sums(problem, part, design))
         if not sum(one[0].rows for one in found) > 0:

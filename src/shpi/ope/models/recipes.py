@@ -19,14 +19,12 @@ from shpi.features import (
     Chain,
     FeatureMap,
     Hinges,
-    Identity,
     Powers,
-    RandomFourier,
     Recipe,
     Standardise,
-    Union,
 )
 from shpi.features.base import fit_features
+from shpi.features.defaults import curves, lines, may_curve
 from shpi.ope.models.backups import fit_backups
 from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums
 from shpi.ope.models.predictions import predict, value_limits
@@ -35,7 +33,6 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array
 
 MAP_ROWS = 20_000  # contexts that a feature map is fitted to
 ROWS = 15_000  # decisions of random users that the recipes are compared on
-FEW_DIMENSIONS = 6  # up to here random Fourier features are tried
 MAX_FEATURES = 800  # of a context and an action
 MAX_STATE = 200  # of a context
 LEAST = 60  # decisions; with fewer, linear features are taken unseen
@@ -51,19 +48,18 @@ class Candidate:
 
 def candidates(width: int, seed: int) -> list[Candidate]:
     """From the simplest on."""
-    linear = Identity(intercept=False)
-    shapes: list[tuple[Recipe, int]] = [
-        (linear, width),
-        (Powers(degree=2, intercept=False), 2 * width),
-        (Hinges(knots=3, intercept=False), 4 * width),
-        (Powers(degree=4, intercept=False), 4 * width),
+    recipes: list[tuple[Recipe, int]] = [
+        (lines(intercept=False), width),
+        (Chain((Standardise(), Powers(degree=2, intercept=False))), 2 * width),
+        (Chain((Standardise(), Hinges(knots=3, intercept=False))), 4 * width),
+        (Chain((Standardise(), Powers(degree=4, intercept=False))), 4 * width),
     ]
-    if 0 < width <= FEW_DIMENSIONS:
-        for factor in (2.0, 1.0):
-            bent = RandomFourier(n_features=60, bandwidth_factor=factor, intercept=False, seed=seed)
-            shapes.append((Union((linear, bent)), width + 60))
-    fitting = [one for one in shapes if one[1] <= MAX_STATE] or shapes[:1]
-    return [Candidate(recipe=Chain((Standardise(), shape)), width=count) for shape, count in fitting]
+    if may_curve(width, "outcome model"):
+        for bandwidth in (2.0, 1.0):
+            curved = curves(60, bandwidth, seed, intercept=False, beside_lines=True)
+            recipes.append((curved, width + 60))
+    fitting = [recipe for recipe in recipes if recipe[1] <= MAX_STATE] or recipes[:1]
+    return [Candidate(recipe=recipe, width=count) for recipe, count in fitting]
 
 
 def designed(

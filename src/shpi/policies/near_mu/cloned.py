@@ -1,4 +1,4 @@
-"""A behaviour policy recovered from its log, and its density relative to the action it likes most."""
+"""A behaviour policy recovered from its log by least squares, and what the two clones of mu share."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ from shpi.features.base import FeatureMap
 from shpi.features.parts import frozen_array, saveable
 from shpi.policies.base import PolicyMethods
 from shpi.policies.sampling import check_candidates, mask_probs
-from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy
+from shpi.protocols import BoolArray, Float64Array, FloatArray
 
 FLOOR = 1e-6  # a least-squares probability below this is taken for it
 
 
-@saveable("policies/cloned")
-@dataclass(frozen=True, eq=False, repr=False)
-class ClonedPolicy(PolicyMethods):
-    """mu(a|x) as a linear regression of the indicator of a: max(phi(x)'w_a, 0), normalised.
-
-    Least squares estimates E[1(a_t = a) | x], which is mu(a|x), in closed form from sums that a ridge has
-    anyway. ``seen`` holds the actions that the log ever took; the others get probability 0.
-    """
+class LinearClone(PolicyMethods):
+    """What a clone of mu with linear scores phi(x)'w_a has: checked weights, and its sizes."""
 
     weights: Float64Array  # [A, p]
     features: FeatureMap
@@ -47,6 +41,20 @@ class ClonedPolicy(PolicyMethods):
         """The width d of a context."""
         return self.features.width_in
 
+
+@saveable("policies/cloned")
+@dataclass(frozen=True, eq=False, repr=False)
+class ClonedPolicy(LinearClone):
+    """mu(a|x) as a linear regression of the indicator of a: max(phi(x)'w_a, 0), normalised.
+
+    Least squares estimates E[1(a_t = a) | x], which is mu(a|x), in closed form from sums that a ridge has
+    anyway. ``seen`` holds the actions that the log ever took; the others get probability 0.
+    """
+
+    weights: Float64Array  # [A, p]
+    features: FeatureMap
+    seen: BoolArray  # [A]
+
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """Probabilities [n, A]; uniform over the candidates where none of them was ever seen."""
         raw = np.maximum(self.features.transform(contexts) @ self.weights.T, FLOOR)
@@ -55,28 +63,3 @@ class ClonedPolicy(PolicyMethods):
         if mask is not None:
             probs[~np.any(mask[:, self.seen], axis=1)] = 1.0
         return mask_probs(probs / probs.sum(axis=1, keepdims=True), mask)
-
-
-@saveable("policies/relative-density")
-@dataclass(frozen=True, eq=False)
-class RelativeDensity:
-    """A support in [0, 1]: mu(a|x) / max_a' mu(a'|x), the filter of batch-constrained Q-learning."""
-
-    mu: Policy
-
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return self.mu.n_actions
-
-    @property
-    def width(self) -> int | None:
-        """The width d of a context, where mu says it."""
-        width: int | None = getattr(self.mu, "width", None)
-        return width
-
-    def scores(self, contexts: FloatArray) -> Float64Array:
-        """The relative density without a mask, [n, A]."""
-        density = self.mu.action_probs(contexts)
-        scores: Float64Array = density / density.max(axis=1, keepdims=True)
-        return scores

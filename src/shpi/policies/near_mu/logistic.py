@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from shpi._core.softmax import Real
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap
-from shpi.features.parts import frozen_array, saveable
-from shpi.policies.base import PolicyMethods
+from shpi.features.parts import saveable
 from shpi.policies.heads import softmax
+from shpi.policies.near_mu.cloned import LinearClone
 from shpi.policies.sampling import check_candidates
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 
 
 @saveable("policies/logistic")
 @dataclass(frozen=True, eq=False, repr=False)
-class LogisticPolicy(PolicyMethods):
+class LogisticPolicy(LinearClone):
     """mu(a|x) = (1 - floor) softmax_a(phi(x)'w_a) + floor / |C| over the |C| candidates ever ``seen``.
 
     The others get probability 0. The floor is what the policy explores whatever the context.
@@ -33,22 +33,7 @@ class LogisticPolicy(PolicyMethods):
     def __post_init__(self) -> None:
         if not 0 <= self.floor <= 1:
             raise ConfigError(expected="a floor in [0, 1]", found=str(self.floor), where="LogisticPolicy")
-        object.__setattr__(self, "weights", frozen_array(self.weights, "weights", ndim=2))
-        if self.weights.shape != (len(self.seen), self.features.width) or not np.any(self.seen):
-            raise ConfigError(
-                expected=f"weights of shape [A, {self.features.width}] and at least one action seen",
-                found=f"shape {self.weights.shape}, {int(np.sum(self.seen))} seen",
-            )
-
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return len(self.weights)
-
-    @property
-    def width(self) -> int:
-        """The width d of a context."""
-        return self.features.width_in
+        super().__post_init__()
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """Probabilities [n, A]; all candidates count where none of them was ever seen."""

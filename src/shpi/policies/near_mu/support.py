@@ -130,10 +130,8 @@ class PseudoCounts:
         return np.maximum(counts, 0.0, out=counts)
 
 
-@saveable("policies/policy-density")
-@dataclass(frozen=True, eq=False)
-class PolicyDensity:
-    """A policy as a support: the density of (x, a) is mu(a|x), as in batch-constrained Q-learning."""
+class SizesOfMu:
+    """The sizes of a support that is made of mu."""
 
     mu: Policy
 
@@ -147,6 +145,28 @@ class PolicyDensity:
         """The width d of a context, where mu says it."""
         width: int | None = getattr(self.mu, "width", None)
         return width
+
+
+@saveable("policies/relative-density")
+@dataclass(frozen=True, eq=False)
+class RelativeDensity(SizesOfMu):
+    """A support in [0, 1]: mu(a|x) / max_a' mu(a'|x), the filter of batch-constrained Q-learning."""
+
+    mu: Policy
+
+    def scores(self, contexts: FloatArray) -> Float64Array:
+        """The relative density without a mask, [n, A]."""
+        density = self.mu.action_probs(contexts)
+        scores: Float64Array = density / density.max(axis=1, keepdims=True)
+        return scores
+
+
+@saveable("policies/policy-density")
+@dataclass(frozen=True, eq=False)
+class PolicyDensity(SizesOfMu):
+    """A policy as a support: the density of (x, a) is mu(a|x), as in batch-constrained Q-learning."""
+
+    mu: Policy
 
     def scores(self, contexts: FloatArray) -> Float64Array:
         """mu(a|x) without a mask, [n, A]."""

@@ -23,14 +23,14 @@ import numpy as np
 from shpi.data._log.slicing import cut
 from shpi.data._log.users import folds_of_users, sample_users
 from shpi.data.logged import LoggedData
-from shpi.features import Chain, FeatureMap, Hinges, Powers, RandomFourier, Recipe, Standardise
+from shpi.features import Chain, FeatureMap, Hinges, Powers, Recipe, Standardise
 from shpi.features.base import fit_features
+from shpi.features.defaults import CURVED_UP_TO, curves
 from shpi.protocols import Float64Array, FloatArray, Int64Array
 from shpi.values._lstd.moments import LstdSums, Windows, feature_blocks
 from shpi.values._lstd.moments import with_intercept as features_with_intercept
 
 RIDGES = (3.0, 30.0, 300.0, 3000.0)  # in decisions; less lets near-singular systems explode
-SMALL_WIDTH = 6  # up to here random Fourier features are tried: their number grows fast with the dimension
 _JUDGE = 100  # h
 _ROUNDS = 2
 _BANDWIDTHS = (0.25, 0.5, 1.0, 2.0)  # in medians of the distance between two contexts
@@ -48,19 +48,17 @@ class Choice:
 
 
 def default_recipes(width: int, n_features: int, seed: int, tail: float | None = None) -> tuple[Recipe, ...]:
-    """Linear, quadratic, quartic, splines, and up to `SMALL_WIDTH` dimensions random Fourier features."""
+    """Linear, quadratic, quartic, splines, and for narrow contexts random Fourier features."""
     shapes: list[Recipe] = [
         Powers(degree=2, intercept=False, limit=tail),
         Powers(degree=1, intercept=False),
         Powers(degree=4, intercept=False, limit=tail),
         Hinges(knots=3, intercept=False),
     ]
-    if width <= SMALL_WIDTH:
-        shapes += [
-            RandomFourier(n_features=n_features, bandwidth_factor=factor, intercept=False, seed=seed)
-            for factor in _BANDWIDTHS
-        ]
-    return tuple(Chain((Standardise(), shape)) for shape in shapes)
+    recipes = [Chain((Standardise(), shape)) for shape in shapes]
+    if width <= CURVED_UP_TO["value"]:
+        recipes += [curves(n_features, bandwidth, seed, intercept=False) for bandwidth in _BANDWIDTHS]
+    return tuple(recipes)
 
 
 def choose(
