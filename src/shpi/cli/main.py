@@ -16,7 +16,7 @@ from shpi.errors import FileError, MemoryLimitError, ShpiError
 from shpi.files.engines import first_line, translated
 
 VERBS = (
-    *("init", "audit", "split", "fit", "compare", "evaluate", "mix", "act", "serve"),
+    *("init", "audit", "split", "fit", "compare", "evaluate", "mix", "act", "serve", "export"),
     *("simulate", "agents", "reproduce", "demo", "completion"),
 )
 
@@ -32,6 +32,7 @@ from a table to a decision:
   shpi mix POLICY train.parquet --out P a first step: the policy in part of the traffic
   shpi act POLICY ROWS                  rows in, item ids and propensities out
   shpi serve FOLDER                     decisions over HTTP, with a log and a loop that learns from it
+  shpi export POLICY --onnx FILE        a policy for other runtimes
 
 without data of one's own:
   shpi simulate ENV --out log.parquet   a log from a simulator

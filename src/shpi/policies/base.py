@@ -81,6 +81,12 @@ class PolicyMethods:
 
         return save_policy(self, path, schema=schema, actions=actions, notes=notes, overwrite=overwrite)
 
+    def to_onnx(self: Policy, path: str | Path) -> float:
+        """Write the policy as an ONNX file; see `shpi.policies.onnx.to_onnx`."""
+        from shpi.policies.onnx import to_onnx
+
+        return to_onnx(self, path)
+
     def __repr__(self: Policy) -> str:
         return short_repr(self)
 
@@ -89,6 +95,16 @@ class PolicyMethods:
         from shpi.report.cards import policy_card
 
         return policy_card(self, short_repr(self))
+
+
+def context_width(policy: Any) -> int | None:
+    """The width d of a policy's contexts, its own or that of its parts; None where any will do."""
+    own: int | None = getattr(policy, "width", None)
+    if own is not None:
+        return own
+    parts = [*getattr(policy, "policies", ()), getattr(policy, "policy", None)]
+    widths = (context_width(part) for part in parts if part is not None)
+    return next((width for width in widths if width is not None), None)
 
 
 def short_repr(policy: Policy) -> str:

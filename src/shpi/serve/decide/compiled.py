@@ -31,6 +31,7 @@ from shpi.policies import (
     Tilted,
     UniformPolicy,
 )
+from shpi.policies.base import context_width
 from shpi.policies.heads import explored
 from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.protocols import BoolArray, Float64Array
@@ -66,7 +67,7 @@ class CompiledPolicy:
 def compile_policy(policy: Policy) -> CompiledPolicy:
     """The policy for one context at a time; equal to ``action_probs`` to 1e-12, which is tried here."""
     bare = getattr(policy, "saved_form", policy)
-    width, plain = getattr(policy, "width", None), _as_it_is(bare)
+    width, plain = context_width(bare), _as_it_is(bare)
     probs = _policy(bare)
     if probs is None or not _agree(probs, plain, policy.n_actions, 1 if width is None else width):
         return CompiledPolicy(n_actions=policy.n_actions, width=width, one=plain, native=False)

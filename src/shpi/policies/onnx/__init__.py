@@ -1,0 +1,14 @@
+"""Policies as ONNX files: any runtime decides as we do, in float64.
+
+    graph      nodes and constants of a graph, with numpy's names
+    features   feature maps
+    scores     f(x, a)
+    heads      probabilities
+    export     to_onnx: write the file, and check it with onnxruntime
+
+Needs the extra: ``pip install 'shpi[onnx]'``.
+"""
+
+from shpi.policies.onnx.export import to_onnx
+
+__all__ = ["to_onnx"]
