@@ -140,6 +140,7 @@ class Candidate:
     lift: float = 0.0
     parts: np.ndarray | float = 0.0
     rho: np.ndarray | None = None
+    crowned: bool = False  # whether it has been champion
 
     def policy(self, side=0):
         """The table [STATES, 3] of probabilities."""
@@ -205,7 +206,9 @@ class Climb:
             new = self.test(Candidate(f"round {number}: size {size:g}", f, size))
             if before is not None and not new.better_than(before):
                 break
-            best = new if new.better_than(best) else best
+            if new.better_than(best):
+                best = new
+                best.crowned = True
             before, size = new, 2 * size
         return best
 
@@ -230,8 +233,10 @@ def learn(log, confidence=0.95):
     """The best candidate that is proven, and what it promises; None where nothing is."""
     climb, best, unbroken = Climb(log), None, True
     tested = climb.run()
-    for candidate in tested:  # in order, each at 4 %: what comes after a failure is not proven
-        in_order = candidate.size > 0
+    for candidate in tested:  # champions in order, each at 4 %: after a failure nothing is proven
+        in_order = candidate.crowned
+        if not (in_order or candidate.power > 1):
+            continue
         level = 1 - (1 - confidence) * (0.8 if in_order else 0.2)
         proven = lower_bound(candidate.lift, candidate.parts, level) > 0
         unbroken = unbroken and (proven or not in_order)

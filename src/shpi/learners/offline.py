@@ -201,31 +201,29 @@ class OfflineSHPI:
                 half=halves[judge.user],
                 advance=advance,
             )
-            climb, direction = climb.settled()
-            imitated = climb.imitated
-            tested = climb.run(direction) if imitated else [climb.bold(direction)]
-            own = sum(c.size > 0 for c in tested)
+            climb, directions = climb.settled()
+            imitated, t = climb.imitated, directions[0].t
+            tested = climb.run(directions) if imitated else [climb.bold(directions[0])]
             ours = len(tested)
             tested += [climb.rival(name, learner.fit) for name, learner in self.rivals.items()]
-        lifts = ordered_lifts([c.influence for c in tested if c.influence], own, self.confidence)
+        lifts = _lifts(tested, self.confidence)
         proven = [i for i in range(ours) if lifts[i].proven]
         best: int | None = None
         for i in proven:
             if best is None or tested[i].better_than(tested[best]):
                 best = i
-        if not imitated and direction.t > NOT_BY_CHANCE and logs.n_users >= ENOUGH_USERS:
+        if not imitated and t > NOT_BY_CHANCE and logs.n_users >= ENOUGH_USERS:
             best = 0
         best = _after_rivals(tested, lifts, ours, best, self.confidence)
         trials = tuple(
             Trial(words=c.words, lift=lift, returned=i == best)
             for i, (c, lift) in enumerate(zip(tested, lifts, strict=True))
         )
-        notes = _notes(tested, best, best is not None and lifts[best].proven, imitated, direction.t)
+        notes = _notes(tested, best, best is not None and lifts[best].proven, imitated, t)
         if best is None:
             alone = ordered_lifts([climb.judge.lift(_ratio_of(climb))], 1, self.confidence)[0]
-            alone = replace(
-                alone, proven=False, lower=min(alone.lower, -2 * alone.standard_error)
-            )  # no claim for mu
+            nothing = min(alone.lower, -2 * alone.standard_error)  # nothing is claimed for mu
+            alone = replace(alone, proven=False, lower=nothing)
             return ImprovedPolicy(mu, (), 0, given or judge.value(), lift=alone, trials=trials, notes=notes)
         rho = tested[best].rho
         assert rho is not None
@@ -372,6 +370,20 @@ def _ratio_of(climb: Climb) -> Float64Array:
     """pi/mu [n] of mu itself, or of its clone."""
     taken: Float64Array = climb.mu_table[np.arange(len(climb.logs)), climb.logs.actions] / climb.propensities
     return taken
+
+
+def _lifts(tested: list[Candidate], confidence: float) -> list[Lift]:
+    """Champions are tested in their order, mu's favourite and rivals alone; others cannot be returned."""
+    champions = [c for c in tested if c.crowned]
+    others = [c for c in tested if c.rivals or c.power > 1]
+    influences = [c.influence for c in champions + others if c.influence is not None]
+    lifts = dict(
+        zip(map(id, champions + others), ordered_lifts(influences, len(champions), confidence), strict=True)
+    )
+    for c in tested:
+        if id(c) not in lifts and c.influence is not None:
+            lifts[id(c)] = replace(ordered_lifts([c.influence], 1, confidence)[0], proven=False)
+    return [replace(lifts[id(c)], tests=len(tested)) for c in tested]
 
 
 def _after_rivals(

@@ -28,7 +28,6 @@ from shpi.values.base import StateValues
 
 CAUTION = 0.7  # standard errors by which a bolder candidate must be better; one, with variance counted once
 WORTH_IT = 0.01  # share of the lift by which it must be better: between equals the more careful one stays
-CLEARLY = 4.0  # standard errors by which a later direction must beat an earlier one
 DISAGREE = 2.0  # standard errors between two judges, beyond which V^mu is not believed
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
@@ -51,6 +50,7 @@ class Candidate:
     power: float = 1.0
     rivals: tuple[Policy, ...] = ()  # by side: policies of another learner
     influence: Influence | None = None  # None: mu itself
+    crowned: bool = False  # whether it has been champion
     rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
 
     def better_than(self, other: Candidate) -> bool:
@@ -126,20 +126,20 @@ class Climb:
     _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
     _mu: list[Float32Array] = field(default_factory=list, repr=False)
 
-    def settled(self) -> tuple[Climb, Direction]:
-        """The first direction, and the climb with the judge that this log needs.
+    def settled(self) -> tuple[Climb, list[Direction]]:
+        """The climb with the judge that this log needs, and the directions from mu, from plain to curved.
 
         Two judges measure the first step. V^mu at the next state is believed where it has the smaller error
         and does not contradict what followed in the log (Hausman's test).
         """
         tried = list(self._tried(Candidate(words="the logging policy")))
         realised = replace(self, judge=replace(self.judge, realised=True))
-        direction = self._steepest(tried)
-        rho = self._taken(direction.held_out, FIRST_SIZE, 1.0) / self.propensities
+        directions = self._steepest(tried)
+        rho = self._taken(directions[0].held_out, FIRST_SIZE, 1.0) / self.propensities
         by_value, by_log = self.judge.lift(rho), realised.judge.lift(rho)
         gap = by_value.less(by_log)
         if by_value.error < by_log.error and abs(gap.estimate) <= DISAGREE * gap.error:
-            return self, direction
+            return self, directions
         return realised, realised._steepest(tried)
 
     @property
@@ -148,22 +148,25 @@ class Climb:
         ratio = self.mu_table[np.arange(len(self.logs)), self.logs.actions] / self.propensities
         return effective_share(ratio) >= IMITATED
 
-    def run(self, first: Direction) -> list[Candidate]:
-        """All candidates that were tested, in order; ``first`` is the direction from mu."""
-        champion, direction = Candidate(words="the logging policy"), first
+    def run(self, directions: list[Direction]) -> list[Candidate]:
+        """All candidates that were tested, in order; the first round tries every direction from mu."""
+        champion, direction = Candidate(words="the logging policy"), directions[0]
         tested: list[Candidate] = []
-        for number in range(1, self.rounds + 1):
-            new = self._grow(number, champion, direction, tested)
-            if new is None:
-                break
-            champion = new
-            if not self.chained and self.horizons == (1,):  # the same f again
+        for new in directions:
+            best = self._grow(1, champion, new, FIRST_SIZE, tested)
+            champion, direction = (champion, direction) if best is None else (best, new)
+        for number in range(2, self.rounds + 1):
+            if not champion.scorers or (not self.chained and direction.k == 1):  # mu, or the same f again
                 break
             (direction,) = self._tried(champion, direction)
+            best = self._grow(number, champion, direction, champion.size, tested)
+            if best is None:
+                break
+            champion = best
         favourite = Candidate(
             words="mu's favourite action",
-            scorers=first.scorers,
-            spreads=first.spreads,
+            scorers=directions[0].scorers,
+            spreads=directions[0].spreads,
             power=FAVOURITE,
         )
         self._test(favourite, None, tested)
@@ -190,6 +193,7 @@ class Climb:
             scorers=direction.scorers,
             spreads=direction.spreads,
             size=np.inf,
+            crowned=True,
             influence=self.judge.lift(rho),
             rho=rho.astype(np.float32),
         )
@@ -213,10 +217,10 @@ class Climb:
     # ------------------------------------------------------------------ one step
 
     def _grow(
-        self, number: int, champion: Candidate, direction: Direction, tested: list[Candidate]
+        self, number: int, champion: Candidate, direction: Direction, size: float, tested: list[Candidate]
     ) -> Candidate | None:
-        """The champion's successor in this direction; None if there is none."""
-        best, last, size = champion, None, champion.size or FIRST_SIZE
+        """The champion's successor in this direction, from a size on; None if there is none."""
+        best, last = champion, None
         while size <= LARGEST_SIZE:
             plan = Candidate(
                 words=f"round {number}: {direction.words}, size {size:g}",
@@ -228,7 +232,7 @@ class Climb:
             if last is not None and not new.better_than(last):
                 break
             if new.better_than(best):
-                best = new
+                best = tested[-1] = replace(new, crowned=True)
             last, size = new, 2 * size
         return None if best is champion else best
 
@@ -262,17 +266,14 @@ class Climb:
                 if last is None or (last.shape, last.k) == (name, k):
                     yield self._fitted(name, oracle, k, ratios, values, learned)
 
-    def _steepest(self, tried: list[Direction]) -> Direction:
-        """The k with the largest slope; a later shape only if it is clearly better."""
+    def _steepest(self, tried: list[Direction]) -> list[Direction]:
+        """Of every shape the k with the largest slope."""
         gradient = self.judge.gradient()
-        best: Direction | None = None
-        for name in self.oracles:
-            slopes = [replace(d, slope=self._slope(d, gradient)) for d in tried if d.shape == name]
-            new = max(slopes, key=lambda direction: float(direction.slope.sum()))
-            if best is None or _t(new.slope - best.slope) > CLEARLY:
-                best = new
-        assert best is not None
-        return best
+        slopes = [replace(direction, slope=self._slope(direction, gradient)) for direction in tried]
+        return [
+            max((d for d in slopes if d.shape == name), key=lambda d: float(d.slope.sum()))
+            for name in self.oracles
+        ]
 
     def _slope(self, direction: Direction, gradient: Float64Array) -> Float64Array:
         """Every user's part of d lift / d size at 0 [users]."""
