@@ -6,7 +6,7 @@ that is worth finding. Where the log does not say how users end, it is judged as
 describe it.
 
 Environment: SHPI_HARD_POLICIES (without lift, per world; 100), SHPI_HARD_BETTER (with lift; 30),
-SHPI_HARD_FIRST (the first seed; 1000), SHPI_HARD_WORLDS (names, separated by commas), SHPI_HARD_PAGE;
+SHPI_HARD_FIRST (the first seed; 1000), SHPI_HARD_WORLDS (names, separated by semicolons), SHPI_HARD_PAGE;
 SHPI_HARD_CASES names a file in which judgements are kept, one JSON line each, and found again. SHPI_WORKERS
 processes judge in parallel. benchmarks/gate_before.json has the counts of the gate before only weights over
 the whole horizon shipped.
@@ -41,7 +41,8 @@ Task = tuple[str, int, int | None, float, bool]
 
 def run() -> list[Row]:
     """Measure, write the page, and return the rates."""
-    wanted = [name.strip() for name in os.environ.get("SHPI_HARD_WORLDS", ",".join(WORLDS)).split(",")]
+    chosen = os.environ.get("SHPI_HARD_WORLDS")
+    wanted = list(WORLDS) if chosen is None else [name.strip() for name in chosen.split(";")]
     cases: list[Judged] = []
     for name in wanted:
         cases += measured(name)
