@@ -144,6 +144,7 @@ def test_bad_input_is_one_sentence(arguments, message, log, tmp_path, capsys):
 
 
 def test_options_reach_the_learners_that_have_them(log):
+    pytest.importorskip("torch", reason="deep SARSA and the paper's V are networks")
     from shpi.data.logged import LoggedData
 
     logs = LoggedData.read(log)

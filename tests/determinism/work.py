@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ LEARNERS = {
     "clone": {},
     "shpi-paper": {"iterations": 2, "value": "lstd"},
 }
+if find_spec("torch") is None:
+    del LEARNERS["shpi-paper"]
 
 
 def table(users: int = 1500, seed: int = 0) -> pl.DataFrame:

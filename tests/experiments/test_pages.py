@@ -39,6 +39,7 @@ def made_up(experiment: Experiment, cells: list[Cell], seed: int = 0) -> list[Ro
 
 @pytest.mark.parametrize("name", catalogue.names())
 def test_cells_have_distinct_keys_and_known_learners(name: str) -> None:
+    pytest.importorskip("torch", reason="the paper's learners have networks")
     experiment = catalogue.find(name)
     for settings in (TEN, Settings(seeds=(0, 1), quick=True, data=True)):
         cells = experiment.cells(settings)

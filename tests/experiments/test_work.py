@@ -60,6 +60,7 @@ def test_a_value_that_is_kept_serves_backshift_too() -> None:
 
 def test_the_learner_of_every_cell_can_be_made() -> None:
     """Settings that contradict each other are found here, not after hours of a full run."""
+    pytest.importorskip("torch", reason="the paper's learners have networks")
     cells = [cell for name in catalogue.names() for cell in catalogue.find(name).cells(Settings(data=True))]
     learning = [cell for cell in cells if cell.work in ("learn", "exact") and cell.learner is not None]
     assert len(learning) > 100

@@ -212,6 +212,7 @@ def test_nonsense_settings(change: dict[str, object], message: str) -> None:
 
 
 def test_the_paper_s_configuration_runs(shop_log: LoggedData) -> None:
+    pytest.importorskip("torch", reason="the paper's V is a network")
     from shpi.values import BellmanResidual
 
     config = OfflineSHPI.paper(iterations=2, value=BellmanResidual(steps=50))
