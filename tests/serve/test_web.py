@@ -356,3 +356,8 @@ def test_no_body_is_ever_a_500(tmp_path: Path) -> None:
         assert {200, 400, 422} <= codes
 
     on_wire(tmp_path, work)
+
+
+def test_the_page_of_the_settings_is_up_to_date() -> None:
+    page = Path(__file__).parents[2] / "docs" / "serve" / "settings.md"
+    assert Settings().to_toml() in page.read_text()

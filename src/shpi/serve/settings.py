@@ -80,7 +80,6 @@ class LogSettings:
     metric: str = key(
         "", "what a user is worth, such as 'reward in 7d'; empty: the rewards as far as they go"
     )
-    retention: str = key("", "events older than this are removed after compaction, e.g. '90d'; empty: never")
     compact_every: str = key("1h", "how often events are compacted into log.parquet")
 
 
@@ -141,7 +140,7 @@ class Settings:
         decide, canary, cycle = self.decide, self.canary, self.cycle
         for name in ("rewards.wait", "log.session_gap", "log.compact_every", "canary.window"):
             parse_duration(self.value(name))
-        for name in ("canary.look_every", "canary.longest", "log.retention", "cycle.every"):
+        for name in ("canary.look_every", "canary.longest", "cycle.every"):
             if self.value(name):
                 parse_duration(self.value(name))
         stages = canary.stages
