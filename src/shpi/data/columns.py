@@ -83,7 +83,7 @@ class Columns:
                 expected=f"missing-value policies among {', '.join(get_args(MissingPolicy))}",
                 found=str(wrong),
             )
-        object.__setattr__(self, "events", tuple(Events.of(one) for one in self.events))
+        object.__setattr__(self, "events", tuple(Events.of(event) for event in self.events))
         if self.metric is not None:
             object.__setattr__(self, "metric", Metric.of(self.metric))
         if isinstance(self.churn_after, str) and self.churn_after != "never":

@@ -319,7 +319,7 @@ class LoggedData:
             rewards: a metric's name, an array [n], or a definition such as `shpi.SumWithin`.
             delayed: say so if a metric or an array looks into the future of a decision, such as "bought
                 within 30 days". Then nobody takes it for something known at the user's next decision.
-            options: of a definition, see `shpi.data.rewards.derive`: ``censored``, ``log_end``.
+            options: options of a definition, see `shpi.data.rewards.derive`: ``censored``, ``log_end``.
         """
         from shpi.data.rewards import RewardDefinition, derive
 

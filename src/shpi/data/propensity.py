@@ -162,7 +162,9 @@ class PropensityModel:
             temperature, mix, better = crossfit.calibrate(regressions, folds)
             if better:
                 chosen = "softmax"
-                by_fold = [replace(one, temperature=temperature, mix=mix) for one in regressions]
+                by_fold = [
+                    replace(regression, temperature=temperature, mix=mix) for regression in regressions
+                ]
                 whole = replace(full, temperature=temperature, mix=mix)
         losses = marginal_losses if chosen == "marginal" else _losses(logs, by_fold, folds)
         certain = crossfit.choice.any() and losses[crossfit.choice].mean() < NEAR_CERTAIN

@@ -62,7 +62,7 @@ class Feature:
         """Polars expressions for the encoded dimensions, in the order of ``dimensions``.
 
         Args:
-            dtype: of the column; a category that is written as a floating-point NaN is a missing one.
+            dtype: dtype of the column; a category that is written as a floating-point NaN is a missing one.
         """
         column = pl.col(self.name)
         if self.kind == "categorical":

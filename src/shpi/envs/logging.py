@@ -98,8 +98,8 @@ def with_q_shares(logs: LoggedData, agent: Greedy, epsilon: float, *, seed: int)
     Args:
         logs: with the contexts in which the actions were chosen.
         agent: the greedy policy of a Q-network.
-        epsilon: of mu.
-        seed: of these draws.
+        epsilon: epsilon of mu.
+        seed: random seed of these draws.
     """
     scores = agent.scorer.scores(logs.contexts)  # [n, A]
     n, count = scores.shape

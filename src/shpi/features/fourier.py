@@ -30,7 +30,7 @@ class RandomFourier:
         bandwidth: h above; None takes ``bandwidth_factor`` times the median distance of two contexts.
         bandwidth_factor: measured on the synthetic task, half the median distance works well.
         intercept: whether a constant 1 is put first.
-        seed: of the frequencies (and of the sample behind the median).
+        seed: random seed of the frequencies (and of the sample behind the median).
     """
 
     n_features: int = 200

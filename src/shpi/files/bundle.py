@@ -78,7 +78,7 @@ def load_manifest(folder: Path, what: str, fmt: str, schemas: Mapping[int, Recor
         folder: the bundle.
         what: ``policy`` or ``world``, for messages.
         fmt: the value of its key ``format``.
-        schemas: of each version that can be read.
+        schemas: schemas of each version that can be read.
     """
     place = folder / MANIFEST
     try:

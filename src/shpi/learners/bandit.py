@@ -49,7 +49,7 @@ class ContextualBandit:
             propensities.
         support: an action is eligible where mu(a|x), cloned from the log, is at least this share of the
             largest mu(.|x). None: every action that the log ever took is.
-        seed: of the oracle, of the clone and of the folds of "dr".
+        seed: random seed of the oracle, of the clone and of the folds of "dr".
     """
 
     oracle: Oracle = field(default_factory=Ridge)

@@ -55,8 +55,8 @@ class BehaviourCloning:
     Args:
         features: a recipe or fitted map; None takes linear ones, up to 8 dimensions after a comparison with
             random Fourier features of several bandwidths.
-        prior: of the coefficients, see above.
-        seed: of the features, of the sample and of the split that chooses among features.
+        prior: prior of the coefficients, see above.
+        seed: random seed of the features, of the sample and of the split that chooses among features.
     """
 
     features: Recipe | FeatureMap | None = None
@@ -131,7 +131,7 @@ def _held_out_loss(logs: LoggedData, prior: float, seed: int) -> Callable[[tuple
 
 
 def loss_of_mu(logs: LoggedData) -> float:
-    """The least that a clone's loss can be; infinite without propensities, when nobody knows."""
+    """The lowest loss that a clone can reach; inf if the log has no propensities."""
     if logs.propensities is None or len(logs) == 0:
         return np.inf
     known = logs.propensities.astype(np.float32)
@@ -139,7 +139,7 @@ def loss_of_mu(logs: LoggedData) -> float:
 
 
 def distance_to_mu(policy: Policy, logs: LoggedData) -> float:
-    """How far above mu's own its loss is on a log, in nats; 0 without propensities, when nobody knows."""
+    """Excess log-loss over mu on a log, in nats; 0 if the log has no propensities."""
     if logs.propensities is None or len(logs) == 0:
         return 0.0
     some = logs.select(np.arange(len(logs.offsets) - 1) % (1 + len(logs) // JUDGED) == 0)

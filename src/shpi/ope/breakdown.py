@@ -144,7 +144,7 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
         estimator.estimate(one) for one in (base, base.with_metric(_ones), base.with_metric(_session_starts))
     ]
     periods, period = _periods(problem)
-    (r0, d0, s0), (r1, d1, s1) = ([one.baseline for one in totals], [one.value for one in totals])
+    (r0, d0, s0), (r1, d1, s1) = ([total.baseline for total in totals], [total.value for total in totals])
     if min(d0, d1, s0, s1) <= 0:
         return ()
     return (

@@ -40,7 +40,7 @@ class Comparison:
             if one.policy_name == name:
                 return one
         raise ConfigError(
-            expected=f"one of the candidates {[one.policy_name for one in self.evaluations]}",
+            expected=f"one of the candidates {[evaluation.policy_name for evaluation in self.evaluations]}",
             found=repr(name),
         )
 
@@ -61,13 +61,15 @@ class Comparison:
         import polars as pl
 
         rows = []
-        for one in self.evaluations:
-            row = one.to_polars().filter(pl.col("estimator") == one.main).to_dicts()[0]
-            rows.append(row | {"verdict": None if one.verdict is None else one.verdict.decision})
+        for evaluation in self.evaluations:
+            row = evaluation.to_polars().filter(pl.col("estimator") == evaluation.main).to_dicts()[0]
+            rows.append(
+                row | {"verdict": None if evaluation.verdict is None else evaluation.verdict.decision}
+            )
         return pl.DataFrame(rows)
 
     def __repr__(self) -> str:
-        said = ((one.policy_name, one.verdict) for one in self.evaluations)
+        said = ((evaluation.policy_name, evaluation.verdict) for evaluation in self.evaluations)
         words = ", ".join(f"{name}: {'' if verdict is None else verdict.decision}" for name, verdict in said)
         return f"Comparison({words}; best to ship: {self.best})"
 
@@ -81,7 +83,7 @@ def compare(
         policies: by name.
         logs: held-out users.
         gate: gives the verdicts, with the correction for several candidates.
-        options: of `shpi.evaluate`.
+        options: options of `shpi.evaluate`.
     """
     if not policies:
         raise ConfigError(expected="at least one policy", found="none", where="compare")
@@ -94,7 +96,9 @@ def compare(
     with progress_bar("the verdict: guards, first steps, cautions", None):
         verdicts = gate.decide_many(bare, kept.problems)
     evaluations = tuple(replace(one, verdict=verdict) for one, verdict in zip(bare, verdicts, strict=True))
-    ships = [one for one in evaluations if one.verdict is not None and one.verdict.ship]
+    ships = [
+        evaluation for evaluation in evaluations if evaluation.verdict is not None and evaluation.verdict.ship
+    ]
     best = max(ships, key=lambda one: one.decisive.lift_interval.lower_bound, default=None)
     return Comparison(evaluations=evaluations, best=None if best is None else best.policy_name)
 
@@ -117,9 +121,9 @@ def joint_level(influences: Float64Array, confidence: float, *, seed: int = 0) -
     below what one candidate needs, nor above Bonferroni's 1 - (1 - confidence)/m.
 
     Args:
-        influences: of the users on each candidate's lift, [m, U].
-        confidence: of all together.
-        seed: of the multipliers.
+        influences: influences of the users on each candidate's lift, [m, U].
+        confidence: confidence level of all together.
+        seed: random seed of the multipliers.
     """
     psi = influences - influences.mean(axis=1, keepdims=True)
     size = np.linalg.norm(psi, axis=1)

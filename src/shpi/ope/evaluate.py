@@ -85,7 +85,7 @@ def evaluate(
         estimators: None takes all that suit the log.
         main: the name of the estimator that decides; None takes the first that has enough effective users.
         gamma: the discount of the metric, 1 included.
-        k: of the k-step SHPI estimator among the default ones, see `default_estimators`.
+        k: horizon of the k-step SHPI estimator among the default ones, see `default_estimators`.
         horizon: count at most so many decisions of each trajectory.
         truncated: what a trajectory that stops early means, "censored" or "complete"; None: what the log says
             (`LoggedData.endings`), and "complete" where it does not say.
@@ -97,7 +97,7 @@ def evaluate(
         segment_by: context dimensions to break the lift down by; None takes the first that vary.
         details: False leaves out breakdown and short-term effect, which cost further passes.
         policy_name: for the report.
-        seed: of folds, features and bootstraps.
+        seed: random seed of folds, features and bootstraps.
     """
     settings = Settings(
         gamma=gamma,
@@ -121,7 +121,7 @@ def evaluate(
         question=asked(problem),
         estimates=tuple(estimates),
         main=decisive.name,
-        longer=next(longest(problem, one) for one in estimates if one.name == decisive.name),
+        longer=next(longest(problem, estimate) for estimate in estimates if estimate.name == decisive.name),
         diagnostics=(*failures, *diagnose(problem, estimates, decisive.name)),
         configuration=_configuration(problem, chosen, per),
         fingerprint=logs.fingerprint() if isinstance(logs, LoggedData) else "",
@@ -142,7 +142,7 @@ def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Esti
 
     Args:
         problem: the evaluation.
-        k: of the k-step estimator; None takes "session" where the log has sessions, else 4 steps.
+        k: horizon of the k-step estimator; None takes "session" where the log has sessions, else 4 steps.
     """
     if problem.propensity_mode == "absent":
         return (FQE(), DirectMethod())
@@ -232,7 +232,7 @@ def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Est
     in it, so lucky estimates are not favoured. Estimators that trust a model, and plain ones, whose intervals
     do not hold with heavy weights, decide only among themselves, and never ship.
     """
-    found = {one.name: one for one in estimates}
+    found = {estimate.name: estimate for estimate in estimates}
     known = {one.name: one for one in chosen}
     if name is None:
         sound = [key for key, one in known.items() if key in found and not isinstance(_inner(one), UNSOUND)]

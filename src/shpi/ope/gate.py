@@ -56,9 +56,9 @@ class Gate:
     Args:
         min_lift: the lift must be above it.
         relative: ``min_lift`` is a share of what the logging policy brings.
-        confidence: of the lower bound, one-sided.
+        confidence: confidence level of the lower bound, one-sided.
         guards: metrics that must not fall, or must not rise.
-        power: of ``users_needed``.
+        power: power of ``users_needed``.
         patience: if more than so many times the users would be needed, the verdict is to hold.
         guard_estimator: that judges the guards; None takes the one that decides, or the first that can.
         first_steps: look for a mixture with the logging policy that is proven, if the policy is not.
@@ -69,7 +69,7 @@ class Gate:
         anytime: bounds hold however often a growing log is looked at: True or "asymptotic", or "betting"
             (`shpi.ope.checks.looks.sequence`).
         planned_users: at which anytime bounds are tightest; to be fixed before the first look.
-        seed: of the bootstraps.
+        seed: random seed of the bootstraps.
     """
 
     min_lift: float = 0.0
@@ -119,22 +119,22 @@ class Gate:
         """A verdict for each of several candidates, judged on the same users; see the top of this file.
 
         Args:
-            evaluations: of the candidates, all on the same log.
-            problems: of the same candidates, for guard metrics; None without guards.
+            evaluations: evaluations of the candidates, all on the same log.
+            problems: problems of the same candidates, for guard metrics; None without guards.
         """
         if not evaluations:
             raise ConfigError(expected="at least one evaluation", found="none", where="decide_many")
         known = [None] * len(evaluations) if problems is None else list(problems)
         if len(known) != len(evaluations):
             raise ConfigError(expected=f"{len(evaluations)} problems", found=str(len(known)))
-        logs = {(one.fingerprint, one.users, one.metric) for one in evaluations}
+        logs = {(evaluation.fingerprint, evaluation.users, evaluation.metric) for evaluation in evaluations}
         if len(logs) > 1:
             raise ConfigError(
                 expected="candidates evaluated on one log, for one metric",
                 found=f"{len(logs)} different ones",
                 remedy="evaluate all candidates with the same log and the same options",
             )
-        influences = np.stack([one.decisive.influence_lift for one in evaluations])
+        influences = np.stack([evaluation.decisive.influence_lift for evaluation in evaluations])
         level = joint_level(influences, self.confidence, seed=self.seed)
         strict = replace(self, confidence=level)
         verdicts = tuple(strict.decide(one, problem) for one, problem in zip(evaluations, known, strict=True))
@@ -144,4 +144,4 @@ class Gate:
             f"One of {len(evaluations)} candidates: each bound is at {level:.1%}, so that all of them hold "
             f"together at {self.confidence:.0%}."
         )
-        return tuple(replace(one, reasons=(*one.reasons, note)) for one in verdicts)
+        return tuple(replace(verdict, reasons=(*verdict.reasons, note)) for verdict in verdicts)

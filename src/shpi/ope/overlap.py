@@ -83,4 +83,4 @@ def _effective_users(problem: Problem) -> Float64Array:
 
 
 def _histogram(edges: Float64Array, counts: Float64Array) -> Histogram:
-    return Histogram(edges=tuple(edges.tolist()), counts=tuple(int(one) for one in counts))
+    return Histogram(edges=tuple(edges.tolist()), counts=tuple(int(count) for count in counts))

@@ -112,14 +112,14 @@ class Problem:
         base: Problem | None = None,
         view: View | None = None,
     ) -> Problem:
-        unknown = any(one.endings == "unknown" for one in facts)
+        unknown = any(fact.endings == "unknown" for fact in facts)
         told = settings.truncated is not None or not unknown
         if settings.truncated is None:
             settings = replace(settings, truncated="complete" if unknown else "censored")
-        horizon = settings.horizon or max(one.longest for one in facts)
+        horizon = settings.horizon or max(fact.longest for fact in facts)
         complete = settings.truncated == "complete"
         alive, kept, ended = survival(facts, horizon, complete)
-        users = sum(one.users for one in facts)
+        users = sum(fact.users for fact in facts)
         if users < 2:
             raise DataError(
                 expected="at least two users, for an error to be estimated",
@@ -132,18 +132,18 @@ class Problem:
             settings=settings,
             horizon=horizon,
             users=users,
-            trajectories=sum(len(one.lengths) for one in facts),
-            decisions=sum(int(np.minimum(one.lengths, horizon).sum()) for one in facts),
-            part_users=tuple(one.users for one in facts),
-            part_trajectories=tuple(len(one.lengths) for one in facts),
-            reward_range=(min(one.least for one in facts), max(one.most for one in facts)),
-            any_terminated=complete or any(one.terminated.any() for one in facts),
+            trajectories=sum(len(fact.lengths) for fact in facts),
+            decisions=sum(int(np.minimum(fact.lengths, horizon).sum()) for fact in facts),
+            part_users=tuple(fact.users for fact in facts),
+            part_trajectories=tuple(len(fact.lengths) for fact in facts),
+            reward_range=(min(fact.least for fact in facts), max(fact.most for fact in facts)),
+            any_terminated=complete or any(fact.terminated.any() for fact in facts),
             alive=alive,
             kept=kept,
             ended=ended,
             censored=0
             if complete
-            else sum(int(((one.lengths < horizon) & ~one.terminated).sum()) for one in facts),
+            else sum(int(((fact.lengths < horizon) & ~fact.terminated).sum()) for fact in facts),
             propensity_mode=facts[0].mode,
             endings_told=told,
             metric=metric,

@@ -217,7 +217,7 @@ class Evaluation:
     decisions: int = 0
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.estimates]
+        names = [estimate.name for estimate in self.estimates]
         if self.main not in names or len(set(names)) < len(names):
             raise ConfigError(
                 expected=f"a main estimator among distinct names {names}", found=repr(self.main)
@@ -228,7 +228,8 @@ class Evaluation:
             if one.name == name:
                 return one
         raise ConfigError(
-            expected=f"one of the estimators {[one.name for one in self.estimates]}", found=repr(name)
+            expected=f"one of the estimators {[estimate.name for estimate in self.estimates]}",
+            found=repr(name),
         )
 
     @property
@@ -272,17 +273,17 @@ class Evaluation:
         rows = [
             {
                 "policy": self.policy_name,
-                "estimator": one.name,
-                "mark": mark(self, one),
-                "value": one.value,
-                "baseline": one.baseline,
-                "lift": one.lift,
-                "lower": one.lift_interval.lower,
-                "upper": one.lift_interval.upper,
-                "lower_bound": one.lift_interval.lower_bound,
-                "effective_users": one.effective_users,
+                "estimator": estimate.name,
+                "mark": mark(self, estimate),
+                "value": estimate.value,
+                "baseline": estimate.baseline,
+                "lift": estimate.lift,
+                "lower": estimate.lift_interval.lower,
+                "upper": estimate.lift_interval.upper,
+                "lower_bound": estimate.lift_interval.lower_bound,
+                "effective_users": estimate.effective_users,
             }
-            for one in self.estimates
+            for estimate in self.estimates
         ]
         return pl.DataFrame(rows)
 

@@ -60,13 +60,13 @@ class Selection:
 
     def __str__(self) -> str:
         lines = ["candidate: lift on the users that chose, lower bound"]
-        for one in self.trials:
-            if one.lift is None or one.lower_bound is None:
-                lines.append(f"  {one.name}: {one.problem}")
+        for trial in self.trials:
+            if trial.lift is None or trial.lower_bound is None:
+                lines.append(f"  {trial.name}: {trial.problem}")
                 continue
-            mark = " *" if one.name == self.winner else ""
-            note = f"; {one.problem}" if one.problem else ""
-            lines.append(f"  {one.name}{mark}: {one.lift:+.5g}, {one.lower_bound:+.5g}{note}")
+            mark = " *" if trial.name == self.winner else ""
+            note = f"; {trial.problem}" if trial.problem else ""
+            lines.append(f"  {trial.name}{mark}: {trial.lift:+.5g}, {trial.lower_bound:+.5g}{note}")
         return "\n".join([*lines, "", "the winner on users that had no part in the choice:", ""]) + str(
             self.evaluation
         )
@@ -109,12 +109,12 @@ def select(
         learners: by name; `variants` makes those of a grid.
         logs: all users.
         confirm: the share of the users that judge the winner and nothing else.
-        folds: of the inner users.
+        folds: folds of the inner users.
         gate: gives the verdict on the winner.
-        confidence: of the lower bounds.
-        seed: of the splits.
+        confidence: confidence level of the lower bounds.
+        seed: random seed of the splits.
         progress: show a progress bar; None shows it in a terminal only.
-        options: of `shpi.evaluate`, such as gamma, horizon, metric.
+        options: options of `shpi.evaluate`, such as gamma, horizon, metric.
     """
     if not learners or folds < 2 or not 0 < confirm < 1:
         raise ConfigError(
@@ -154,9 +154,9 @@ def _common_horizon(inner: LoggedData, fold_of: Int64Array, outer: LoggedData) -
 
 def best(trials: Sequence[Trial]) -> str:
     """The name of the trial with the largest lower bound, of those that can be trusted if there are any."""
-    judged = [one for one in trials if one.lower_bound is not None]
+    judged = [trial for trial in trials if trial.lower_bound is not None]
     if not judged:
-        reasons = "; ".join(f"{one.name}: {one.problem}" for one in trials[:3])
+        reasons = "; ".join(f"{trial.name}: {trial.problem}" for trial in trials[:3])
         raise DataError(expected="a candidate that can be judged", found=f"none ({reasons})", where="select")
     able = [one for one in judged if one.problem is None] or judged
     return max(able, key=lambda one: one.lower_bound or 0.0).name

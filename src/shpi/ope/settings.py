@@ -30,7 +30,7 @@ class Settings:
         errors: how far a user moves a self-normalised mean: exactly, by leaving the user out ("jackknife"),
             or to first order ("linearised"); see `shpi.ope.inference.steps`.
         folds: nuisance models for a user are fitted without the user's fold.
-        seed: of folds, features and bootstraps.
+        seed: random seed of folds, features and bootstraps.
     """
 
     gamma: float = 1.0

@@ -71,7 +71,7 @@ def fold_sums(
         rows = np.flatnonzero(fold_of_row == fold)
         phi, actions, size = features.transform(logs.contexts[rows]), logs.actions[rows], logs.n_actions
         omega = None if targets[0].weights is None else targets[0].weights[rows]
-        ys = [one.values[rows] for one in targets]
+        ys = [target.values[rows] for target in targets]
         weighted = [y if omega is None else omega * y for y in ys]
         cross = [cross_moments(phi.__getitem__, features.width, actions, size, y) for y in weighted]
         found.append(

@@ -44,7 +44,7 @@ class Gbdt:
     Args:
         trees: number of trees.
         leaves: leaves per tree.
-        learning_rate: of the boosting.
+        learning_rate: learning rate of the boosting.
         min_rows: rows per leaf, at least.
         action_features: use the features of the actions beside their number, where the log has them.
         weights: ``none`` for the plain sum of Algorithm 2, ``mtr`` for 1 / (K mu(a|x)).

@@ -41,8 +41,8 @@ class Mlp:
 
     Args:
         hidden: the widths of the hidden layers; the paper uses 128 and 128 for its networks.
-        features: of the contexts, standardised by default.
-        learning_rate: of Adam.
+        features: features of the contexts, standardised by default.
+        learning_rate: learning rate of Adam.
         batch: rows per step.
         epochs: passes over the rows.
         weights: ``none`` for the plain sum of Algorithm 2, ``mtr`` for 1 / (K mu(a|x)).

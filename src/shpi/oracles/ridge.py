@@ -224,7 +224,7 @@ class PreparedRidge:
             maps,
             self.psi,
             logs,
-            [self._scaled(one, None, valid) for one in targets],
+            [self._scaled(target, None, valid) for target in targets],
             fold_of_row,
             config.penalties if config.penalty is None else (config.penalty,),
             config.shared_penalties if config.shared_penalty is None else (config.shared_penalty,),

@@ -37,7 +37,7 @@ def act(
         contexts: numbers [n, d]; or rows with named columns (a polars or pandas table, a list of records),
             where the policy knows the columns of its log.
         candidates: what is allowed: a mask [n, A], or with a table a list of item ids per row.
-        seed: of all chance.
+        seed: random seed.
 
     Returns:
         The actions [n] and their propensities pi(a|x) [n], ready to be logged. Numbers give positions 0..A-1,

@@ -89,7 +89,7 @@ def save_policy(
     Args:
         policy: made of shpi's own parts (or of classes marked with ``saveable``).
         path: the folder to make.
-        schema: of the contexts, kept in the manifest for whoever loads the policy; None takes what the
+        schema: schema of the contexts, kept in the manifest for whoever loads the policy; None takes what the
             policy knows itself (`shpi.policies.with_items`).
         actions: the action ids behind the numbers 0..A-1, kept likewise.
         notes: further JSON-ready facts.

@@ -57,8 +57,8 @@ def audit_card(report: AuditReport) -> str:
     """An audit: the verdict, then the findings, the worst first."""
     word = "fit" if report.fit else "unfit"
     rows = [
-        (_word(one.severity), f"<code>{esc(one.code)}</code>", esc(one.message, 600))
-        for one in report.findings[:MANY]
+        (_word(finding.severity), f"<code>{esc(finding.code)}</code>", esc(finding.message, 600))
+        for finding in report.findings[:MANY]
     ]
     more = len(report.findings) - MANY
     body = _table(rows) if rows else "<p>Nothing was found.</p>"
@@ -104,7 +104,7 @@ def _policy_facts(policy: Policy, kind: str) -> str:
 def evaluation_card(evaluation: Evaluation) -> str:
     """An evaluation: the verdict with its reasons, then every estimator with its mark."""
     reasons = () if evaluation.verdict is None else evaluation.verdict.reasons
-    listed = "".join(f"<li>{esc(one)}</li>" for one in reasons[:MANY])
+    listed = "".join(f"<li>{esc(reason)}</li>" for reason in reasons[:MANY])
     sure = level(evaluation.decisive.lift_interval.level)
     rows = [("estimator", "lift", f"{sure} interval", "eff. users", "")]
     rows += [
@@ -132,12 +132,12 @@ def evaluation_card(evaluation: Evaluation) -> str:
 def comparison_card(comparison: Comparison) -> str:
     """Several candidates: a row each."""
     rows = [("candidate", "verdict", "lift", "interval", "in %")]
-    for one in comparison.evaluations[:MANY]:
-        best = one.decisive
+    for evaluation in comparison.evaluations[:MANY]:
+        best = evaluation.decisive
         share = best.lift / abs(best.baseline) if best.baseline else None
         span = f"{signed(best.lift_interval.lower)} … {signed(best.lift_interval.upper)}"
         shown = percent(share, 2, sign=True)
-        rows.append((esc(one.policy_name, 60), _verdict(one), signed(best.lift), span, shown))
+        rows.append((esc(evaluation.policy_name, 60), _verdict(evaluation), signed(best.lift), span, shown))
     return _card("Candidates", f"best to ship: {esc(comparison.best or 'none', 80)}", _table(rows, head=True))
 
 
@@ -179,5 +179,5 @@ def _verdict(evaluation: Evaluation) -> str:
 
 
 def _some(names: Sequence[object], most: int = 8) -> str:
-    shown = ", ".join(esc(one, 40) for one in names[:most])
+    shown = ", ".join(esc(name, 40) for name in names[:most])
     return shown + (f", … ({len(names)} in all)" if len(names) > most else "")

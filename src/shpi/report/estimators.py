@@ -116,7 +116,10 @@ def mark(evaluation: Evaluation, estimate: Estimate) -> Mark:
     """What an estimate is to the verdict."""
     if estimate.name == evaluation.main:
         return "decides"
-    if any(one.severity == "fatal" and one.estimator == estimate.name for one in evaluation.diagnostics):
+    if any(
+        diagnostic.severity == "fatal" and diagnostic.estimator == estimate.name
+        for diagnostic in evaluation.diagnostics
+    ):
         return "failed a check"
     if may_be_biased(evaluation, estimate):
         return "may be biased"

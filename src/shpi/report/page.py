@@ -89,8 +89,8 @@ def card(one: Section) -> str:
 
 def page(title: str, header: str, sections: Sequence[Section], footer: str, *, after: str = "") -> str:
     """The whole file; ``after`` stands below the first section."""
-    links = "".join(f'<a href="#{one.key}">{esc(one.title)}</a>' for one in sections)
-    body = "".join([card(sections[0]), after, *(card(one) for one in sections[1:])])
+    links = "".join(f'<a href="#{section.key}">{esc(section.title)}</a>' for section in sections)
+    body = "".join([card(sections[0]), after, *(card(section) for section in sections[1:])])
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'

@@ -55,13 +55,13 @@ class DualDICE:
         hidden: widths of the hidden layers of both networks.
         steps: gradient steps.
         batch: rows per step.
-        learning_rate: of Adam, for nu, zeta and lambda.
+        learning_rate: learning rate of Adam, for nu, zeta and lambda.
         clip: gradients are cut to [-clip, clip], entry by entry.
         norm_penalty: 1 to hold the mean of zeta at 1; 0 to leave it to nu.
         average: the share of the last steps over which zeta is averaged; 0 takes the last iterate.
         network: ``heads`` for one output per action; ``concatenated`` for an action that is an input,
             as in the authors' code: |A| times as much work.
-        features: of the contexts, standardised by default.
+        features: features of the contexts, standardised by default.
         limits: beyond which the ratio is called unreliable.
     """
 

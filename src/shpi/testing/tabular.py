@@ -188,7 +188,7 @@ class TabularMDP:
             mu: the logging policy [S, A].
             n: the number of trajectories, each of its own user.
             horizon: at most this many decisions each.
-            seed: of everything that is drawn.
+            seed: random seed of everything that is drawn.
             ragged: cut each trajectory at a random length, and hide half of the final contexts of the
                 truncated ones; otherwise all have ``horizon`` decisions unless they terminate.
             session_end: the probability that a session ends after a decision.
@@ -284,7 +284,7 @@ def random_mdp(
     Args:
         n_states: S, of which the last ``n_terminal`` are terminal.
         n_actions: A.
-        seed: of the world.
+        seed: random seed of the world.
         gamma: the discount.
         branching: the number of states that an action can lead to.
         n_terminal: the number of terminal states.

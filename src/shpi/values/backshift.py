@@ -53,8 +53,8 @@ def with_backshift(
         values: V at its contexts.
         gamma: the discount of V.
         smooth: average over actions, see the top of this file; False is the form printed in the paper.
-        features: of the regression that smooths; None chooses as LSTD does.
-        seed: of that choice.
+        features: features of the regression that smooths; None chooses as LSTD does.
+        seed: random seed of that choice.
     """
     rewards, known = backshift_rewards(values, logs, gamma=gamma)
     seen = None if known.all() else known

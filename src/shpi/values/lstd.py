@@ -80,7 +80,7 @@ class LSTD:
         n_features: how many random Fourier features are tried.
         tail: the powers among the features are cut at so many standard deviations, so that one user's counts
             cannot decide V; None cuts nothing.
-        folds: of the cross-validation, over users.
+        folds: folds of the cross-validation, over users.
         choice_rows: how many decisions the cross-validation looks at.
     """
 

@@ -65,9 +65,9 @@ class Complete:
     """Completes rewards under way: ``logs.with_rewards(definition, censored=Complete())``.
 
     Args:
-        features: of a context, a recipe or a fitted map; None chooses as `LSTD` does.
+        features: features of a context, a recipe or a fitted map; None chooses as `LSTD` does.
         ridge: counted in decisions; None chooses as `LSTD` does.
-        seed: of that choice, and of where closed windows are cut.
+        seed: random seed of that choice, and of where closed windows are cut.
     """
 
     features: Recipe | FeatureMap | None = None

@@ -29,7 +29,11 @@ def judge(policies: Mapping[str, Policy], logs: LoggedData, seed: int) -> dict[s
             except ShpiError as error:
                 problems[name] = f"cannot be judged: {error}"
         found = _compared(able, logs, seed) if able else None
-    figures = {} if found is None else {one.policy_name: _figures(one) for one in found.evaluations}
+    figures = (
+        {}
+        if found is None
+        else {evaluation.policy_name: _figures(evaluation) for evaluation in found.evaluations}
+    )
     return figures | {name: {"problem": words} for name, words in problems.items()}
 
 

@@ -58,8 +58,8 @@ def with_looks(
     place = given or options.policy.resolve().with_name(f".{options.policy.resolve().name}.looks.json")
     try:
         counted = tuple(
-            count_look(one, policies[one.policy_name], logs, place, gate=gate)
-            for one in comparison.evaluations
+            count_look(evaluation, policies[evaluation.policy_name], logs, place, gate=gate)
+            for evaluation in comparison.evaluations
         )
     except (ShpiError, OSError):
         if given is not None or gate.anytime:

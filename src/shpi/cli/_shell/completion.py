@@ -37,21 +37,21 @@ def verbs() -> list[Verb]:
     from shpi.cli.main import build_parser
 
     parser = build_parser()
-    nest = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
-    about = {one.dest: one.help or "" for one in nest._choices_actions}
+    nest = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    about = {choice.dest: choice.help or "" for choice in nest._choices_actions}
     return [_verb(name, about.get(name, ""), one) for name, one in nest.choices.items()]
 
 
 def _verb(name: str, about: str, parser: argparse.ArgumentParser) -> Verb:
     options: list[Option] = []
     words: list[str] = []
-    for one in parser._actions:
-        choices = tuple(map(str, one.choices)) if one.choices is not None else ()
-        if one.option_strings:
-            plain = (one.help or "").replace("%%", "%").replace("'", "’")
-            takes = one.nargs != 0
+    for action in parser._actions:
+        choices = tuple(map(str, action.choices)) if action.choices is not None else ()
+        if action.option_strings:
+            plain = (action.help or "").replace("%%", "%").replace("'", "’")
+            takes = action.nargs != 0
             options.append(
-                Option(words=tuple(one.option_strings), about=plain, choices=choices, takes_value=takes)
+                Option(words=tuple(action.option_strings), about=plain, choices=choices, takes_value=takes)
             )
         else:
             words += choices
@@ -61,13 +61,13 @@ def _verb(name: str, about: str, parser: argparse.ArgumentParser) -> Verb:
 def _bash(found: list[Verb]) -> str:
     cases, values = [], []
     for verb in found:
-        options = " ".join(word for one in verb.options for word in one.words)
+        options = " ".join(word for option in verb.options for word in option.words)
         cases.append(f'    {verb.name}) words="{" ".join(verb.words)}"; options="{options}" ;;')
         values += [
-            f"    {verb.name}:{word}) {_reply(one.choices)}; return ;;"
-            for one in verb.options
-            for word in one.words
-            if one.choices
+            f"    {verb.name}:{word}) {_reply(option.choices)}; return ;;"
+            for option in verb.options
+            for word in option.words
+            if option.choices
         ]
     return "\n".join([
         "_shpi() {",
@@ -106,8 +106,14 @@ def _fish(found: list[Verb]) -> str:
         lines.append(f"complete -c shpi -n __fish_use_subcommand -a {verb.name} -d '{verb.about}'")
         here = f"complete -c shpi -n '__fish_seen_subcommand_from {verb.name}'"
         lines += [f"{here} -a '{' '.join(verb.words)}'"] if verb.words else []
-        for one in verb.options:
-            words = "".join(f" -l {w[2:]}" if w.startswith("--") else f" -s {w[1:]}" for w in one.words)
-            value = f" -x -a '{' '.join(one.choices)}'" if one.choices else " -r" if one.takes_value else ""
-            lines.append(f"{here}{words}{value} -d '{one.about}'")
+        for option in verb.options:
+            words = "".join(f" -l {w[2:]}" if w.startswith("--") else f" -s {w[1:]}" for w in option.words)
+            value = (
+                f" -x -a '{' '.join(option.choices)}'"
+                if option.choices
+                else " -r"
+                if option.takes_value
+                else ""
+            )
+            lines.append(f"{here}{words}{value} -d '{option.about}'")
     return "\n".join([*lines, ""])

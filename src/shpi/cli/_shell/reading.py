@@ -58,7 +58,7 @@ def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> Logged
     """The log that the options name; None after a first guess of the missing column map was printed.
 
     Args:
-        options: of the command line.
+        options: options of the command line.
         verb: for messages.
         encoding: ``schema`` and ``action_space`` of the log that a table is to be read like.
     """

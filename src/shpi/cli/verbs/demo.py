@@ -115,7 +115,7 @@ def _judge(logs: LoggedData, candidates: list[Candidate], console: Console, repo
 
     from shpi.ope import Gate, compare
 
-    found = compare({one.name: one.policy for one in candidates}, logs, Gate())
+    found = compare({candidate.name: candidate.policy for candidate in candidates}, logs, Gate())
     brought = found.evaluations[0].decisive.baseline
     console.print(
         f"{logs.n_users:,} users that no policy has seen brought {brought:.3f} "
@@ -139,7 +139,10 @@ def _judge(logs: LoggedData, candidates: list[Candidate], console: Console, repo
 def _reveal(shop: Storefront, candidates: list[Candidate], found: Comparison, console: Console) -> None:
     from rich.table import Table
 
-    rows = [(one.name, one.policy.action_probs(shop.contexts), one.story) for one in candidates]
+    rows = [
+        (candidate.name, candidate.policy.action_probs(shop.contexts), candidate.story)
+        for candidate in candidates
+    ]
     rows += [("optimum", shop.optimal(), "the whole month")]
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("policy", "sales/month", "visits/month", "verdict was", "looks at"):

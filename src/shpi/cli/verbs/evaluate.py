@@ -290,7 +290,7 @@ def write(comparison: Comparison, options: argparse.Namespace) -> None:
     """The report of POLICY, and all of it as JSON."""
     first, *others = comparison.evaluations
     if options.json is not None:
-        content = first.to_json() | ({"against": [one.to_json() for one in others]} if others else {})
+        content = first.to_json() | ({"against": [other.to_json() for other in others]} if others else {})
         write_text(options.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
         print(f"wrote {options.json}", file=sys.stderr)
     if options.out is not None:

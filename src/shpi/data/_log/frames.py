@@ -26,7 +26,7 @@ def log_frame(logs: LoggedData) -> pl.DataFrame:
     ]
     columns += [pl.Series("reward", logs.rewards)] if logs.rewards is not None else []
     columns += [pl.Series("propensity", logs.propensities)] if logs.propensities is not None else []
-    taken = {one.name for one in columns}
+    taken = {column.name for column in columns}
     context = zip(logs.schema.dimensions, logs.contexts.T, strict=True)
     for kind, pairs in (("context", context), ("metric", logs.metrics.items())):
         for name, values in pairs:

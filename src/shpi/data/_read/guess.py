@@ -91,8 +91,8 @@ def guess_columns(names: Sequence[str], types: Mapping[str, Any] | None = None) 
     """A TOML text: roles whose column could be guessed, outcomes as metrics, what may be known as context.
 
     Args:
-        names: of the columns.
-        types: of the columns, by name (polars), if they are known: a metric must be a number.
+        names: names of the columns.
+        types: types of the columns, by name (polars), if they are known: a metric must be a number.
     """
     spelt: dict[str, str] = {}
     for name in names:

@@ -36,7 +36,7 @@ def scan_partitions(files: list[Path], roots: list[Path], columns: list[str]) ->
     Args:
         files: Parquet files of one schema.
         roots: what was asked for; partition folders count below these.
-        columns: of the files.
+        columns: columns of the files.
     """
     found = [_partitions(file, roots) for file in files]
     if not any(found):

@@ -56,7 +56,7 @@ class WorldModel:
         horizon: the number of decisions after which a rollout is truncated; None for the log's longest.
         window: how long users are simulated, in time; None for as long as they come.
         neighbours: from how many like decisions one is copied.
-        name: of the simulator.
+        name: name of the simulator.
     """
 
     members: int = 5
@@ -102,7 +102,7 @@ class WorldModel:
 
         Args:
             logs: decisions of at least 20 users, with rewards and at least two actions.
-            seed: of the ensemble's samples.
+            seed: random seed of the ensemble's samples.
             action_log: a log with the same contexts and actions, in which actions were chosen at random: the
                 effects of the action on the reward are then estimated there, and only there.
             moves: rules by which contexts move, where they are known; else steps of the log are copied.

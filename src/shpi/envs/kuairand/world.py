@@ -115,7 +115,7 @@ def kuairand_world(
 
     Args:
         folder: where KuaiRand's files are; by default the environment variable SHPI_DATA.
-        seed: of the ensemble.
+        seed: random seed of the ensemble.
         reward: the proxy reward of a decision.
         days: how many days a user is simulated. The log has 14, so 14 is the default; counters of more
             days than the log has are outside what was seen.

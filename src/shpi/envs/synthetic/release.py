@@ -68,7 +68,7 @@ class ReleasedSynthetic:
     Args:
         mu: mu_0 [d].
         action_features: the action vectors [A, d].
-        bias: of the logged reward; the true one is then logged as the metric ``true_reward``.
+        bias: bias of the logged reward; the true one is then logged as the metric ``true_reward``.
         rho: over how many steps a context is averaged.
         horizon: T.
     """
@@ -244,12 +244,12 @@ def replay(
     """Draw from numpy's legacy generator in the release's order: worlds first, each with a user of its own.
 
     Args:
-        seed: of the run.
+        seed: random seed of the run.
         d: at least 2.
         n_actions: even, and at least 2d.
-        bias: of the train world.
-        rho: of both worlds.
-        horizon: of both worlds.
+        bias: bias of the train world.
+        rho: rho of both worlds.
+        horizon: horizon of both worlds.
     """
     whole_number("d", d, least=2)
     if whole_number("n_actions", n_actions, least=2 * d) % 2:

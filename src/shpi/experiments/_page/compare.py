@@ -33,11 +33,11 @@ def side_by_side(
 
     Args:
         results: the rows of the experiment.
-        title: of the table.
+        title: title of the table.
         methods: in the order of the table.
         paper: what the paper reports, by method.
         reference: the method that the others are tested against.
-        metric: of the rows.
+        metric: metric of the rows.
         where: further fields that the rows must have.
     """
     found = {name: results.trials(metric, method=name, **where) for name in methods}

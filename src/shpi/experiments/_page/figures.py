@@ -98,14 +98,14 @@ def curves(
 
     Args:
         results: the rows.
-        file: of the figure.
-        title: of the figure.
-        field: of the rows, which the horizontal axis shows.
+        file: file of the figure.
+        title: title of the figure.
+        field: field of the rows, which the horizontal axis shows.
         at: its values.
         series: the fields of the rows of each curve, by its name.
         x_label: below the axis.
         y_label: above the axis.
-        metric: of the rows.
+        metric: metric of the rows.
         log_x: a logarithmic horizontal axis.
         log_y: a logarithmic upright axis.
         floor: what lies below is drawn here.

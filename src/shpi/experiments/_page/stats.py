@@ -74,7 +74,7 @@ def probability_of_best(
     Args:
         trials: values [n] by method, the same seeds in the same order.
         resamples: bootstrap samples of the seeds, the same for all methods.
-        seed: of the samples.
+        seed: random seed of the samples.
     """
     names = list(trials)
     table = np.array([_checked(trials[name]) for name in names])  # [M, n]

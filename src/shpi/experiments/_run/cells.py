@@ -21,10 +21,10 @@ class Log:
 
     Args:
         world: the name of a simulator.
-        epsilon: of the logging policy; 1 is uniform, 0 the trained agent itself.
+        epsilon: epsilon of the logging policy; 1 is uniform, 0 the trained agent itself.
         users: n_offline.
-        seed: of the users and of the logging policy's chance.
-        params: of the simulator.
+        seed: random seed of the users and of the logging policy's chance.
+        params: params of the simulator.
         variant: what rows call these parameters, e.g. "biased reward"; the world's own if empty.
     """
 
@@ -55,7 +55,7 @@ class Cell:
         log: what it learns from.
         work: the function in `shpi.experiments._run.work` that does it.
         learner: the name in the registry of learners, where the work fits one.
-        options: of the learner, or of the work.
+        options: options of the learner, or of the work.
         k: the horizon, for the rows; also an option of the learner where it has one.
         Lambda: the weight of the proximal penalty, likewise.
         test: parameters of the simulator in which the policy is tried, where they differ from the log's.

@@ -1,4 +1,4 @@
-"""Worker processes, each fed by a thread. One that dies is an outcome, and another takes its place."""
+"""Worker processes, each fed by a thread. A crashed worker is recorded as a failed cell and replaced."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Settings:
     """What a run is asked for.
 
     Args:
-        seeds: of the trials.
+        seeds: seeds of the trials.
         quick: small logs, few rollouts and gradient steps: to see that everything runs.
         data: whether KuaiRand's files are there.
     """

@@ -121,9 +121,9 @@ def constrain(
             contribute); for "mbs" a density, as a multiple of that of a log that is spread evenly over
             features and actions (None: 0.3).
         baseline: mu, if it is at hand.
-        features: of the pseudo-counts; None for exact counts where contexts take at most 256 values, and
-            random Fourier features elsewhere.
-        seed: of the features and of the clone.
+        features: features of the pseudo-counts; None for exact counts where contexts take at most 256 values,
+            and random Fourier features elsewhere.
+        seed: random seed of the features and of the clone.
     """
     if baseline is not None and baseline.n_actions != logs.n_actions:
         raise ConfigError(

@@ -38,8 +38,8 @@ class SPIBB:
             pseudo-counts elsewhere.
         baseline: mu, if it is at hand; a clone of the log otherwise.
         oracle: the regression of Q; None for a table where contexts are few and a ridge elsewhere.
-        features: of the pseudo-counts, see `shpi.learners.constrained.baseline.constrain`.
-        iterations: of fitted Q iteration, at most.
+        features: features of the pseudo-counts, see `shpi.learners.constrained.baseline.constrain`.
+        iterations: iterations of fitted Q iteration, at most.
         tolerance: it stops when V changes by less than this share of its spread.
         seed: random seed.
     """

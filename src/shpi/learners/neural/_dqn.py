@@ -66,11 +66,11 @@ def train(
     (worst 26 %). It is not always better: in the synthetic world it cost about 0.1 % of the return.
 
     Args:
-        settings: of the learner.
+        settings: settings of the learner.
         replay: what is sampled.
         values: all parameters, changed in place.
         q: the network of the values.
-        rng: of the samples.
+        rng: random generator of the samples.
         write_gradient: given a batch and the target network, writes the gradient of the loss.
     """
     average = values.clone()

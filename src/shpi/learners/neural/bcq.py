@@ -45,7 +45,7 @@ class DiscreteBCQ:
         threshold: tau, the smallest eligible share of the likeliest action's probability.
         penalty: weight of mean(i^2); 1e-2 is the authors', d3rlpy's is 0.5.
         hidden: the sizes of the hidden layers, of both networks.
-        learning_rate: of Adam; the authors use 3e-4, the paper 1e-3.
+        learning_rate: learning rate of Adam; the authors use 3e-4, the paper 1e-3.
         steps: gradient steps.
         batch: transitions per step.
         polyak: how far the moving average of the parameters moves in each step; it is the target network.
@@ -53,7 +53,7 @@ class DiscreteBCQ:
         average: act on the moving average; otherwise on the last iterate, as the authors do.
         standardise: learn in units in which values are of order 1, see `neural._replay`; otherwise in
             the units of the rewards.
-        seed: of the networks and of the samples.
+        seed: random seed of the networks and of the samples.
         progress: show a bar; None shows it in a terminal.
     """
 

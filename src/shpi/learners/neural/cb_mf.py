@@ -39,14 +39,14 @@ class CBMF:
     Args:
         rank: the length of u(x) and v_a; RecoGym's is 5.
         decay: weight of the squared lengths |u(x)|^2 + |v_a|^2 in the loss, per decision.
-        features: of the contexts.
+        features: features of the contexts.
         hidden: the sizes of the hidden layers of u; none makes u linear in the features.
-        learning_rate: of Adam.
+        learning_rate: learning rate of Adam.
         steps: at most so many gradient steps.
         batch: decisions per step.
         held_out: the share of the users that decide when to stop; 0 makes all steps.
         patience: see `shpi.learners.neural._descent.descend`.
-        seed: of the parameters, the split and the samples.
+        seed: random seed of the parameters, the split and the samples.
         progress: show a bar; None shows it in a terminal.
     """
 

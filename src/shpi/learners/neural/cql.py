@@ -36,7 +36,7 @@ class DiscreteCQL:
         gamma: the discount.
         alpha: the weight of the conservative part.
         hidden: the sizes of the hidden layers.
-        learning_rate: of Adam.
+        learning_rate: learning rate of Adam.
         steps: gradient steps.
         batch: transitions per step.
         polyak: how far the moving average of the parameters moves in each step; it is the target network.
@@ -44,7 +44,7 @@ class DiscreteCQL:
         average: act on the moving average; otherwise on the last iterate, as the authors do.
         standardise: learn in units in which values are of order 1, see `neural._replay`. Without it,
             alpha has to be chosen in the unit of the rewards.
-        seed: of the network and of the samples.
+        seed: random seed of the network and of the samples.
         progress: show a bar; None shows it in a terminal.
     """
 

@@ -46,14 +46,14 @@ class NNIPS:
         baseline: subtract the mean reward.
         greedy: return the action of the highest probability, as RecoGym's agent does, in place of the
             distribution that was trained.
-        features: of the contexts.
+        features: features of the contexts.
         hidden: the sizes of the hidden layers.
-        learning_rate: of Adam.
+        learning_rate: learning rate of Adam.
         steps: at most so many gradient steps.
         batch: decisions per step.
         held_out: the share of the users that decide when to stop; 0 makes all steps.
         patience: see `shpi.learners.neural._descent.descend`.
-        seed: of the network, the split and the samples.
+        seed: random seed of the network, the split and the samples.
         progress: show a bar; None shows it in a terminal.
     """
 

@@ -37,7 +37,7 @@ class OnlineBandit:
         epsilon: the share of random actions; 0.05 is VW's default.
         oracle: the regression.
         target: "direct", or "mtr" to weigh rows by inverse propensities.
-        seed: of everything; the users are not those of a simulator that is reset with the same number.
+        seed: random seed; the users are not those of a simulator that is reset with the same number.
         progress: show a bar; None shows it on a terminal.
     """
 

@@ -57,7 +57,7 @@ class DeepSARSA:
         episodes: how many trajectories are met in all.
         gamma: the discount.
         hidden: the sizes of the hidden layers.
-        learning_rate: of Adam, at the start.
+        learning_rate: learning rate of Adam, at the start.
         final_learning_rate: at the end; linear in between.
         batch_users: how many users advance together in one round.
         memory: for how many rounds what was seen is trained on again.
@@ -68,7 +68,7 @@ class DeepSARSA:
         epsilon: the share of random actions at the start and at the end; the first round is random anyway.
         exploration: the share of the rounds over which epsilon falls.
         averaging: the returned network is the moving average of the weights with this decay per step.
-        seed: of everything; the users are not those of a simulator that is reset with the same number.
+        seed: random seed; the users are not those of a simulator that is reset with the same number.
         progress: show a bar; None shows it on a terminal.
     """
 

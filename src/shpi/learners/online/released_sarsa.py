@@ -33,9 +33,9 @@ class OnlineSARSA:
         episodes: how many trajectories are met, one after the other.
         gamma: the discount.
         hidden: the sizes of the hidden layers.
-        learning_rate: of Adam.
+        learning_rate: learning rate of Adam.
         epsilon: the share of random actions while it learns.
-        seed: of everything; the users are not those of a simulator that is reset with the same number.
+        seed: random seed; the users are not those of a simulator that is reset with the same number.
         progress: show a bar; None shows it on a terminal.
     """
 

@@ -72,7 +72,7 @@ class OnlineSHPI:
         precision_weights: weigh each decision by 1 / sigma(x)^2 in the regression.
         keep: "best" spends the last round on a test and returns the latest policy within the noise of the
             best, or pi_0 if none measured better; "last" returns the last, as in the paper.
-        seed: of all chance; the users are not those of a simulator that is reset with the same number.
+        seed: random seed; the users are not those of a simulator that is reset with the same number.
         progress: show a bar; by default in a terminal.
     """
 

@@ -58,7 +58,9 @@ def check_saved(saved: PolicyFile, logs: LoggedData) -> None:
             remedy="read the log with the action_space= of the log that the policy was learned from",
         )
     if saved.schema is not None and saved.schema.dimensions != logs.schema.dimensions:
-        other = [one for one in saved.schema.dimensions if one not in logs.schema.dimensions][:3]
+        other = [
+            dimension for dimension in saved.schema.dimensions if dimension not in logs.schema.dimensions
+        ][:3]
         raise ConfigError(
             expected=f"the {logs.schema.width} context dimensions of the log, in its order",
             found=f"dimensions that the log does not have, such as {other}" if other else "another order",
@@ -112,8 +114,8 @@ def survival(
     facts: list[Facts], horizon: int, complete: bool
 ) -> tuple[Float64Array, Float64Array, Float64Array]:
     """How many decide at each step; the chance G_t not to be censored before it; log sum b of the ended."""
-    lengths = np.concatenate([one.lengths for one in facts])
-    ended = np.concatenate([one.terminated for one in facts]) | complete
+    lengths = np.concatenate([fact.lengths for fact in facts])
+    ended = np.concatenate([fact.terminated for fact in facts]) | complete
     stops = np.bincount(np.minimum(lengths, horizon), minlength=horizon + 1)  # after so many decisions
     alive = len(lengths) - np.cumsum(stops)[:horizon]  # [H] who decide at step t
     if (alive == 0).any():

@@ -71,7 +71,7 @@ class Claimed:
             interval_of(margin, influence, level=level, method=one, seed=self.gate.seed)
             for one in {method, "heavy"}
         ]
-        return min(one.lower_bound for one in bounds)
+        return min(bound.lower_bound for bound in bounds)
 
     @cached_property
     def clusters(self) -> Clusters | None:
@@ -87,9 +87,9 @@ def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdic
         return verdict
     asked: tuple[Callable[[Claimed], Caution | None], ...] = (_hidden_cause, _clustered, _changing, _any_time)
     cautions = [said for said in (ask(claimed) for ask in asked) if said is not None]
-    against = [one for one in cautions if one.decision is not None]
+    against = [caution for caution in cautions if caution.decision is not None]
     if not against:
-        return replace(verdict, reasons=(*verdict.reasons, *(one.sentence for one in cautions)))
+        return replace(verdict, reasons=(*verdict.reasons, *(caution.sentence for caution in cautions)))
     decision: Decision = "hold" if any(one.decision == "hold" for one in against) else "need more data"
     factors = [one.users_factor for one in against if one.users_factor is not None]
     users = round(max(factors) * problem.users) if factors and problem is not None else None

@@ -36,7 +36,7 @@ CAPPED = 0.99  # the quantile at which weights are capped
 
 def about_answers(problem: Problem, estimates: Sequence[Estimate], decisive: Estimate) -> list[Diagnostic]:
     """Range for every estimator; the rest for the one that decides."""
-    found = [_range(problem, one) for one in estimates]
+    found = [_range(problem, estimate) for estimate in estimates]
     found += [_top_users(decisive), _behind_the_error(decisive)]
     found += _disagreement(estimates, decisive)
     if problem.propensity_mode == "absent":
@@ -133,11 +133,11 @@ def _behind_the_error(estimate: Estimate) -> Diagnostic:
 
 
 def _disagreement(estimates: Sequence[Estimate], decisive: Estimate) -> list[Diagnostic]:
-    others = [one for one in estimates if one.name != decisive.name]
+    others = [estimate for estimate in estimates if estimate.name != decisive.name]
     if not others:
         return []
-    gaps = {one.name: apart(decisive, one) for one in others}
-    sure = [one.name for one in others if _consistent(one)]
+    gaps = {other.name: apart(decisive, other) for other in others}
+    sure = [other.name for other in others if _consistent(other)]
     above = [name for name in sure if gaps[name] > APART_FATAL]
     differ = [name for name, gap in gaps.items() if abs(gap) > APART_NOTE and name not in above]
     if above:

@@ -41,10 +41,10 @@ def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tupl
         estimates: the answers that there are.
         main: the name of the estimator that decides.
     """
-    decisive = [one for one in estimates if one.name == main]
+    decisive = [estimate for estimate in estimates if estimate.name == main]
     if len(decisive) != 1:
         raise ConfigError(
-            expected=f"a main estimator among {[one.name for one in estimates]}", found=repr(main)
+            expected=f"a main estimator among {[estimate.name for estimate in estimates]}", found=repr(main)
         )
     found = [
         *about_log(problem, decisive[0]),
@@ -61,4 +61,8 @@ def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tupl
 
 def fatal_for(diagnostics: Sequence[Diagnostic], estimator: str) -> tuple[Diagnostic, ...]:
     """Those that forbid a decision by this estimator: its own, and those about the log."""
-    return tuple(one for one in diagnostics if one.severity == "fatal" and one.estimator in (None, estimator))
+    return tuple(
+        diagnostic
+        for diagnostic in diagnostics
+        if diagnostic.severity == "fatal" and diagnostic.estimator in (None, estimator)
+    )

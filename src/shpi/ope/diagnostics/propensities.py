@@ -83,7 +83,7 @@ def _rewards_by_action(part: Part) -> Float64Array:
     seen, size = part.observed, part.logs.n_actions
     actions, rewards = part.logs.actions[seen], part.rewards[seen]
     columns = (np.ones(len(rewards)), rewards, rewards**2)
-    return np.stack([np.bincount(actions, weights=one, minlength=size) for one in columns])
+    return np.stack([np.bincount(actions, weights=column, minlength=size) for column in columns])
 
 
 def _gaps(part: Part, quality: Float64Array) -> Float64Array:

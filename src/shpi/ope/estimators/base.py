@@ -45,11 +45,11 @@ def finish(
     """An estimate from a value and its influences; the lift is paired with the users' own J(mu).
 
     Args:
-        name: of the estimator.
+        name: name of the estimator.
         problem: what was estimated.
         value: J(pi).
-        influence: of every user on the value [U].
-        weights: of the importance weights, if any.
+        influence: influence of every user on the value [U].
+        weights: summary of the importance weights, if any.
         notes: what was assumed or done on the way.
         baseline: another baseline and its influences, in place of J(mu).
         steps: for how many decisions it follows what a decision changes; None, or as many as there are: all.

@@ -52,9 +52,9 @@ class FQE:
 
     Args:
         paired: report the difference to the same model of mu; see the top of this file.
-        features: of a context; None takes linear ones with squares or smooth Fourier features.
+        features: features of a context; None takes linear ones with squares or smooth Fourier features.
         ridge: in decisions; None takes the defaults.
-        name: of the estimator.
+        name: name of the estimator.
     """
 
     paired: bool = True

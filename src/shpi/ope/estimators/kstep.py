@@ -64,9 +64,10 @@ class KStepSHPI:
     Args:
         k: how many ratios are multiplied, or "session".
         form: "sliding" (the default) or "start"; see the top of this file.
-        features: of a context, for V; None takes linear ones with squares or smooth Fourier features.
+        features: features of a context, for V; None takes linear ones with squares or smooth Fourier
+            features.
         ridge: in decisions; None takes the default.
-        name: of the estimator; None is "SHPI(k=…)".
+        name: name of the estimator; None is "SHPI(k=…)".
     """
 
     k: Horizon = "session"
@@ -118,7 +119,7 @@ def weighted_deltas(
     """J(mu) plus the weighted sum of the deltas minus the plain one.
 
     Args:
-        name: of the estimate.
+        name: name of the estimate.
         deltas: the terms.
         counted: the problem itself, or its view by sessions.
         weigh: the weights of a part.

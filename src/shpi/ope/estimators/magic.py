@@ -32,9 +32,9 @@ class MAGIC:
 
     Args:
         switches: at most so many values of j, spread over 0 .. H, both ends included.
-        features: of a context, for Q.
+        features: features of a context, for Q.
         ridge: in decisions; None takes the defaults.
-        name: of the estimator.
+        name: name of the estimator.
     """
 
     switches: int = 8

@@ -48,9 +48,9 @@ class MIS:
     """Marginalised importance sampling with a closed-form state ratio.
 
     Args:
-        features: of a context, for the ratio; an intercept is added. None: 100 random Fourier features of the
-            standardised contexts.
-        name: of the estimator.
+        features: features of a context, for the ratio; an intercept is added. None: 100 random Fourier
+            features of the standardised contexts.
+        name: name of the estimator.
     """
 
     features: Recipe | FeatureMap | None = None

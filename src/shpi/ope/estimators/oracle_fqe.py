@@ -37,7 +37,7 @@ class OracleFQE:
     Args:
         oracle: `shpi.oracles.Gbdt` (extra ``gbdt``), `Mlp` (extra ``neural``), or any other.
         backups: how many of them.
-        name: of the estimator.
+        name: name of the estimator.
     """
 
     oracle: Oracle = field(default_factory=Gbdt)

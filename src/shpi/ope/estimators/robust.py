@@ -45,9 +45,10 @@ class DR:
 
     Args:
         paired: report the difference to the same estimate for mu; see the top of this file.
-        features: of a context, for Q; None takes linear ones with squares or smooth Fourier features.
+        features: features of a context, for Q; None takes linear ones with squares or smooth Fourier
+            features.
         ridge: in decisions; None takes the defaults.
-        name: of the estimator.
+        name: name of the estimator.
     """
 
     paired: bool = True

@@ -38,7 +38,7 @@ class SLOPE:
 
     Args:
         candidates: from the least to the most biased; None takes `KStepSHPI` for k = H, …, 8, 4, 2, 1.
-        name: of the estimator.
+        name: name of the estimator.
     """
 
     candidates: tuple[Estimator, ...] | None = None
@@ -59,9 +59,9 @@ class SLOPE:
         candidates = self.candidates if self.candidates is not None else default_candidates(problem)
         found: list[Estimate] = []
         error: ShpiError | None = None
-        for one in candidates:
+        for candidate in candidates:
             try:
-                found.append(one.estimate(problem))
+                found.append(candidate.estimate(problem))
             except ShpiError as failure:  # such as no overlap over the whole horizon
                 error = error or failure
         if not found and error is not None:
@@ -77,7 +77,7 @@ def default_candidates(problem: Problem) -> tuple[KStepSHPI, ...]:
 
 def select(estimates: Sequence[Estimate]) -> int:
     """The place of the chosen one. A candidate that is no less noisy than an earlier one is passed over."""
-    widths = [one.lift_interval.width / 2 for one in estimates]
+    widths = [estimate.lift_interval.width / 2 for estimate in estimates]
     kept = [0]
     for i in range(1, len(estimates)):
         if widths[i] > min(widths[j] for j in kept):

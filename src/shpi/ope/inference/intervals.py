@@ -95,10 +95,10 @@ def interval_of(
 
     Args:
         estimate: the centre.
-        influence: of every user [U], of mean 0.
-        level: of both statements.
+        influence: influence of every user [U], of mean 0.
+        level: confidence level of both statements.
         method: ``skewed``, ``t``, ``heavy``, ``normal``, ``bootstrap`` or ``bernstein``.
-        seed: of the bootstrap.
+        seed: random seed of the bootstrap.
         value_range: R of ``bernstein``, the largest possible difference between two users' pseudo-values;
             None takes the largest one seen, which is then no longer a guarantee.
     """

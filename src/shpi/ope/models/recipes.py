@@ -1,4 +1,4 @@
-r"""Which features the models use, where nobody says: those that predict held-out users' returns best.
+r"""Default features of the outcome models: those that predict held-out users' returns best.
 
 For every decision of a trajectory whose end is known, the discounted sum of the rewards from there to the
 horizon is compared with V_{H-t}(x_t), fitted by linear backups without the user's fold. The target does not

@@ -132,7 +132,7 @@ def _careful(margin: float, influence: Float64Array, level: float, method: str, 
     been shipped in 5.0 % by t and in 4.5 % by "heavy". Where tails are light both are the same.
     """
     bounds = [interval_of(margin, influence, level=level, method=one, seed=seed) for one in {method, "heavy"}]
-    return min(one.lower_bound for one in bounds)
+    return min(bound.lower_bound for bound in bounds)
 
 
 def margin_of(estimate: Estimate, share: float) -> tuple[float, Float64Array]:

@@ -56,11 +56,11 @@ class Deliberation:
 
     def verdict(self) -> Verdict:
         """The first of these that applies: forbidden, shipped, refuted, a first step, undecided."""
-        grave = [one for one in self.stops if one.name not in CURABLE]
+        grave = [stop for stop in self.stops if stop.name not in CURABLE]
         forbids = [one for one in grave if one.estimator is None or self.able]
         against = [claim for claim in self.claims if claim.refuted]
         if forbids:
-            words = [f"{one.sentence} No decision can rest on this." for one in forbids]
+            words = [f"{forbid.sentence} No decision can rest on this." for forbid in forbids]
             return self._say("hold", *words, *(claim.reason() for claim in against))
         few = self.few_events
         if against and few is None:
@@ -102,7 +102,7 @@ class Deliberation:
         if self.able and not self.stops and self.problem is not None:  # it can only refuse a ship
             witness = whole(self.problem, per_decision=self.per_decision)
         judges = (self.main,) if witness is None else (self.main, witness)
-        return tuple(Claim.of_lift(self.gate, one, self._method, self._rare(one)) for one in judges)
+        return tuple(Claim.of_lift(self.gate, judge, self._method, self._rare(judge)) for judge in judges)
 
     @cached_property
     def guards(self) -> tuple[Claim, ...]:
@@ -167,10 +167,14 @@ class Deliberation:
     ) -> Claim:
         per = "decision" if per_decision else "user"
         problem = self._about(guard)[0]
-        extra = 0.0 if per_decision else max(unseen_variance(problem, one, share) for one in estimates)
-        claims = [Claim.of_guard(self.gate, guard, one, self._method, per, extra) for one in estimates]
+        extra = (
+            0.0 if per_decision else max(unseen_variance(problem, estimate, share) for estimate in estimates)
+        )
+        claims = [
+            Claim.of_guard(self.gate, guard, estimate, self._method, per, extra) for estimate in estimates
+        ]
         claim = min(claims, key=lambda one: one.lower)
-        return claim if all(may_ship(one) for one in estimates) else replace(claim, believed=False)
+        return claim if all(may_ship(estimate) for estimate in estimates) else replace(claim, believed=False)
 
     def _guard_estimator(self, problem: Problem, per_decision: bool) -> Estimator:
         """The one that decides if it is a default one, else the first with enough users."""
@@ -194,7 +198,7 @@ class Deliberation:
         """The largest mixture with mu that is proven, with its guards, over the whole horizon."""
         if not self.gate.first_steps or self.problem is None or self.problem.propensity_mode == "absent":
             return None
-        if any(one.estimator is None and one.name not in ("support", "users") for one in self.stops):
+        if any(stop.estimator is None and stop.name not in ("support", "users") for stop in self.stops):
             return None
         passed = proven_mixtures(self.problem, self._step_proven, per_decision=self.per_decision)
         if not passed:
@@ -215,7 +219,7 @@ class Deliberation:
     def _step_proven(self, estimate: Estimate, share: float) -> bool:
         """A share of the policy brings that share of the lift that is asked for, and keeps all guards."""
         assert self.problem is not None
-        unseen = [one.figure or 0.0 for one in self.stops if one.name == "support"]
+        unseen = [stop.figure or 0.0 for stop in self.stops if stop.name == "support"]
         if any(share * one > UNSEEN_FATAL for one in unseen):
             return False
         if any(one.severity == "fatal" for one in about_weights(self.problem, estimate)):
@@ -233,7 +237,7 @@ class Deliberation:
     def _take(self, step: FirstStep) -> Verdict:
         rest = self._undecided()
         why = self._never_ships() or [
-            *(one.sentence for one in self.stops),
+            *(stop.sentence for stop in self.stops),
             *(claim.reason(settled=not self.stops) for claim in self.lifts[:1]),
         ]
         spoken = self._say("first step", step.sentence(), SERVE, *why)
@@ -244,11 +248,11 @@ class Deliberation:
     def _undecided(self) -> Verdict:
         """Nothing speaks against it, but not enough for it: more users, if so many can be had."""
         few, gate = self.few_events, self.gate
-        reasons = [*self._never_ships(), *(one.sentence for one in self.stops)]
+        reasons = [*self._never_ships(), *(stop.sentence for stop in self.stops)]
         reasons += [] if few is None else [few.sentence()]
         settled = few is None and not self.stops
         reasons += [claim.reason(settled=settled) for claim in self.claims]
-        factors = [self._threshold(one.figure, one.threshold) for one in self.stops]
+        factors = [self._threshold(stop.figure, stop.threshold) for stop in self.stops]
         factors += [] if few is None else [Factors.certain(2 * LEAST_EVENTS / max(few.users, 0.5))]
         if few is None or not factors:
             factors += [one.factors(gate.confidence, gate.power) for one in self.claims if not one.proven]

@@ -1,4 +1,4 @@
-"""The k-step estimator over more decisions than the estimator that decides: its witness.
+"""A longer-horizon check of the estimator that decides: the k-step estimator over more decisions.
 
 A k-step estimator leaves out what the policy's decisions change more than k decisions later, and puts V^mu in
 its place. Its interval knows of noise only. In the storefront (`python -m benchmarks steps`) its 95 % lower

@@ -34,8 +34,8 @@ def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) ->
 
     Args:
         problem: the evaluation, with its metric.
-        estimate: of the lift; what its influences show already is not added again.
-        share: of the policy in a mixture with mu.
+        estimate: estimate of the lift; what its influences show already is not added again.
+        share: share of the policy in a mixture with mu.
     """
     far = problem.memo("users far from all others", lambda: _far(on_policy(problem).influence))
     if not far.any():

@@ -1,4 +1,4 @@
-"""Policies that stay where the log has something to say, and how much it has to say about (x, a).
+"""Support-limited policies, and measures of how well the log supports (x, a).
 
 A *support* is a scorer whose score is a count or a density of (x, a) in the log. Where it is too low:
 

@@ -57,7 +57,9 @@ class Scale:
             many: about how many ticks; None fits labels of a horizontal axis.
             room: share of the width to leave free at both ends.
         """
-        known = np.asarray([one for one in values if abs(one) < 1e300 and (one > 0 or not log)], dtype=float)
+        known = np.asarray(
+            [value for value in values if abs(value) < 1e300 and (value > 0 or not log)], dtype=float
+        )
         if not len(known):
             known = np.array([0.1, 1.0]) if log else np.array([0.0, 1.0])
         low, high = float(known.min()), float(known.max())
@@ -110,14 +112,14 @@ def round_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], 
 
 
 def _labels(values: list[float], step: float) -> list[str]:
-    largest = max((abs(one) for one in values), default=0.0)
+    largest = max((abs(value) for value in values), default=0.0)
     if largest >= 1e6 or (0 < largest < 1e-3):
         digits = 1 + max(0, round(math.log10(largest / step)) if largest else 0) + 1
-        return [_tidy(number(one, min(digits, 9))) for one in values]
+        return [_tidy(number(value, min(digits, 9))) for value in values]
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
         decimals += 1
-    return [f"{one + 0.0:,.{decimals}f}".replace("-", MINUS) if one else "0" for one in values]
+    return [f"{value + 0.0:,.{decimals}f}".replace("-", MINUS) if value else "0" for value in values]
 
 
 def _tidy(label: str) -> str:

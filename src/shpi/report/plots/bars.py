@@ -34,7 +34,7 @@ def bars(
     """Bars from 0, to the left where negative, with their numbers at the end.
 
     Args:
-        labels: of the rows, from top to bottom.
+        labels: labels of the rows, from top to bottom.
         series: name -> one value per label. Several are drawn below each other, with a legend.
         title: for screen readers and as a tooltip.
         description: for screen readers.
@@ -43,7 +43,7 @@ def bars(
         show: how numbers are written.
         x_label: below the axis.
         reference: a dashed upright line besides 0.
-        width: of the sheet in px; below 480 labels stand above their rows.
+        width: width of the sheet in px; below 480 labels stand above their rows.
     """
     if not series:
         raise ConfigError(expected="at least one series", found="none", where="bars")
@@ -75,7 +75,7 @@ def _scale(
     values: list[float], rows: Rows, table: Mapping[str, np.ndarray], show: Callable[[float], str]
 ) -> Scale:
     """With room for the numbers at the ends of the bars."""
-    known = [one for one in values if math.isfinite(one)]
+    known = [value for value in values if math.isfinite(value)]
     widest = max(text_width(show(float(one))) for column in table.values() for one in column) + 8
     left = rows.left + (widest if min(known) < 0 else 0)
     right = rows.right - (widest if max(known) > 0 or min(known) == 0 else 0)

@@ -134,7 +134,7 @@ class Canvas:
 
 def text_width(words: str, size: float = SIZE) -> float:
     """About how wide words are in px; a guess on the safe side, since fonts differ."""
-    ems = sum(_em(one) for one in words)
+    ems = sum(_em(word) for word in words)
     return ems * size
 
 
@@ -175,7 +175,7 @@ def _n(value: float) -> str:
 def _clean(words: str) -> str:
     """Escaped, and without the control characters that XML forbids."""
     plain = "".join(
-        one if one >= " " and one not in "\ufffe\uffff" and not "\ud800" <= one <= "\udfff" else " "
-        for one in words
+        word if word >= " " and word not in "\ufffe\uffff" and not "\ud800" <= word <= "\udfff" else " "
+        for word in words
     )
     return escape(plain, quote=True)

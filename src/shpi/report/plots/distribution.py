@@ -31,7 +31,7 @@ def histogram(
     """A histogram of one series, or several laid over each other.
 
     Args:
-        edges: of the bins, rising, one more than counts; positive if ``log_x``.
+        edges: edges of the bins, rising, one more than counts; positive if ``log_x``.
         series: name -> counts or shares per bin.
         title: for screen readers and as a tooltip.
         description: for screen readers.
@@ -39,8 +39,8 @@ def histogram(
         marks: name -> where an upright dashed line is drawn.
         x_label: below the axis.
         y_label: above the axis.
-        width: of the sheet in px.
-        height: of the plotting area in px.
+        width: width of the sheet in px.
+        height: height of the plotting area in px.
     """
     bins = np.asarray(edges, dtype=np.float64)
     _check_bins(bins, series, log_x)
@@ -112,7 +112,7 @@ def boxplots(
     """Horizontal boxplots: median, quartiles, whiskers to the last value within 1.5 box lengths.
 
     Args:
-        labels: of the rows, from top to bottom.
+        labels: labels of the rows, from top to bottom.
         groups: the values of each row; what is not finite is left out.
         title: for screen readers and as a tooltip.
         description: for screen readers.
@@ -123,16 +123,16 @@ def boxplots(
         x_label: below the axis.
         log_x: a logarithmic axis; what is not positive is left out, box lengths are those of logarithms.
         points: draw every value if a group has at most 50; else those beyond the whiskers.
-        width: of the sheet in px; below 480 labels stand above their rows.
+        width: width of the sheet in px; below 480 labels stand above their rows.
     """
     same_length(labels=labels, groups=groups, marks=marks)
     canvas = Canvas(width)
     keys = [Key(name=mark_name, draw=diamond("c1", hollow=True))] if marks is not None else []
     rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 22)
-    data = [np.asarray(one, dtype=np.float64) for one in groups]
+    data = [np.asarray(group, dtype=np.float64) for group in groups]
     data = [one[np.isfinite(one) & ((one > 0) | (not log_x))] for one in data]
     extra = [float(one) for one in (marks or []) if one is not None]
-    known = [float(one) for values in data for one in values]
+    known = [float(value) for values in data for value in values]
     scale = Scale.over(
         [*known, *extra, *([] if reference is None else [reference])],
         rows.left,

@@ -49,7 +49,7 @@ def forest(
     """A forest plot: a diamond and a line per row; what does not fit ends in an arrow.
 
     Args:
-        labels: of the rows, from top to bottom.
+        labels: labels of the rows, from top to bottom.
         centers: the estimates; what is not finite is left out.
         lowers: two-sided intervals, -inf included.
         uppers: the same.
@@ -63,7 +63,7 @@ def forest(
         reference: an upright line, such as 0; None for none.
         x_label: below the axis.
         names: words of the legend.
-        width: of the sheet in px; below 480 labels stand above their rows.
+        width: width of the sheet in px; below 480 labels stand above their rows.
     """
     same_length(
         labels=labels, centers=centers, lowers=lowers, uppers=uppers, bounds=bounds, faint=faint, round=round

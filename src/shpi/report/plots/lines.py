@@ -52,8 +52,8 @@ def lines(
         dots: mark every value.
         x_label: below the axis.
         y_label: above the axis.
-        width: of the sheet in px.
-        height: of the plotting area in px.
+        width: width of the sheet in px.
+        height: height of the plotting area in px.
     """
     at = np.asarray(x, dtype=np.float64)
     data = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
@@ -124,7 +124,7 @@ def _line(
     canvas: Canvas, at: Float64Array, values: Float64Array, along: Scale, up: Scale, index: int, dots: bool
 ) -> None:
     cls = series_class(index)
-    for run in _runs([_drawable(float(one), up.log) for one in values]):
+    for run in _runs([_drawable(float(value), up.log) for value in values]):
         points = [(along(float(at[i])), up(float(values[i]))) for i in run]
         if len(points) > 1:
             canvas.path(polygon(points, closed=False), cls=cls, width=2.2, dash=DASHES[index % SERIES])

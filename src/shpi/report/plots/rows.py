@@ -29,7 +29,7 @@ class Rows:
         cls, canvas: Canvas, labels: Sequence[str], texts: Sequence[str] | None, top: float, height: float
     ) -> Rows:
         """Rows whose marks are ``height`` px high."""
-        shown = tuple(str(one) for one in labels)
+        shown = tuple(str(label) for label in labels)
         notes = tuple(texts) if texts is not None else ("",) * len(shown)
         if len(notes) != len(shown):
             raise ConfigError(expected=f"{len(shown)} texts, one per label", found=str(len(notes)))

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def header(comparison: Comparison) -> str:
     """What can be shipped, in one sentence."""
     first = comparison.evaluations[0]
-    steps = [one.policy_name for one in comparison.evaluations if _word(one) == "first step"]
+    steps = [
+        evaluation.policy_name for evaluation in comparison.evaluations if _word(evaluation) == "first step"
+    ]
     if comparison.best is not None:
         kind, word = "ship", f"Ship {comparison.best}"
         lead = "It has the largest proven lift of those that may be shipped."
@@ -48,20 +50,25 @@ def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
     sure = level(evaluations[0].decisive.lift_interval.level)
 
     def draw(width: float) -> str:
-        intervals = [one.decisive.lift_interval for one in evaluations]
+        intervals = [evaluation.decisive.lift_interval for evaluation in evaluations]
         return svg.forest(
-            [one.policy_name for one in evaluations],
-            [one.decisive.lift for one in evaluations],
-            [one.lower for one in intervals],
-            [one.upper for one in intervals],
-            faint=[one.verdict is not None and one.verdict.decision == "hold" for one in evaluations],
+            [evaluation.policy_name for evaluation in evaluations],
+            [evaluation.decisive.lift for evaluation in evaluations],
+            [interval.lower for interval in intervals],
+            [interval.upper for interval in intervals],
+            faint=[
+                evaluation.verdict is not None and evaluation.verdict.decision == "hold"
+                for evaluation in evaluations
+            ],
             texts=[
-                signed(one.decisive.lift) + ("" if width <= NARROW else f"  {_word(one)}")
-                for one in evaluations
+                signed(evaluation.decisive.lift) + ("" if width <= NARROW else f"  {_word(evaluation)}")
+                for evaluation in evaluations
             ],
             names=svg.ForestNames(row=f"lift, {sure} interval", faint="hold"),
             title="Lift of every candidate with its interval",
-            description="; ".join(f"{one.policy_name}: {signed(one.decisive.lift)}" for one in evaluations),
+            description="; ".join(
+                f"{evaluation.policy_name}: {signed(evaluation.decisive.lift)}" for evaluation in evaluations
+            ),
             x_label=f"lift: {evaluations[0].metric}",
             width=width,
         )

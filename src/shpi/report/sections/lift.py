@@ -38,12 +38,16 @@ def lift(evaluation: Evaluation) -> Section:
 
 def failing(evaluation: Evaluation) -> set[str]:
     """The estimators about which a diagnostic is fatal."""
-    return {one.estimator for one in evaluation.diagnostics if one.severity == "fatal" and one.estimator}
+    return {
+        diagnostic.estimator
+        for diagnostic in evaluation.diagnostics
+        if diagnostic.severity == "fatal" and diagnostic.estimator
+    }
 
 
 def _shown(evaluation: Evaluation) -> tuple[list[Estimate], int]:
     """The one that decides, then those that need no model, then those that do."""
-    others = [one for one in evaluation.estimates if one.name != evaluation.main]
+    others = [estimate for estimate in evaluation.estimates if estimate.name != evaluation.main]
     ordered = [evaluation.decisive, *sorted(others, key=lambda one: may_be_biased(evaluation, one))]
     return ordered[:MANY], max(0, len(ordered) - MANY)
 
@@ -73,8 +77,8 @@ def _forest(evaluation: Evaluation, shown: list[Estimate], width: float) -> str:
     return svg.forest(
         [one.name for one in shown],
         [one.lift for one in shown],
-        [one.lower for one in intervals],
-        [one.upper for one in intervals],
+        [interval.lower for interval in intervals],
+        [interval.upper for interval in intervals],
         main=0,
         round=_biased(evaluation, shown),
         texts=[_text(one, width) for one in shown],

@@ -127,7 +127,7 @@ def _change(one: Factor) -> str:
 
 def _bars(found: Sequence[Factor], total: Factor) -> str:
     changes = [relative(one.value - one.baseline, one.baseline) for one in (*found, total)]
-    known = [one for one in changes if one is not None]
+    known = [change for change in changes if change is not None]
     if len(known) < len(changes):
         return ""
 

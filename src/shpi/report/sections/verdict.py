@@ -52,7 +52,7 @@ def _card(evaluation: Evaluation) -> str:
     else:
         kind, word, lead = _WORDS[verdict.decision]
     reasons = () if verdict is None else verdict.reasons
-    listed = "".join(f"<li>{esc(one)}</li>" for one in reasons[:MANY_REASONS])
+    listed = "".join(f"<li>{esc(reason)}</li>" for reason in reasons[:MANY_REASONS])
     more = len(reasons) - MANY_REASONS
     listed += f"<li>… and {more} more reasons</li>" if more > 0 else ""
     return (
@@ -91,7 +91,7 @@ def _tiles(evaluation: Evaluation) -> str:
 def _guards(guards: tuple[Diagnostic, ...]) -> str:
     if not guards:
         return ""
-    rows = [[badge(one.severity), esc(one.sentence)] for one in guards]
+    rows = [[badge(guard.severity), esc(guard.sentence)] for guard in guards]
     return f"<h3>Metrics that must not fall</h3>{table(['', 'guard'], rows, caption='Guard metrics')}"
 
 

@@ -64,7 +64,7 @@ class Setting:
         chain: how users behave.
         mu: how actions were really chosen, by state [S, A].
         pi: the policy to be judged, by group [G, A].
-        group: of each state, what a context shows of it [S].
+        group: group of each state, what a context shows of it [S].
         says: what the log says of mu [S, A]; None: the truth.
         propensities: logged, or left to be estimated from the contexts.
         marked: the log says which users left for good.
@@ -125,10 +125,10 @@ class World:
     """A kind of world in which gates go wrong.
 
     Args:
-        name: of the world.
+        name: name of the world.
         words: what happens in it.
         build: a setting from a generator and a number of users.
-        users: of a log, unless another number is asked for.
+        users: users of a log, unless another number is asked for.
         better: a lift that is worth finding, as a share of the present value.
         impossible: why no gate can be right here, if none can.
     """
@@ -144,7 +144,7 @@ class World:
         """A log and a policy of this world.
 
         Args:
-            seed: of the setting, the users and the log.
+            seed: random seed of the setting, the users and the log.
             users: in the log.
             lift: the policy's true lift, as a share of what the logging policy brings: 0, less than 0, or
                 for power more, such as ``better``. It is exact, whatever the seed.
@@ -155,7 +155,7 @@ class World:
         truth = setting.future or setting.chain
         gain = truth.gain_for(lift, setting.pi_by_state, setting.mu)
         policies = (setting.pi_by_state, setting.mu)
-        value, baseline = (truth.value(one, gain) for one in policies)
+        value, baseline = (truth.value(policy, gain) for policy in policies)
         metrics = {
             name: truth.metric_value(name, policies[0]) - truth.metric_value(name, policies[1])
             for name in truth.metrics

@@ -80,11 +80,11 @@ def choose(
         recipes: the feature maps to compare; the first one is also the first reference.
         ridges: the ridges to compare.
         gamma: the discount.
-        lookahead: of the LSTD that is to be fitted.
+        lookahead: lookahead of the LSTD that is to be fitted.
         folds: the number of parts that users are divided into.
         max_rows: how many decisions are looked at.
-        seed: of the sample of users and of the folds.
-        precision: of the products of features.
+        seed: random seed of the sample of users and of the folds.
+        precision: precision of the products of features.
     """
     draws = np.random.default_rng(seed)
     sample = map_sample(logs.contexts, draws)

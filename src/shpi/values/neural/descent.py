@@ -54,7 +54,7 @@ class FittedTD:
 
     Args:
         hidden: the sizes of the hidden layers.
-        learning_rate: of Adam.
+        learning_rate: learning rate of Adam.
         steps: gradient steps.
         batch: transitions per step.
         refresh: steps between two copies into the target network. Slow targets (200) were measured to be

@@ -87,7 +87,7 @@ class Looks:
                 confidence,
                 *(one for look in looks for one in (look.users, look.lift)),
             ]
-            if not all(one is None or isinstance(one, int | float) for one in numbers):
+            if not all(number is None or isinstance(number, int | float) for number in numbers):
                 raise TypeError("numbers that are none")
             return cls(looks=looks, planned_users=planned, confidence=confidence)
         except (KeyError, TypeError, ValueError) as error:
@@ -148,7 +148,7 @@ def count_look(
     """Enter an evaluation into a file of looks, and say in its diagnostics how many there were before.
 
     Args:
-        evaluation: of this policy on this log.
+        evaluation: evaluation of this policy on this log.
         policy: what was evaluated.
         logs: the log as it is today.
         path: the file; it is made at the first look.

@@ -16,7 +16,7 @@ def user_lifts(problem: Problem, share: float = 1.0) -> Float64Array:
 
     Args:
         problem: the evaluation.
-        share: of the policy in a mixture with the logging policy.
+        share: share of the policy in a mixture with the logging policy.
     """
     least = min(problem.reward_range[0], 0.0)
     return np.concatenate(problem.map(lambda part: _lifts(part, problem, share, least)))
