@@ -1,7 +1,7 @@
 r"""From mu to the best policy that the log can vouch for: candidates from careful to bold, and one test.
 
     mu                         the champion to begin with
-    mu exp(size f)             f regressed on A_k under mu, lines, then curves; the size doubles while that pays
+    mu exp(size f)             f regressed on A_k under mu: lines, then curves; sizes double while that pays
     the same, chained          f regressed on the advantages of the champion, paid with the champion's value
     mu^power                   mu's favourite action, without its exploration
 
