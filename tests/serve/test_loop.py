@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -235,6 +236,20 @@ def test_a_worse_canary_is_rolled_back_and_an_equal_one_goes_on() -> None:
     monitor.follow(last)
     assert judge(last, monitor, settings, Health(), now + 1).move == "wait"  # its own users are to come
     assert judge(last, monitor, settings, Health(), 30 * DAY).move == "roll back"  # it took too long
+
+
+def test_a_canary_that_nothing_speaks_for_makes_room() -> None:
+    control, monitor, settings = tried({"hold-back": 0.5, "canary": 0.5, "champion": 0.5})
+    last = replace(control, canary=replace(control.canary, stage=1, stage_since=(0, 0)))  # type: ignore[type-var]
+    monitor.follow(last)
+    assert monitor.canary is not None
+    monitor.canary.mature(2 * DAY)
+    first, second = Sums(n=200, mean=0.48, squares=50.0), Sums(n=200, mean=0.5, squares=50.0)
+    monitor.canary.strata = [(Sums(), Sums()), (first, second)]
+    ruling = judge(last, monitor, settings, Health(), 2 * DAY)
+    assert (ruling.move, "nothing speaks for it" in ruling.why) == ("roll back", True)
+    first.mean = 0.55
+    assert judge(last, monitor, settings, Health(), 2 * DAY).move == "promote"
 
 
 def test_operational_alarms_roll_back() -> None:

@@ -68,6 +68,12 @@ def judge(control: Control, monitor: Monitor, settings: Settings, health: Health
     if canary.stage + 1 < len(rules.stages):
         share = rules.stages[canary.stage + 1]
         return Ruling(move="next stage", why=f"{users} users with known rewards: on to {share:.0%}")
+    if seen is not None and seen.estimate < 0 and min(users, others) >= 2 * rules.users:
+        return Ruling(
+            move="roll back",
+            why=f"nothing speaks for it: it brings {_by(seen)} per user than the champion, with "
+            f"{seen.users} against {seen.others} users",
+        )
     if seen is None or seen.estimate < 0:
         estimate = "nothing" if seen is None else f"{seen.estimate:+.4g}"
         return Ruling(
