@@ -62,3 +62,24 @@ def test_constant_rewards_have_no_lift(width: int) -> None:
     assert max(abs(lifts[name]) for name in MODELS) < 1e-6
     ours = [one for one in report.diagnostics if one.estimator in MODELS]
     assert not [one for one in ours if one.name in ("range", "disagreement") and one.severity == "fatal"]
+
+
+def test_blocks_of_probabilities_stay_small_with_many_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50,000 rows times 10,000 actions at once took 8 GB; the answer does not depend on the blocks."""
+    logs = table(40)
+    whole = evaluate(logs, details=False)
+    monkeypatch.setattr("shpi.ope._log.part._CELLS", 3 * 32)
+    monkeypatch.setattr("shpi.ope._log.part._CACHE", 0)
+    monkeypatch.setattr("shpi.ope.models.predictions._ENTRIES", 1)  # its least is 256 decisions
+    largest = 0
+
+    class Watched(Constant):
+        def action_probs(self, contexts: Any, candidates: Any = None) -> Any:
+            nonlocal largest
+            largest = max(largest, len(contexts))
+            return super().action_probs(contexts, candidates)
+
+    parts = shpi.evaluate(Watched(np.array([0.2, 0.6, 0.2]), 1), logs, details=False)
+    for one, other in zip(whole.estimates, parts.estimates, strict=True):
+        assert one.lift == pytest.approx(other.lift, rel=1e-9, abs=1e-9)
+    assert largest <= 256 < len(logs)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 # "return" and "paired return": the reward with what follows, as far as it counts before the horizon.
 Known = Literal["reward", "next", "inside", "return", "paired return"]
 
-_BLOCK = 50_000
+_BLOCK, _CELLS = 50_000, 1 << 24  # decisions, and numbers of pi(.|x), that are asked for at once
 _CACHE = 1 << 30  # bytes of pi(.|x) that are kept
 
 
@@ -131,9 +131,14 @@ class Part:
 
     def probs(self) -> Iterator[tuple[slice, Float64Array]]:
         """pi(.|x) of the decisions by blocks: (rows, [b, A])."""
-        for start in range(0, len(self.logs), _BLOCK):
-            rows = slice(start, min(start + _BLOCK, len(self.logs)))
+        for start in range(0, len(self.logs), self.block):
+            rows = slice(start, min(start + self.block, len(self.logs)))
             yield rows, self.probs_of(rows)
+
+    @property
+    def block(self) -> int:
+        """How many decisions are asked for at once: fewer where there are many actions."""
+        return max(1, min(_BLOCK, _CELLS // self.logs.n_actions))
 
     def probs_of(self, rows: slice | Int64Array) -> Float64Array:
         """pi(.|x) of some decisions [b, A]; asked of the policy once, as long as the table is small."""
@@ -142,8 +147,8 @@ class Part:
             return self._ask(rows)
         if "probs" not in self._memo:
             table = np.empty((len(logs), logs.n_actions))
-            for start in range(0, len(logs), _BLOCK):
-                part = slice(start, min(start + _BLOCK, len(logs)))
+            for start in range(0, len(logs), self.block):
+                part = slice(start, min(start + self.block, len(logs)))
                 table[part] = self._ask(part)
             self._memo["probs"] = table
         cached: Float64Array = self._memo["probs"]
@@ -160,8 +165,8 @@ class Part:
         logs = self.logs
         table = np.zeros((logs.n_trajectories, logs.n_actions))
         wanted = np.flatnonzero(~logs.terminated & logs.final_observed)
-        for start in range(0, len(wanted), _BLOCK):
-            now = wanted[start : start + _BLOCK]
+        for start in range(0, len(wanted), self.block):
+            now = wanted[start : start + self.block]
             mask = None if logs.final_candidates is None else logs.final_candidates[now]
             table[now] = checked_probs(self.policy, logs.final_contexts[now], mask)
         return table

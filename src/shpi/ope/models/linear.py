@@ -226,7 +226,11 @@ def target_codes(part: Part, design: Design, rows: Int64Array | slice) -> Float6
     if design.target == "state":
         return np.ones((len(logs.actions[rows]), 1))
     if design.target == "pi":
-        return part.probs_of(rows) @ codes
+        numbers = np.arange(len(logs))[rows]
+        if len(numbers) <= part.block:
+            return part.probs_of(rows) @ codes
+        starts = range(0, len(numbers), part.block)  # a block of [b, A] at a time where actions are many
+        return np.concatenate([part.probs_of(numbers[i : i + part.block]) @ codes for i in starts])
     return logs.behaviour[rows] @ codes if logs.behaviour is not None else codes[logs.actions[rows]]
 
 
