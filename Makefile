@@ -69,7 +69,7 @@ matrix:  ## the tests on another interpreter or on the lowest allowed versions
 lock:  ## requirements-ci.txt again, after a change of pyproject.toml or constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip install --quiet --dry-run --ignore-installed --report $(VENV)-lock/report.json \
-		-c constraints.txt '.[dev]' hatchling
+		-c constraints.txt '.[dev]' hatchling editables
 	$(PYTHON) .ci/lock.py < $(VENV)-lock/report.json > requirements-ci.txt
 	rm -rf $(VENV)-lock
 
