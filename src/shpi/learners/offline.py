@@ -198,6 +198,7 @@ class OfflineSHPI:
                 advantages=self._advantages_for(logs, given),
                 chained=given is None,
                 rounds=self.iterations,
+                confidence=self.confidence,
                 half=halves[judge.user],
                 advance=advance,
             )

@@ -19,6 +19,7 @@ import numpy as np
 from shpi.advantages import Advantages, Horizon, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.learners._shpi.judge import Influence, Judge
+from shpi.learners._shpi.lift import beats
 from shpi.oracles import PreparedOracle
 from shpi.policies import AmongLikely, Policy
 from shpi.policies.near_mu.tilted import Tilted, tilt
@@ -60,6 +61,12 @@ class Candidate:
         gain = self.influence if other.influence is None else self.influence.less(other.influence)
         matters = 0.0 if other.influence is None else WORTH_IT * abs(other.influence.estimate)
         return gain.estimate > max(CAUTION * gain.error, matters)
+
+    def beats(self, other: Candidate, confidence: float) -> bool:
+        """Whether the lift is larger with confidence, on common users and features."""
+        assert self.influence is not None
+        assert other.influence is not None
+        return beats(self.influence, other.influence, confidence)
 
     def policy(self, mu: Policy) -> Policy:
         """The policy learned from all users."""
@@ -108,6 +115,7 @@ class Climb:
         advantages: A_k for V (None: the configuration's own bonus), pi(a_t|x_t) [n] and k.
         chained: whether V is that of the champion.
         rounds: at most so many.
+        confidence: with which another shape of f must win.
         half: of every row [n], 0 or 1.
         advance: called after every test.
     """
@@ -121,6 +129,7 @@ class Climb:
     advantages: AdvantagesOf
     chained: bool
     rounds: int
+    confidence: float
     half: Int64Array
     advance: Callable[[int], None]
     _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
@@ -150,19 +159,22 @@ class Climb:
 
     def run(self, directions: list[Direction]) -> list[Candidate]:
         """All candidates that were tested, in order; the first round tries every direction from mu."""
-        champion, direction = Candidate(words="the logging policy"), directions[0]
+        start, direction = Candidate(words="the logging policy"), directions[0]
         tested: list[Candidate] = []
-        for new in directions:
-            best = self._grow(1, champion, new, FIRST_SIZE, tested)
-            champion, direction = (champion, direction) if best is None else (best, new)
+        champions = [start]
+        for new in directions:  # another shape is another kind of policy: it must win with confidence
+            steps = self._grow(1, start, new, FIRST_SIZE, tested)
+            if steps and (len(champions) == 1 or steps[-1].beats(champions[-1], self.confidence)):
+                champions += steps if len(champions) == 1 else steps[-1:]
+                direction = new
         for number in range(2, self.rounds + 1):
-            if not champion.scorers or (not self.chained and direction.k == 1):  # mu, or the same f again
+            if len(champions) == 1 or (not self.chained and direction.k == 1):  # mu, or the same f again
                 break
-            (direction,) = self._tried(champion, direction)
-            best = self._grow(number, champion, direction, champion.size, tested)
-            if best is None:
+            (direction,) = self._tried(champions[-1], direction)
+            steps = self._grow(number, champions[-1], direction, champions[-1].size, tested)
+            if not steps:
                 break
-            champion = best
+            champions += steps
         favourite = Candidate(
             words="mu's favourite action",
             scorers=directions[0].scorers,
@@ -170,7 +182,7 @@ class Climb:
             power=FAVOURITE,
         )
         self._test(favourite, None, tested)
-        return tested
+        return [replace(c, crowned=any(c is one for one in champions)) for c in tested]
 
     @property
     def mu_table(self) -> Float32Array:
@@ -218,9 +230,9 @@ class Climb:
 
     def _grow(
         self, number: int, champion: Candidate, direction: Direction, size: float, tested: list[Candidate]
-    ) -> Candidate | None:
-        """The champion's successor in this direction, from a size on; None if there is none."""
-        best, last = champion, None
+    ) -> list[Candidate]:
+        """The champion's successors in this direction, from a size on, each better than the one before."""
+        steps, last = [champion], None
         while size <= LARGEST_SIZE:
             plan = Candidate(
                 words=f"round {number}: {direction.words}, size {size:g}",
@@ -231,10 +243,10 @@ class Climb:
             new = self._test(plan, direction.held_out, tested)
             if last is not None and not new.better_than(last):
                 break
-            if new.better_than(best):
-                best = tested[-1] = replace(new, crowned=True)
+            if new.better_than(steps[-1]):
+                steps.append(new)
             last, size = new, 2 * size
-        return None if best is champion else best
+        return steps[1:]
 
     def _test(self, plan: Candidate, scores: Float32Array | None, tested: list[Candidate]) -> Candidate:
         """The plan with its influence; a policy that the log does not support, or that is mu, has none."""
