@@ -31,7 +31,7 @@ from shpi.data.question import whole_story
 from shpi.errors import ConfigError, DataError
 from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
 from shpi.learners._shpi.judge import PROMISED, Judge
-from shpi.learners._shpi.lift import Lift, beats, ordered_lifts
+from shpi.learners._shpi.lift import Lift, ordered_lifts
 from shpi.learners._shpi.on_log import Improvement, LimitedImprovement
 from shpi.learners._shpi.proximal import Proximal
 from shpi.learners._shpi.readings import released_settings, repaired_settings
@@ -392,9 +392,8 @@ def _after_rivals(
 ) -> int | None:
     """The best of SHPI, or a rival that is proven and beats it on common users."""
     for i in range(ours, len(tested)):
-        new, old = tested[i].influence, None if best is None else tested[best].influence
         level = 1 - (1 - confidence) / (len(tested) - ours)  # for all rivals together
-        if lifts[i].proven and new is not None and (old is None or beats(new, old, level)):
+        if lifts[i].proven and (best is None or tested[i].beats(tested[best], level)):
             best = i
     return best
 
