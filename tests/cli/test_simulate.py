@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shpi.cli.verbs import simulate
+from shpi.cli.verbs.without_data import simulate
 from shpi.data.logged import LoggedData
 from shpi.envs.rollout import rollout
 from shpi.envs.storefront import Storefront

@@ -17,8 +17,9 @@ from shpi.files.engines import first_line, translated
 
 VERBS = (
     *("init", "audit", "split", "fit", "compare", "evaluate", "mix", "act", "serve", "export"),
-    *("simulate", "agents", "reproduce", "demo", "completion"),
-)
+    *("without_data.simulate", "without_data.agents", "without_data.reproduce", "without_data.demo"),
+    "completion",
+)  # modules of shpi.cli.verbs, in the order of the help
 
 DESCRIPTION = """Improve a recommender's long-term metric from the logs it already has.
 

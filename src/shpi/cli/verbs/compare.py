@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from shpi._core.progress import begin, expect, stages
 from shpi.cli._compare.held_out import judge
+from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
 from shpi.cli.verbs.fit import parse_option
-from shpi.cli.verbs.simulate import parse_param
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from shpi._core.progress import progress_bar
 from shpi.cli._compare.learn_job import has_story
+from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
-from shpi.cli.verbs.simulate import parse_param
 from shpi.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick

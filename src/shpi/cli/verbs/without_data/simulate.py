@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shpi.cli._shell.params import parse_param
 from shpi.errors import ConfigError
 
 if TYPE_CHECKING:  # the simulators are imported when the verb runs, so that `shpi --help` is quick
@@ -123,18 +123,6 @@ def say_what_was_written(logs: LoggedData, path: Path, seconds: float) -> None:
         returns = np.add.reduceat(logs.rewards, logs.offsets[:-1])
         print(f"  sum of rewards per user: mean {returns.mean():,.4g}, deviation {returns.std():,.4g}")
     print(f"next: shpi audit {path}")
-
-
-def parse_param(text: str) -> tuple[str, Any]:
-    """``key=value``, where the value is JSON if it can be (numbers, true, lists) and else a string."""
-    key, separator, value = text.partition("=")
-    if not separator or not key.strip():
-        raise ConfigError(expected="--param KEY=VALUE", found=repr(text))
-    try:
-        parsed = json.loads(value)
-    except json.JSONDecodeError:
-        parsed = value
-    return key.strip(), tuple(parsed) if isinstance(parsed, list) else parsed
 
 
 def find_policy(name: str, simulator: Simulator, epsilon: float | None) -> Policy:
