@@ -40,6 +40,7 @@ N_FOURIER = 100  # random Fourier features of each draw
 RIDGE = 1e-3  # penalty, as a share of the Gram matrix's diagonal
 TAIL = 3.0  # standard deviations at which the squares are cut
 MAP_ROWS = 50_000  # contexts that the features are fitted to
+BLOCK = 4_096  # rows whose features stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -278,9 +279,12 @@ def _difference(
     states: StateMap, followed: float, weights: Float64Array, target: Float64Array
 ) -> tuple[Float64Array, Float64Array]:
     """Theta and M, see the head of this file, for ratios [n] that are 0 where a row is left out."""
-    weighted = states.phi * weights.astype(np.float32)[:, None]
-    system = (1 - 1 / followed) * (weighted.T @ states.change).astype(np.float64)
-    system += (1 / followed) * (weighted.T @ states.phi).astype(np.float64) + np.diag(states.penalty)
+    system = np.diag(states.penalty)
+    for first in range(0, len(weights), BLOCK):
+        rows = slice(first, first + BLOCK)
+        phi, change = states.phi[rows], states.change[rows]
+        weighted = phi * weights[rows].astype(np.float32)[:, None]
+        system += weighted.T @ (np.float32(1 - 1 / followed) * change + np.float32(1 / followed) * phi)
     right = (states.phi.T @ target.astype(np.float32)).astype(np.float64)
     theta: Float64Array = np.linalg.solve(system, right).astype(np.float64)
     return theta, system
