@@ -28,7 +28,7 @@ from shpi.learners.online.released_sarsa import OnlineSARSA
 from shpi.oracles import CoinBetting, Ridge
 from shpi.policies import Greedy
 from shpi.protocols import Policy, Simulator
-from shpi.values import BellmanResidual, Constant
+from shpi.values import BellmanResidual, Constant, FittedValue, ValueModel
 
 SEEDS, WORLD_SEEDS, EPSILONS = range(600, 610), range(10), (0.3, 1.0)
 NEW_USERS = 10_007  # those who try a policy: the seed of the log plus this
@@ -36,12 +36,29 @@ USERS, FEW, ROLLOUTS = 2000, 10, 100
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "readings.md"
 Learn = Callable[[int], OfflineSHPI]
 
-TD = repaired_settings()["value"]
+
+class Shared(NamedTuple):
+    """A value model that is fitted once for all readings of a log."""
+
+    model: ValueModel
+    fitted: dict[tuple[int, int], tuple[LoggedData, FittedValue]]
+
+    def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> FittedValue:
+        """The value as the model itself would fit it to the last log."""
+        if (id(logs), seed) not in self.fitted:
+            self.fitted.clear()
+            self.fitted[id(logs), seed] = logs, self.model.fit(logs, gamma=gamma, seed=seed)
+        return self.fitted[id(logs), seed][1]
+
+
+TD, RESIDUAL = Shared(repaired_settings()["value"], {}), Shared(BellmanResidual(), {})
 REPAIRS: Mapping[str, Learn] = {
-    "`paper()`": lambda seed: OfflineSHPI.paper(seed=seed, progress=False),
+    "`paper()`": lambda seed: OfflineSHPI.paper(seed=seed, progress=False, value=RESIDUAL),
     "V by temporal differences": lambda seed: OfflineSHPI.paper(seed=seed, progress=False, value=TD),
-    "weights kept off V": lambda seed: OfflineSHPI.paper(seed=seed, progress=False, form="residual"),
-    "both: `repaired()`": lambda seed: OfflineSHPI.repaired(seed=seed, progress=False),
+    "weights kept off V": lambda seed: OfflineSHPI.paper(
+        seed=seed, progress=False, form="residual", value=RESIDUAL
+    ),
+    "both: `repaired()`": lambda seed: OfflineSHPI.repaired(seed=seed, progress=False, value=TD),
     "V = 0": lambda seed: OfflineSHPI.paper(seed=seed, progress=False, value=Constant(0.0)),
     "differences of rewards": lambda seed: OfflineSHPI.paper(
         seed=seed, progress=False, view=reward_differences
@@ -49,7 +66,6 @@ REPAIRS: Mapping[str, Learn] = {
     "both: V = 0 and differences": lambda seed: OfflineSHPI.paper(
         seed=seed, progress=False, view=reward_differences, value=Constant(0.0)
     ),
-    "defaults": lambda seed: OfflineSHPI(seed=seed, progress=False),
 }
 
 

@@ -18,6 +18,7 @@ _MODULES = {
     "hiv": "paper.hiv",
     "synthetic": "paper.appendix.synthetic",
     "synthetic-large": "paper.appendix.synthetic_large",
+    "release": "paper.release",
     "backshift": "paper.appendix.backshift",
     "backshift-hiv": "paper.appendix.backshift_hiv",
     "k-synthetic": "paper.appendix.k_synthetic",

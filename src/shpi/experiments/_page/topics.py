@@ -11,6 +11,7 @@ PAPER = {
     "uniform": "SHPI learns better from a uniform log than from one near the optimum",
     "backshift": "Rewards recovered by backshift help, and survive a bias",
     "variance": "A larger k raises the variance",
+    "as-released": "In the released worlds released() scores what the authors' code scores",
     "proximal": "The proximal penalty stabilises learning from narrow logs",
 }
 OURS = {

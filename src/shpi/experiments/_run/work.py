@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from shpi.data._log.release import ReleasedRows
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.experiments._run import worlds
@@ -22,6 +23,7 @@ Work = Callable[[Cell], Outcome]
 _ELSEWHERE = {
     "exact": "paper.example",
     "mse": "paper.mse",
+    "release": "paper.release",
     "online": "_run.online",
 }
 
@@ -83,6 +85,8 @@ def made(cell: Cell) -> Any:
         key: tuple(value) if isinstance(value, list) else value for key, value in cell.options.items()
     }
     steps = options.pop("value_steps", None)
+    if options.pop("rewards", None) == "level":  # the release's first policy: r = Y
+        options["view"] = ReleasedRows(rewards="level")
     extra = {"seed": cell.log.seed, "progress": False, "k": cell.k, "proximal": cell.Lambda}
     options |= {
         key: value

@@ -6,7 +6,7 @@ from shpi.experiments._page.compare import better, side_by_side, steadier
 from shpi.experiments._page.figures import boxes
 from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Claim, Experiment, Results
-from shpi.experiments._run.settings import FEW, K, Method, Settings
+from shpi.experiments._run.settings import FEW, READINGS, K, Method, Settings
 
 T = 150
 KINDS = {"A_k": K, "A^mu": 1, "A^pi": T}
@@ -14,7 +14,7 @@ REPORTED = {
     0.3: {"A_k": (8411.0, 32.0), "A^mu": (8097.0, 34.0), "A^pi": (1499.0, 8005.0)},
     0.0: {"A_k": (8346.0, 180.0), "A^mu": (8285.0, 269.0), "A^pi": (4761.0, 6186.0)},
 }
-CONFIGURATIONS = {"paper()": "shpi-paper", "defaults": "shpi"}
+CONFIGURATIONS = {label: method.learner for label, method in READINGS.items()}
 METHODS = tuple(
     Method(name=f"{kind}, {label}", learner=learner, k=k)
     for label, learner in CONFIGURATIONS.items()
@@ -30,7 +30,7 @@ def cells(settings: Settings) -> list[Cell]:
         for epsilon in REPORTED
         for trial, log in enumerate(settings.logs("synthetic", epsilon))
         for method in METHODS
-        if method.learner == "shpi-paper" or trial < FEW
+        if method.learner != "shpi" or (trial < FEW and epsilon > 0)
     ]
 
 

@@ -6,10 +6,10 @@ from shpi.experiments._page.compare import better, shpi_beats, side_by_side
 from shpi.experiments._page.figures import boxes
 from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Experiment, Results
-from shpi.experiments._run.settings import BCQ, CB, LOGGING, OURS, PAPER, Settings
+from shpi.experiments._run.settings import BCQ, CB, FEW, LOGGING, OURS, PAPER, RELEASED, REPAIRED, Settings
 from shpi.experiments.paper.appendix.synthetic import AGENT, with_agent
 
-METHODS = (LOGGING, CB, PAPER, OURS, BCQ)
+METHODS = (LOGGING, CB, PAPER, RELEASED, REPAIRED, OURS, BCQ)
 NAMES = (*(method.name for method in METHODS), AGENT.name)
 EPSILONS = (0.3, 1.0)
 RIVALS = {"logging": "mu", "CB": "CB", "BCQ": "offline RL (BCQ)"}
@@ -21,8 +21,9 @@ def cells(settings: Settings) -> list[Cell]:
     found = [
         method.on(log, settings)
         for epsilon in EPSILONS
-        for log in settings.logs("hiv", epsilon)
+        for trial, log in enumerate(settings.logs("hiv", epsilon))
         for method in METHODS
+        if trial < FEW or method not in (RELEASED, REPAIRED)
     ]
     return found + [AGENT.on(log, settings) for log in settings.logs("hiv", 0.0)]
 

@@ -9,13 +9,14 @@ from shpi.experiments._page.compare import Paper, better, side_by_side
 from shpi.experiments._page.figures import boxes
 from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Experiment, Note, Results
-from shpi.experiments._run.settings import LOGGING, OURS, PAPER, Method, Settings
+from shpi.experiments._run.settings import FEW, LOGGING, READINGS, RELEASED, Method, Settings
 
 BIAS: dict[str, Any] = {"reward_offset": [1e5, 1e4]}  # one draw per user for every 10 steps
 TRUE: dict[str, Any] = {"reward_offset": None}
 SIMPLE, BACK = "simple", "backshift"
 WORLDS = {"unbiased": "synthetic", "biased": "synthetic, biased reward"}
-CONFIGURATIONS = {"paper()": PAPER, "defaults": OURS}
+CONFIGURATIONS = READINGS
+STEADY = ("paper()", "released()")  # readings with all trials
 REPORTED = {
     "unbiased": {SIMPLE: (8077.0, 992.0), BACK: (8350.0, 183.0)},
     "biased": {SIMPLE: (-557.0, 429.0), BACK: (5714.0, 364.0)},
@@ -23,19 +24,29 @@ REPORTED = {
 
 
 def methods() -> list[Method]:
-    """Both configurations of SHPI, with the rewards of the log and with those recovered from V."""
+    """Every reading of SHPI, with the rewards of the log and with those recovered from V."""
     found = []
     for label, method in CONFIGURATIONS.items():
-        found.append(replace(method, name=f"{SIMPLE}, {label}"))
-        found.append(replace(method, name=f"{BACK}, {label}", options={"backshift": True}))
+        simple: dict[str, Any] = {"rewards": "level"} if method is RELEASED else {}
+        back: dict[str, Any] = {} if method is RELEASED else {"backshift": True}
+        found.append(replace(method, name=f"{SIMPLE}, {label}", options=simple))
+        found.append(replace(method, name=f"{BACK}, {label}", options=back))
     return found
+
+
+def kept(method: Method, trial: int) -> bool:
+    """Whether a method has this trial."""
+    return trial < FEW or method.learner is None or any(label in method.name for label in STEADY)
 
 
 def cells(settings: Settings) -> list[Cell]:
     """Uniform logs with true and with biased rewards; policies are always judged by the true one."""
-    found = [m.on(log, settings) for log in settings.logs("synthetic", 1.0) for m in (LOGGING, *methods())]
+    true = settings.logs("synthetic", 1.0)
     biased = settings.logs("synthetic", 1.0, BIAS, variant="biased reward")
-    return found + [m.on(log, settings, TRUE) for log in biased for m in methods()]
+    found = [m.on(log, settings) for i, log in enumerate(true) for m in (LOGGING, *methods()) if kept(m, i)]
+    return found + [
+        m.on(log, settings, TRUE) for i, log in enumerate(biased) for m in methods() if kept(m, i)
+    ]
 
 
 def show(results: Results) -> list[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ from shpi.experiments._page.figures import curves
 from shpi.experiments._page.stats import summarise
 from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Claim, Experiment, Results, Table
-from shpi.experiments._run.settings import FEW, Method, Settings
+from shpi.experiments._run.settings import FEW, READINGS, K, Method, Settings, reading_of
 
 FLOORS = {0.3: -200_000.0, 1.0: -10_000.0}  # of the figures: policies that leave the log fall far
 KS = (1, 5, 20, 150)  # 1, 5 and 150 are those of Table 3
 NARROW, LAMBDA = 0.3, 10.0
 LAMBDAS = {NARROW: (0.0, LAMBDA), 1.0: (0.0,)}  # the penalty is for narrow logs
+FIXED = {label: method for label, method in READINGS.items() if label != "defaults"}  # k is given
+PENALISED = ("paper()", "repaired()")  # the release is another matter, see docs/paper-and-release.md
 
 
 def label(Lambda: float, who: str = "paper()") -> str:
@@ -25,18 +28,24 @@ def label(Lambda: float, who: str = "paper()") -> str:
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """paper() for every k on two logs; on the narrow one also with Lambda = 10, as our defaults."""
+    """The readings for every k on two logs; on the narrow one also with Lambda = 10, as our defaults."""
     few = settings.first(FEW)
     found = [
-        Method(name=label(Lambda), learner="shpi-paper", k=k, Lambda=Lambda or None).on(log, settings)
-        for epsilon, lambdas in LAMBDAS.items()
+        replace(method, name=label(0.0, who), k=k).on(log, settings)
+        for epsilon in LAMBDAS
         for log in few.logs("synthetic", epsilon)
-        for Lambda in lambdas
+        for who, method in FIXED.items()
         for k in KS
+    ]
+    narrow = few.logs("synthetic", NARROW)
+    found += [
+        replace(FIXED[who], name=label(LAMBDA, who), Lambda=LAMBDA).on(log, settings)
+        for log in narrow
+        for who in PENALISED
     ]
     return found + [
         Method(name=label(Lambda, "defaults"), learner="shpi", k="auto", Lambda=Lambda or None).on(log, few)
-        for log in few.logs("synthetic", NARROW)
+        for log in narrow
         for Lambda in LAMBDAS[NARROW]
     ]
 
@@ -44,8 +53,8 @@ def cells(settings: Settings) -> list[Cell]:
 def show(results: Results) -> list[Block]:
     """Return against k, the spread against k, and what the penalty does."""
     blocks: list[Block] = []
-    for epsilon, lambdas in LAMBDAS.items():
-        series = {label(one): {"method": label(one), "epsilon": epsilon} for one in lambdas}
+    for epsilon in LAMBDAS:
+        series = {label(0.0, who): {"method": label(0.0, who), "epsilon": epsilon} for who in FIXED}
         title = f"Synthetic task, epsilon = {epsilon:g}: Y_T - Y_0 against k"
         file = f"k-synthetic-{epsilon:g}.svg"
         floor = FLOORS[epsilon]
@@ -54,13 +63,14 @@ def show(results: Results) -> list[Block]:
             curves(results, file, title, "k", KS, series, x_label="k", y_label=y_label, floor=floor)
         )
         blocks.append(by_k(results, title, KS, series))
-        blocks.append(variance_grows(results, label(0.0), KS, epsilon))
-    for k in KS:
-        blocks += _penalty(results, NARROW, "paper()", k)
-    names = [label(Lambda, "defaults") for Lambda in LAMBDAS[NARROW]]
-    title = f"Our defaults, epsilon = {NARROW:g}, with and without the penalty: Y_T - Y_0"
-    blocks.append(side_by_side(results, title, names, reference=names[1], epsilon=NARROW))
-    return blocks + _penalty(results, NARROW, "defaults", "auto")
+        blocks += [variance_grows(results, label(0.0, who), KS, epsilon) for who in FIXED]
+    penalised: list[tuple[str, int | str]] = [(who, K) for who in PENALISED]
+    for who, k in (*penalised, ("defaults", "auto")):
+        names = [label(Lambda, who) for Lambda in LAMBDAS[NARROW]]
+        title = f"{who}, k = {k}, epsilon = {NARROW:g}, with and without the penalty: Y_T - Y_0"
+        blocks.append(side_by_side(results, title, names, reference=names[1], epsilon=NARROW, k=k))
+        blocks += _penalty(results, NARROW, who, k)
+    return blocks
 
 
 def by_k(results: Results, title: str, ks: tuple[int, ...], series: dict[str, dict[str, Any]]) -> Table:
@@ -81,8 +91,7 @@ def variance_grows(results: Results, method: str, ks: tuple[int, ...], epsilon: 
     long, short = (results.trials(method=method, epsilon=epsilon, k=k) for k in (ks[-1], 5))
     text = f"epsilon = {epsilon:g}: a larger k raises the variance ({method}, k = {ks[-1]} against k = 5)"
     names = (f"k = {ks[-1]}", "k = 5")
-    who = "paper()" if "paper" in method else "defaults"
-    return steadier(text, long, short, names=names, topic="variance", who=who)
+    return steadier(text, long, short, names=names, topic="variance", who=reading_of(method))
 
 
 def _penalty(results: Results, epsilon: float, who: str, k: int | str) -> list[Block]:
@@ -111,7 +120,7 @@ EXPERIMENT = Experiment(
     name="k-synthetic",
     title="The horizon k in the synthetic task, with and without the proximal penalty",
     source="Appendix, the figure on k and the proximal constraint",
-    about="paper() at several horizons. Lambda is the weight of the proximal penalty, in standard "
+    about="The readings at several horizons. Lambda is the weight of the proximal penalty, in standard "
     'deviations of the advantages. "Stabilises" is judged twice: by the mean of the policies, and by '
     "their spread over trials.",
     cells=cells,

@@ -6,9 +6,19 @@ from shpi.experiments._page.compare import plain, shpi_beats, side_by_side
 from shpi.experiments._page.figures import boxes
 from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Experiment, Note, Results
-from shpi.experiments._run.settings import BCQ, CB, LOGGING, OURS, PAPER, Method, Settings
+from shpi.experiments._run.settings import (
+    BCQ,
+    CB,
+    LOGGING,
+    OURS,
+    PAPER,
+    RELEASED,
+    REPAIRED,
+    Method,
+    Settings,
+)
 
-METHODS = (LOGGING, PAPER, OURS, BCQ, CB)
+METHODS = (LOGGING, PAPER, RELEASED, REPAIRED, OURS, BCQ, CB)
 AGENT = Method(name="online RL")  # the trained agent itself: the logging policy with epsilon 0
 NAMES = (*(method.name for method in METHODS), AGENT.name)
 REPORTED = {

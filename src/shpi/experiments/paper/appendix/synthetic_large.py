@@ -6,11 +6,22 @@ from shpi.experiments._page.compare import shpi_beats, side_by_side
 from shpi.experiments._page.figures import boxes
 from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Experiment, Note, Results
-from shpi.experiments._run.settings import BCQ, CB, LOGGING, OURS, K, Method, Settings
+from shpi.experiments._run.settings import (
+    BCQ,
+    CB,
+    FEW,
+    LOGGING,
+    OURS,
+    RELEASED,
+    REPAIRED,
+    K,
+    Method,
+    Settings,
+)
 
 EPSILON, LAMBDA = 0.3, 10.0
 PROXIMAL = Method(name="SHPI, paper(), Lambda = 10", learner="shpi-paper", k=K, Lambda=LAMBDA)
-METHODS = (LOGGING, PROXIMAL, OURS, BCQ, CB)
+METHODS = (LOGGING, PROXIMAL, RELEASED, REPAIRED, OURS, BCQ, CB)
 CONTROLLER = Method(name="controller")  # the logging policy with epsilon 0
 NAMES = (*(method.name for method in METHODS), CONTROLLER.name)
 RIVALS = {"BCQ": "BCQ", "CB": "CB", "logging": "mu"}
@@ -19,7 +30,10 @@ RIVALS = {"BCQ": "BCQ", "CB": "CB", "logging": "mu"}
 def cells(settings: Settings) -> list[Cell]:
     """Every method on the log of every seed."""
     found = [
-        method.on(log, settings) for log in settings.logs("synthetic-large", EPSILON) for method in METHODS
+        method.on(log, settings)
+        for trial, log in enumerate(settings.logs("synthetic-large", EPSILON))
+        for method in METHODS
+        if trial < FEW or method not in (RELEASED, REPAIRED)
     ]
     return found + [CONTROLLER.on(log, settings) for log in settings.logs("synthetic-large", 0.0)]
 
