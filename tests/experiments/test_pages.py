@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from shpi.experiments import catalogue
-from shpi.experiments._page import page, topics
+from shpi.experiments._page import page, story, topics
 from shpi.experiments._page.compare import better, plain, side_by_side, spread, steadier
 from shpi.experiments._page.figures import boxes
 from shpi.experiments._run.cells import Cell, Outcome, Row
 from shpi.experiments._run.experiment import Claim, Experiment, Figure, Results, Table
 from shpi.experiments._run.run import draw
-from shpi.experiments._run.settings import Settings
+from shpi.experiments._run.settings import READINGS, Settings
 from shpi.experiments._run.store import Store
+from shpi.experiments.paper import release
 from shpi.experiments.paper.mse import KINDS, OWN, PI
 from shpi.learners import registry
 
@@ -33,6 +34,8 @@ def made_up(experiment: Experiment, cells: list[Cell], seed: int = 0) -> list[Ro
         values = {"score": level, "attained": level / 10, "sessions": 2.0, "k": 5.0}
         if cell.work == "mse":
             values = {f"{kind}, {truth}": rng.gamma(2.0) for kind in KINDS for truth in (OWN, PI)}
+        if cell.work == "release":
+            values = {f"{name}, {epsilon:g}": level for name, epsilon in release.AS_RUN}
         rows += Outcome(values=values).rows(experiment.name, cell, "abc")
     return rows
 
@@ -47,7 +50,7 @@ def test_cells_have_distinct_keys_and_known_learners(name: str) -> None:
         for cell in cells:
             assert Cell.from_json(cell.to_json()).key == cell.key
             if cell.learner is not None:
-                assert set(cell.options) - {"states", "replays", "value_steps"} <= set(
+                assert set(cell.options) - {"states", "replays", "value_steps", "rewards", "episodes"} <= set(
                     registry.parameters(cell.learner)
                 )
 
@@ -62,7 +65,7 @@ def test_every_section_has_a_table_and_claims(name: str) -> None:
     assert claims
     assert all(claim.holds is not None for claim in claims)
     assert {claim.topic for claim in claims} <= {*topics.PAPER, *topics.OURS, ""}
-    assert {claim.who for claim in claims} <= {"paper()", "defaults", ""}
+    assert {claim.who for claim in claims} <= {*READINGS, ""}
     for figure in (block for block in blocks if isinstance(block, Figure)):
         assert figure.svg.startswith("<svg")
 
@@ -124,7 +127,9 @@ def test_a_claim_follows_the_numbers() -> None:
     noise = np.array([1.0, -1.0, 2.0, -2.0, 0.5, -0.4])
     assert better("a > b", noise, np.zeros(6), topic="rivals").verdict == "not reproduced"
     assert better("a > b", up[:4], down[:4]).verdict == "open: too few trials"
-    assert "p = 0.001" in better("a > b", up, down).evidence
+    sure = better("a > b", up, down)
+    assert sure.trials == 10
+    assert sure.p == pytest.approx(2**-10, abs=1e-4)
 
 
 def test_the_digest_counts_what_holds_and_names_where_not() -> None:
@@ -139,8 +144,9 @@ def test_the_digest_counts_what_holds_and_names_where_not() -> None:
         for experiment, blocks in zip(experiments, (tuple(claims[:1]), tuple(claims[1:])), strict=True)
     ]
     found = {row[0]: row[1:] for row in page.digest(sections).rows}
-    assert found[topics.PAPER["rivals"]] == ("in part (1 of 2); not in synthetic", "reproduced (1 of 1)")
-    assert found[topics.PAPER["variance"]] == ("open: too few trials", "–")
+    rivals, variance = (found[topics.PAPER[topic]] for topic in ("rivals", "variance"))
+    assert rivals == ("in part (1 of 2); not in synthetic", "–", "–", "reproduced (1 of 1)")
+    assert variance == ("open: too few trials", "–", "–", "–")
 
 
 def test_a_method_that_failed_has_a_line_of_its_own() -> None:
@@ -210,3 +216,31 @@ def test_more_spread_is_a_claim_of_its_own() -> None:
     assert steadier("t", narrow, wide, names=names, topic="variance").verdict == "not reproduced"
     assert steadier("t", {s: wide[s] for s in range(3)}, narrow, names=names).holds is None
     assert steadier("t", {}, narrow, names=names).holds is None
+
+
+def test_the_story_is_read_from_the_rows() -> None:
+    sections = []
+    for name in catalogue.names():
+        experiment = catalogue.find(name)
+        sections.append(page.section(experiment, made_up(experiment, experiment.cells(TEN)), 0))
+    told = {one.experiment.name: (Results(one.rows), one.claims) for one in sections}
+    sentences = story.lessons(told)
+    assert len(sentences) == 10
+    mu = told["recogym"][0].values(method="logging", epsilon=0.3).mean()
+    assert any(f"the logging policy has {plain(mu)}" in sentence for sentence in sentences)
+    assert story.figure(told) is not None
+    text = page.to_markdown(sections, [])
+    assert text.index("## What was learned") < text.index("## Claims") < text.index("## How this was run")
+    assert text.count("<details>") == len(catalogue.names())
+
+
+def test_the_story_of_nothing_is_short() -> None:
+    assert len(story.lessons({})) == 1  # what the authors' code does is known without a run
+    assert story.figure({}) is None
+
+
+def test_every_claim_stands_behind_the_fold_with_its_p() -> None:
+    claim = Claim("a > b", True, "a 2, b 1", "rivals", "repaired()", 10, 0.001)
+    assert page.claims_table([claim]).rows == (
+        ("a > b", "repaired()", "reproduced", "a 2, b 1", "10", "0.001"),
+    )

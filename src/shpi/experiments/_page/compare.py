@@ -9,6 +9,7 @@ import numpy as np
 
 from shpi.experiments._page.stats import paired, probability_of_best, summarise
 from shpi.experiments._run.experiment import Claim, Results, Table
+from shpi.experiments._run.settings import READINGS, reading_of
 from shpi.protocols import Float64Array
 from shpi.report.numbers import MINUS, number
 
@@ -25,6 +26,7 @@ def side_by_side(
     methods: Sequence[str],
     *,
     paper: Paper | None = None,
+    authors: Mapping[str, str] | None = None,
     reference: str | None = None,
     metric: str = "score",
     **where: Any,
@@ -36,6 +38,7 @@ def side_by_side(
         title: title of the table.
         methods: in the order of the table.
         paper: what the paper reports, by method.
+        authors: what the authors' released code brought when it was run, by method.
         reference: the method that the others are tested against.
         metric: metric of the rows.
         where: further fields that the rows must have.
@@ -43,12 +46,14 @@ def side_by_side(
     found = {name: results.trials(metric, method=name, **where) for name in methods}
     best = _probabilities(found)
     columns = ["method"] + (["paper"] if paper is not None else [])
+    columns += ["authors' code, as run"] if authors is not None else []
     columns += ["ours, mean ± sd", "interquartile mean [95 %]", "P(best)"]
     columns += [f"p that {reference} is better"] if reference is not None else []
     most = max((len(trials) for trials in found.values()), default=0)
     rows = []
     for name, trials in found.items():
         cells = [name] + ([spread(paper.get(name))] if paper is not None else [])
+        cells += [authors.get(name, "–")] if authors is not None else []
         if not trials:
             rows.append(
                 (*cells, *["failed" if _failed(results, name) else "–"] * (len(columns) - len(cells)))
@@ -91,10 +96,10 @@ def better(
     test = paired(a, b)
     evidence = (
         f"{names[0]} {plain(float(a.mean()))}, {names[1]} {plain(float(b.mean()))}; "
-        f"difference {plain(test.difference)} in {test.n} pairs, {test.wins:.0%} won, p = {test.p:.3f}"
+        f"difference {plain(test.difference)}, {test.wins:.0%} of the pairs won"
     )
     holds = test.difference > 0 and test.p <= LEVEL if test.n >= FEWEST else None
-    return Claim(text, holds, evidence, topic, who)
+    return Claim(text, holds, evidence, topic, who, test.n, test.p)
 
 
 def steadier(
@@ -114,26 +119,34 @@ def steadier(
     test = paired(*(np.abs(values - values.mean()) for values in pair))
     first, second = (summarise(values).deviation for values in pair)
     evidence = (
-        f"sd over {test.n} trials {plain(first)} with {names[0]}, {plain(second)} with {names[1]}; "
-        f"paired test of the distances from the mean: p = {test.p:.3f}"
+        f"sd {plain(first)} with {names[0]}, {plain(second)} with {names[1]}; "
+        "paired test of the distances from the mean"
     )
     holds = None if test.n < FEWEST else test.difference > 0 and test.p <= LEVEL
-    return Claim(text, holds, evidence, topic, who)
+    return Claim(text, holds, evidence, topic, who, test.n, test.p)
 
 
-def shpi_beats(
-    results: Results, rivals: Mapping[str, str], ours: Sequence[str], label: str = "", **where: Any
-) -> list[Claim]:
-    """For each configuration of SHPI and each rival (its name in the rows: its name in the claim)."""
+def for_readings(reported: Paper) -> dict[str, tuple[float, float]]:
+    """What the paper reports of "SHPI", beside every reading of it."""
+    found = {name: value for name, value in reported.items() if name != "SHPI"}
+    return found | {method.name: reported["SHPI"] for method in READINGS.values()}
+
+
+def shpi_beats(results: Results, rivals: Mapping[str, str], label: str = "", **where: Any) -> list[Claim]:
+    """For each reading of SHPI and each rival (its name in the rows: its name in the claim)."""
     claims = []
-    for own in ours:
-        who = "defaults" if "defaults" in own else "paper()"
+    for own in sorted({row.method for row in results.rows if row.method.startswith("SHPI, ")}, key=_order):
+        who = reading_of(own)
         for rival, called in rivals.items():
             trials = results.aligned((own, rival), **where)
             if own in trials and rival in trials:
                 text, names = f"{label}{own} > {called}", (own, rival)
                 claims.append(better(text, trials[own], trials[rival], names=names, topic="rivals", who=who))
     return claims
+
+
+def _order(name: str) -> int:
+    return list(READINGS).index(reading_of(name)) if reading_of(name) else len(READINGS)
 
 
 def spread(value: tuple[float, float] | None) -> str:

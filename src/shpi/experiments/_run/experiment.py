@@ -47,7 +47,9 @@ class Claim:
     holds: bool | None  # None: there are too few trials to say
     evidence: str
     topic: str = ""  # what the paper says, a key of `topics.PAPER`; or of `topics.OURS`
-    who: str = ""  # "paper()" or "defaults", where it is about one configuration of SHPI
+    who: str = ""  # the reading of SHPI that it is about, a key of `settings.READINGS`
+    trials: int = 0  # pairs of trials behind it
+    p: float | None = None  # of the sign-flip test, where it rests on one
 
     @property
     def verdict(self) -> str:

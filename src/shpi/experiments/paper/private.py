@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shpi.experiments._page.compare import shpi_beats, side_by_side
+from shpi.experiments._page.compare import for_readings, shpi_beats, side_by_side
 from shpi.experiments._page.figures import boxes
 from shpi.experiments._run.cells import Cell, Log
 from shpi.experiments._run.experiment import Block, Experiment, Note, Results
@@ -15,14 +15,15 @@ NAMES = tuple(method.name for method in METHODS)
 EPSILON = 0.3
 ASSUMED = 1.0  # log-odds of coming back per unit of log(1 + long views of the day); invented
 MANY = 40_000  # users from which the invented effect can be learned: with 2,000 it is 3 % of the noise
-REPORTED = {
-    "logging": (-0.69, 0.30),
-    "CB": (-1.53, 0.03),
-    "SHPI, paper()": (-0.29, 0.21),
-    "SHPI, defaults": (-0.29, 0.21),
-    "BCQ": (-1.02, 0.29),
-    "NN-IPS": (-0.98, 0.04),
-}
+REPORTED = for_readings(
+    {
+        "logging": (-0.69, 0.30),
+        "CB": (-1.53, 0.03),
+        "SHPI": (-0.29, 0.21),
+        "BCQ": (-1.02, 0.29),
+        "NN-IPS": (-0.98, 0.04),
+    }
+)
 RIVALS = {"CB": "CB", "BCQ": "RL (BCQ)", "NN-IPS": "NN-IPS", "logging": "logging"}
 WORLDS = {"as estimated": 0.0, "with an assumed effect": ASSUMED}
 
@@ -60,7 +61,7 @@ def show(results: Results) -> list[Block]:
         blocks += [
             boxes(results, f"private-{assumed:g}.svg", title, NAMES, label="score in [-1, 1]", world=world),
             side_by_side(results, title, NAMES, paper=REPORTED, reference="SHPI, defaults", world=world),
-            *shpi_beats(results, RIVALS, ("SHPI, paper()", "SHPI, defaults"), f"{variant}: ", world=world),
+            *shpi_beats(results, RIVALS, f"{variant}: ", world=world),
         ]
     blocks.append(
         Note(

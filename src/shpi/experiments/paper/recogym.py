@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shpi.experiments._page.compare import shpi_beats, side_by_side
+from shpi.experiments._page.compare import for_readings, shpi_beats, side_by_side
 from shpi.experiments._page.figures import boxes
 from shpi.experiments._run.cells import Cell
-from shpi.experiments._run.experiment import Block, Experiment, Results
+from shpi.experiments._run.experiment import Block, Experiment, Note, Results
 from shpi.experiments._run.settings import (
     BCQ,
     CB,
@@ -25,15 +25,21 @@ FEWER = (RELEASED, REPAIRED)  # readings with fewer trials
 NAMES = tuple(method.name for method in METHODS)
 EPSILON = 0.3
 # The row "LTR" of Table 2, which the paper says is Figure 3; its SHPI stands beside both of ours.
-REPORTED = {
-    "logging": (-0.13, 0.28),
-    "CB": (-0.02, 0.18),
-    "SHPI, paper()": (0.33, 0.17),
-    "SHPI, defaults": (0.33, 0.17),
-    "BCQ": (0.08, 0.14),
-    "CB+MF": (0.06, 0.19),
-    "NN-IPS": (0.25, 0.15),
-}
+REPORTED = for_readings(
+    {
+        "logging": (-0.13, 0.28),
+        "CB": (-0.02, 0.18),
+        "SHPI": (0.33, 0.17),
+        "BCQ": (0.08, 0.14),
+        "CB+MF": (0.06, 0.19),
+        "NN-IPS": (0.25, 0.15),
+    }
+)
+AS_RUN = (
+    "The authors' released code has another reward and another context here (docs/paper-and-release.md). Run "
+    "with 10 products, 60 users and one seed it has 0.46 for mu, -0.03 for SHPI with differences, -0.27 with "
+    "r = Y, 0.17 for CB and 0.36 for BCQ, with a deviation over users of 1 to 2."
+)
 RIVALS = {"logging": "logging", "CB": "CB", "BCQ": "RL (BCQ)", "CB+MF": "CB+MF", "NN-IPS": "NN-IPS"}
 
 
@@ -53,7 +59,8 @@ def show(results: Results) -> list[Block]:
     return [
         boxes(results, "recogym.svg", title, NAMES, paper=REPORTED, label="mean long-term reward"),
         side_by_side(results, title, NAMES, paper=REPORTED, reference="SHPI, defaults"),
-        *shpi_beats(results, RIVALS, ("SHPI, paper()", "SHPI, defaults")),
+        *shpi_beats(results, RIVALS),
+        Note(AS_RUN),
     ]
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from shpi.experiments._page.compare import better, spread
+from shpi.experiments._page.compare import better, for_readings, spread
 from shpi.experiments._page.figures import grouped
 from shpi.experiments._page.stats import Summary, summarise
 from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Claim, Experiment, Results, Table
-from shpi.experiments._run.settings import FEW, LOGGING, Settings
+from shpi.experiments._run.settings import FEW, LOGGING, Settings, reading_of
 from shpi.experiments.paper import recogym
 
 LEARNERS = tuple(method for method in recogym.METHODS if method is not LOGGING)
 LTR, CLICKS = "recogym", "recogym, trained on clicks"
-REPORTED = {  # the row "Click"
-    "CB": (0.11, 0.16),
-    "SHPI, paper()": (0.02, 0.23),
-    "SHPI, defaults": (0.02, 0.23),
-    "BCQ": (-0.03, 0.05),
-    "CB+MF": (-0.20, 0.21),
-    "NN-IPS": (0.11, 0.31),
-}
+REPORTED = for_readings(
+    {  # the row "Click"
+        "CB": (0.11, 0.16),
+        "SHPI": (0.02, 0.23),
+        "BCQ": (-0.03, 0.05),
+        "CB+MF": (-0.20, 0.21),
+        "NN-IPS": (0.11, 0.31),
+    }
+)
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -51,17 +52,13 @@ def show(results: Results) -> list[Block]:
             )
         )
         text = f"{name}: training on the long-term reward beats training on clicks"
-        claims.append(better(text, ltr, click, names=("LTR", "clicks"), topic="signal", who=_who(name)))
+        claims.append(better(text, ltr, click, names=("LTR", "clicks"), topic="signal", who=reading_of(name)))
     columns = ("method", "clicks, paper", "clicks, ours", "LTR, paper", "LTR, ours")
     table = Table("Mean long-term reward of new users, by what was trained on", columns, tuple(rows))
     shpi: list[Claim] = [claim for claim in claims if claim.text.startswith("SHPI")]
     title = "RecoGym: mean long-term reward of new users, by what was trained on"
     figure = grouped("signals.svg", title, [row[0] for row in rows], found, "mean long-term reward, ± sd")
     return [figure, table, *shpi, *(claim for claim in claims if claim not in shpi)]
-
-
-def _who(name: str) -> str:
-    return {"SHPI, paper()": "paper()", "SHPI, defaults": "defaults"}.get(name, "")
 
 
 EXPERIMENT = Experiment(

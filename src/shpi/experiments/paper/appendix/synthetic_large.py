@@ -45,7 +45,7 @@ def show(results: Results) -> list[Block]:
         boxes(results, "synthetic-large.svg", title, NAMES, label="Y_T - Y_0"),
         side_by_side(results, title, NAMES, reference="SHPI, defaults"),
         side_by_side(results, "The same as a share of what can be attained", NAMES, metric="attained"),
-        *shpi_beats(results, RIVALS, (PROXIMAL.name, "SHPI, defaults")),
+        *shpi_beats(results, RIVALS),
         Note(
             "No online agent learns this task with 1,000 users, so the logging policy is the "
             "epsilon-greedy version of the simple controller, which knows the action vectors and is shown "

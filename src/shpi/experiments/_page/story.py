@@ -1,0 +1,186 @@
+"""What was learned, in ten sentences and one figure; every number in them is read from the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shpi.experiments._page import topics
+from shpi.experiments._page.compare import plain
+from shpi.experiments._run.experiment import Claim, Figure, Results
+from shpi.experiments._run.settings import LOGGING, OURS, PAPER, READINGS, RELEASED, REPAIRED
+from shpi.experiments.paper import release
+from shpi.report import svg
+
+Page = dict[str, tuple[Results, list[Claim]]]  # rows and claims by experiment
+
+
+def lessons(page: Page) -> list[str]:
+    """The sentences; one that has no rows to speak of is left out."""
+    made = (
+        _print(page),
+        _authors(),
+        _released(page),
+        _repaired(page),
+        _counted(page, "rivals", "SHPI is better than the logging policy, bandits and offline RL"),
+        _counted(page, "returns", "A_k gives better policies than A^mu and A^pi"),
+        _recogym(page),
+        _hiv(page),
+        _counted(page, "backshift", "Rewards recovered by backshift help"),
+        _defaults(page),
+    )
+    return [sentence for sentence in made if sentence]
+
+
+def figure(page: Page) -> Figure | None:
+    """The share of the paper's claims that hold, by reading."""
+    labels, shares = [], {reading: list[float]() for reading in READINGS}
+    for topic, text in topics.PAPER.items():
+        counts = [_count(page, topic, reading) for reading in READINGS]
+        if sum(decided > 0 for _, decided in counts) < 2:
+            continue
+        labels.append(text)
+        for reading, (held, decided) in zip(READINGS, counts, strict=True):
+            shares[reading].append(100 * held / decided if decided else float("nan"))
+    if not labels:
+        return None
+    title = "How many of the paper's comparisons hold, by reading of the algorithm"
+    drawing = svg.bars(
+        labels,
+        shares,
+        title=title,
+        description="; ".join(f"{reading}: {', '.join(map(_percent, v))}" for reading, v in shares.items()),
+        show=_percent,
+        x_label="% of the comparisons with enough trials",
+    )
+    return Figure("story.svg", title, drawing)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0f} %" if np.isfinite(share) else "–"
+
+
+def _count(page: Page, topic: str, reading: str) -> tuple[int, int]:
+    """How many claims hold, of those that are decided."""
+    claims = [c for _, own in page.values() for c in own if (c.topic, c.who) == (topic, reading)]
+    decided = [claim for claim in claims if claim.holds is not None]
+    return sum(bool(claim.holds) for claim in decided), len(decided)
+
+
+def _counted(page: Page, topic: str, text: str) -> str:
+    counts = {reading: _count(page, topic, reading) for reading in READINGS}
+    told = [f"{held} of {decided} for {reading}" for reading, (held, decided) in counts.items() if decided]
+    return f"{text}: this holds in {_joined(told)}." if told else ""
+
+
+def _print(page: Page) -> str:
+    own = _values(page, "synthetic", PAPER.name, 0.3)
+    mu = _values(page, "synthetic", LOGGING.name, 0.3)
+    if not len(own) or not len(mu):
+        return ""
+    works = "works" if float(np.median(own)) > float(mu.mean()) else "does not work"
+    return (
+        f"As printed, the algorithm {works} in our synthetic task: at epsilon = 0.3 paper() has a median "
+        f"of {plain(float(np.median(own)))} (mean {plain(float(own.mean()))}) where the paper reports 8,411 "
+        f"and the logging policy has {plain(float(mu.mean()))}."
+    )
+
+
+def _authors() -> str:
+    mean, deviation, middle = release.AS_RUN[release.DIFFERENCES, 0.3]
+    assert middle is not None
+    return (
+        "The authors' released code is another algorithm: its policy does not depend on the context, V gets "
+        "five gradient steps, and contexts are logged after the action; run by us it has "
+        f"{plain(mean)} ± {plain(deviation)} (median {plain(middle)}), and one constant action scores 8,339."
+    )
+
+
+def _released(page: Page) -> str:
+    if "release" not in page:
+        return ""
+    rows = page["release"][0]
+    told = []
+    for epsilon in release.EPSILONS:
+        values = rows.values(f"{release.DIFFERENCES}, {epsilon:g}")
+        middle = release.AS_RUN[release.DIFFERENCES, epsilon][2]
+        if not len(values) or middle is None:
+            return ""
+        told.append(
+            f"a median of {plain(float(np.median(values)))} at epsilon = {epsilon:g} (theirs: "
+            f"{plain(middle)}; {int((values < 0).sum())} of {len(values)} runs below 0)"
+        )
+    return f"Our version of that code, released(), has in its own worlds {_joined(told)}."
+
+
+def _repaired(page: Page) -> str:
+    if "synthetic" not in page:
+        return ""
+    rows = page["synthetic"][0]
+    shares = {
+        (method.name, epsilon): rows.values("attained", method=method.name, epsilon=epsilon)
+        for method in (PAPER, REPAIRED)
+        for epsilon in (0.3, 1.0)
+    }
+    if not all(len(values) for values in shares.values()):
+        return ""
+    means = {key: f"{values.mean():.1%}" for key, values in shares.items()}
+    return (
+        "Two repairs of the print, V by temporal differences and weights kept off V, make it work: "
+        f"repaired() attains {means[REPAIRED.name, 0.3]} and {means[REPAIRED.name, 1.0]} of the possible "
+        f"improvement at epsilon = 0.3 and 1, paper() {means[PAPER.name, 0.3]} and {means[PAPER.name, 1.0]}."
+    )
+
+
+def _recogym(page: Page) -> str:
+    names = (LOGGING.name, PAPER.name, RELEASED.name, REPAIRED.name, OURS.name)
+    values = {name: _values(page, "recogym", name, 0.3) for name in names}
+    if not all(len(one) for one in values.values()):
+        return ""
+    means = {name: float(one.mean()) for name, one in values.items()}
+    readings = [f"{plain(means[name])} ({name[6:]})" for name in names[1:4]]
+    best = max(means[name] for name in names[1:4])
+    rescued = "rescues" if best > means[LOGGING.name] else "does not rescue"
+    return (
+        f"RecoGym: Algorithm 2 has {_joined(readings)} where the logging policy has "
+        f"{plain(means[LOGGING.name])}: repairing V {rescued} it, because it is the argmax over 100 noisy "
+        "scores that leaves what the log has shown; our defaults, which tilt mu only as far as the log bears "
+        f"them out, have {plain(means[OURS.name])}."
+    )
+
+
+def _hiv(page: Page) -> str:
+    told = []
+    for epsilon in (0.3, 1.0):
+        means = [
+            _values(page, "hiv", name, epsilon) for name in (LOGGING.name, REPAIRED.name, OURS.name, "BCQ")
+        ]
+        if not all(len(one) for one in means):
+            return ""
+        mu, repaired, ours, bcq = (plain(float(one.mean())) for one in means)
+        told.append(
+            f"at epsilon = {epsilon:g} logging has {mu}, repaired() {repaired}, our defaults {ours}, "
+            f"BCQ {bcq}"
+        )
+    return f"HIV: {_joined(told)}."
+
+
+def _defaults(page: Page) -> str:
+    best, safe = _count(page, "best", "defaults"), _count(page, "safe", "defaults")
+    if not best[1]:
+        return ""
+    return (
+        f"Our defaults have the highest mean of all offline methods on {best[0]} of {best[1]} logs, and are "
+        f"not worse than the logging policy on {safe[0]} of {safe[1]}."
+    )
+
+
+def _values(page: Page, experiment: str, method: str, epsilon: float) -> np.ndarray:
+    if experiment not in page:
+        return np.zeros(0)
+    return page[experiment][0].values(method=method, epsilon=epsilon)
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
