@@ -17,7 +17,7 @@ from shpi.experiments.catalogue import find, names
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-COLUMNS = ("logging", "SHPI, defaults", "BCQ", "CB, direct")
+COLUMNS = ("logging", "SHPI, defaults", "SHPI, repaired()", "BCQ", "CB")
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="no committed results in this copy")
 
 
@@ -32,7 +32,7 @@ def test_the_page_follows_from_the_rows(tmp_path: Path) -> None:
 
 def test_nothing_failed_and_one_commit_made_all_rows() -> None:
     rows = [row for path in RESULTS.glob("*.jsonl") for row in Store(RESULTS).read(path.stem)]
-    assert len({row.cell for row in rows}) > 1_000
+    assert len({row.cell for row in rows}) > 900
     assert not Results(rows).failures()
     assert len({row.commit for row in rows}) == 1
     assert not any(row.commit.endswith("+") for row in rows)

@@ -7,12 +7,12 @@ from shpi.experiments._page.figures import curves
 from shpi.experiments._page.stats import summarise
 from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Experiment, Results, Table
-from shpi.experiments._run.settings import BCQ, CB, FEW, LOGGING, OURS, PAPER, Settings
+from shpi.experiments._run.settings import CB, FEW, LOGGING, OURS, Settings
 
 WORLD, EPSILON = "synthetic", 1.0
 SIZES, QUICK_SIZES = (50, 400), (20, 40)
 FLOOR = -1.0  # of the figure
-METHODS = (LOGGING, OURS, PAPER, BCQ, CB)
+METHODS = (LOGGING, OURS, CB)
 
 
 def cells(settings: Settings) -> list[Cell]:

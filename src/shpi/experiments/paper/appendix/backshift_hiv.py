@@ -8,7 +8,8 @@ from shpi.experiments._run.experiment import Block, Experiment, Results
 from shpi.experiments._run.settings import FEW, LOGGING, Settings
 from shpi.experiments.paper.appendix import backshift
 
-METHODS = (LOGGING, *backshift.methods())
+READINGS = ("paper()", "released()", "repaired()")  # our defaults take too long for a minor figure
+METHODS = (LOGGING, *(m for m in backshift.methods() if m.name.endswith(READINGS)))
 NAMES = tuple(method.name for method in METHODS)
 EPSILON = 1.0
 
