@@ -48,5 +48,8 @@ def test_the_readme_s_table_is_that_of_the_rows() -> None:
     for world, epsilon, cells in table:
         for name, cell in zip(COLUMNS, cells.split("|"), strict=False):  # the last column is P(best)
             trials = rows.trials(method=name, world=world, epsilon=float(epsilon))
-            said = float(cell.replace("*", "").replace(",", ""))
+            if not trials:
+                assert cell.strip() == "–", (world, name)
+                continue
+            said = float(cell.replace("*", "").replace(",", "").replace("−", "-"))
             assert said == pytest.approx(float(np.mean(list(trials.values()))), rel=1e-2), (world, name)

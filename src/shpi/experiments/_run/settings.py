@@ -90,8 +90,8 @@ def cuts() -> str:
         "ten trials in RecoGym and the small synthetic task, five in HIV, KuaiRand, the large task and logs "
         "without exploration (the paper says 5 in its text, 10 in its appendix); "
         f"{FEW} in what is beyond the paper, in ablations that the paper shows without numbers (auto-k, "
-        "data-size, hybrid, drift, mse, k-synthetic, k-hiv), in the row on clicks of Table 2, of our defaults "
-        "in advantages and backshift, and of released() and repaired() in RecoGym; "
+        "data-size, hybrid, drift, mse, k-synthetic, k-hiv), in the row on clicks of Table 2, of our "
+        "defaults in advantages and backshift, and of released() and repaired() in RecoGym; "
         f"{SCREEN} trials of CQL. Tables say where a method has fewer trials."
     )
 
