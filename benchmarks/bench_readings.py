@@ -190,7 +190,7 @@ def page(first: Sequence[Score], second: Sequence[Score]) -> str:
         "## From `paper()` to `repaired()`",
         "",
         f"The synthetic task of this package, {USERS:,} trajectories, seeds {_seeds(first)}: the attained",
-        "share of the possible improvement, mean ± deviation over seeds (lowest). Every row but the last is",
+        "share of the possible improvement, mean ± deviation over seeds (lowest). Every row below `paper()` is",
         "`paper()` with this change alone, or with the two that are named.",
         "",
         *_table(first, lambda v: f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f} ({min(v):.4f})"),
