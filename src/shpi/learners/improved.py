@@ -8,13 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from shpi.advantages import Advantages
-from shpi.learners._shpi.gain import Gain
 from shpi.learners._shpi.lift import Lift
 from shpi.policies import Policy, PolicyMethods, save_policy
 from shpi.policies.base import short_repr
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 from shpi.report.cards import improved_card
 from shpi.values import FittedValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """How much more than the first policy a later one earned, with a one-sided lower bound."""
+
+    estimate: float
+    lower: float
+    standard_error: float
+    effective_decisions: float
+    users: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +37,7 @@ class Iteration:
     advantage_deviation: float
     changed: float  # share of the logged decisions at which the policy changed
     effective_share: float  # effective sample size of the importance products, as a share
-    gain: Gain | None = None  # on users who were set aside, where there are any
+    gain: Gain | None = None  # measured online; None offline
 
     @classmethod
     def of(

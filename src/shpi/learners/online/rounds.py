@@ -12,9 +12,8 @@ from shpi.advantages import Advantages
 from shpi.data._log import ragged
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
-from shpi.learners._shpi.gain import Gain
 from shpi.learners.base import rewards_of
-from shpi.learners.improved import Iteration
+from shpi.learners.improved import Gain, Iteration
 from shpi.protocols import Policy
 
 QUANTILE = 1.645  # one-sided bounds of 95 % confidence
