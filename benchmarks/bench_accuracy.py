@@ -176,7 +176,7 @@ def _words(world: World) -> str:
 def sentence(measured: Sequence[Errors]) -> str:
     """Where the k-step estimator wins, and where it loses."""
     rivals = [name for name in measured[0].found if name not in OURS]
-    wins, losses = [], []
+    wins, losses = list[str](), list[str]()
     for one in measured:
         best, other = _best(one, ours=True), _best(one, ours=False)
         beaten = sum(one.beats(best, name) for name in rivals)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from benchmarks.report import Row
 from shpi.data.logged import LoggedData
@@ -75,7 +76,7 @@ class Setting:
 class Table:
     """pi(a|x) from the first context dimension, which counts the rows of a table."""
 
-    def __init__(self, table: Sequence[Sequence[float]]) -> None:
+    def __init__(self, table: ArrayLike) -> None:
         self.table = np.asarray(table, dtype=np.float64)
 
     @property
@@ -221,11 +222,11 @@ def settings() -> list[Setting]:
 
 def estimators() -> list[Estimator]:
     """All of them; the models get linear features, in which these worlds are exact."""
-    model = {"features": PLAIN}
+    x = PLAIN
     return [
-        SNPDIS(), SNIPS(), PDIS(), IPS(), WDR(**model), DR(**model), MAGIC(**model), FQE(**model),
-        DirectMethod(**model), MIS(**model), KStepSHPI(k=1, **model), KStepSHPI(k=4, **model),
-        SLOPE(candidates=tuple(KStepSHPI(k=k, **model) for k in (20, 8, 4, 2, 1))),
+        SNPDIS(), SNIPS(), PDIS(), IPS(), WDR(features=x), DR(features=x), MAGIC(features=x), FQE(features=x),
+        DirectMethod(features=x), MIS(features=x), KStepSHPI(k=1, features=x), KStepSHPI(k=4, features=x),
+        SLOPE(candidates=tuple(KStepSHPI(k=k, features=x) for k in (20, 8, 4, 2, 1))),
     ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from shpi.data.shards import ShardedLog, prepare_shards
 FOLDER = Path(os.environ.get("SHPI_BENCH_DATA", "bench-data"))
 ROWS = int(os.environ.get("SHPI_BENCH_ROWS", 10_000_000))
 MANY_ROWS = int(os.environ.get("SHPI_BENCH_MANY_ROWS", 50_000_000))
-FEATURES = [f"f{j}" for j in range(16)]
+FEATURES = tuple(f"f{j}" for j in range(16))
 COLUMNS = shpi.Columns(
     user="user", time="ts", order="seq", action="item", propensity="p", reward="r",
     context=FEATURES, session_gap="30m",

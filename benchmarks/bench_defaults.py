@@ -7,12 +7,12 @@ seeds from 100. Writes docs/offline-defaults.md.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from benchmarks.report import Row
 from benchmarks.synthetic_task import Outcome, log_of, logging_policy, outcome, standard_error
@@ -102,7 +102,7 @@ def _z(one: Trial) -> float:
     return one.difference / max(one.noise, 1e-4)
 
 
-def _mean(values: ArrayLike) -> float:
+def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 

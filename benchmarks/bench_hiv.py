@@ -60,12 +60,13 @@ def plain_rhs(_: float, x: np.ndarray, eps1: float, eps2: float) -> list[float]:
 def by_vode(x: np.ndarray, eps: np.ndarray) -> np.ndarray:
     """One decision with the original's integrator and settings."""
     solver = ode(plain_rhs).set_integrator("vode", method="bdf", nsteps=10_000, rtol=1e-6, atol=1e-12)
-    return solver.set_initial_value(x, 0.0).set_f_params(*eps).integrate(5.0)
+    return np.asarray(solver.set_initial_value(x, 0.0).set_f_params(*eps).integrate(5.0))
 
 
 def by_lsoda(x: np.ndarray, eps: np.ndarray) -> np.ndarray:
     """One decision with scipy's current solver, at about our accuracy."""
-    return solve_ivp(plain_rhs, (0.0, 5.0), x, "LSODA", args=tuple(eps), rtol=1e-9, atol=1e-12).y[:, -1]
+    solved = solve_ivp(plain_rhs, (0.0, 5.0), x, "LSODA", args=tuple(eps), rtol=1e-9, atol=1e-12)
+    return np.asarray(solved.y[:, -1])
 
 
 def peer(solve: Callable[[np.ndarray, np.ndarray], np.ndarray], decisions: int) -> tuple[float, float]:

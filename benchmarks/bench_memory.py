@@ -138,7 +138,7 @@ class _Favours:
 def _columns(name: str) -> shpi.Columns:
     return shpi.Columns(
         user="user", time="ts", action="item", propensity="p", reward="r",
-        context=[f"f{j}" for j in range(SHAPES[name].columns)],
+        context=tuple(f"f{j}" for j in range(SHAPES[name].columns)),
     )  # fmt: skip
 
 

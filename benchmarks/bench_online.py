@@ -83,6 +83,7 @@ def storefront_rows() -> Iterator[Row]:
 
     def worth(policy: Policy, seed: int) -> float:
         logs = env.rollout(policy, 4000, TEST_SEED + seed)
+        assert logs.rewards is not None
         return float(np.sum(logs.rewards)) / logs.n_trajectories
 
     uniform = np.mean([worth(UniformPolicy(env.n_actions), seed) for seed in SEEDS])

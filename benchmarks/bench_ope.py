@@ -120,7 +120,7 @@ def make_log(shard: int | None = None) -> Any:
         alive[rows] = rng.random(len(rows)) > 0.002
     who = np.concatenate([one["rows"] for one in columns])
     order = np.argsort(who, kind="stable")
-    flat = {
+    flat: dict[str, Any] = {
         name: np.concatenate([one[name] for one in columns])[order] for name in columns[0] if name != "rows"
     }
     return LoggedData.from_arrays(

@@ -140,7 +140,7 @@ def releases(
 
 
 def _many(train: Simulator, mu: LoggingPolicy, agent: Greedy, epsilon: float, seed: int) -> LoggedData:
-    return with_q_shares(train.rollout(mu, USERS, seed), agent, epsilon, seed=seed)  # type: ignore[attr-defined]
+    return with_q_shares(train.rollout(mu, USERS, seed), agent, epsilon, seed=seed)
 
 
 def _tried(world: Simulator, policy: Policy, seed: int) -> float:

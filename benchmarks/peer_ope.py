@@ -80,16 +80,16 @@ def scope_rl(log: dict[str, Any]) -> dict[str, Any]:
         "SNPDIS": (SelfNormalizedPDIS(), {}),
         "DR": (DoublyRobust(), q),
     }
-    found = {}
-    for name, (one, more) in estimators.items():
-        found[name] = {"value": float(one.estimate_policy_value(**common, **more))}
+    estimates: dict[str, dict[str, Any]] = {}
+    for name, (estimator, more) in estimators.items():
+        estimates[name] = {"value": float(estimator.estimate_policy_value(**common, **more))}
         for method in ("bootstrap", "ttest", "bernstein", "hoeffding"):
-            found[name][method] = bounds(
-                one.estimate_interval(
+            estimates[name][method] = bounds(
+                estimator.estimate_interval(
                     **common, **more, ci=method, n_bootstrap_samples=RESAMPLES, random_state=0
                 )
             )
-    return found
+    return estimates
 
 
 def main(file: Path, out: Path) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.protocols import Float64Array
+from shpi.protocols import FloatArray
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MISSING = "d3rlpy is not installed: run `make .venv-peers/.done` (it gets an environment of its own)"
@@ -39,7 +39,7 @@ def peer_python() -> Path | None:
 
 
 def write_npz(
-    logs: LoggedData, contexts: Float64Array, finals: Float64Array, rewards: Float64Array, to: Path
+    logs: LoggedData, contexts: FloatArray, finals: FloatArray, rewards: FloatArray, to: Path
 ) -> Path:
     """The transitions of a log whose last contexts are known, with the inputs and rewards that are given."""
     if not (logs.final_observed | logs.terminated).all():
