@@ -34,6 +34,7 @@ class ServerSettings:
     port: int = key(8400, "the port")
     body_bytes: int = key(1_048_576, "the longest body of a request")
     candidates: int = key(1000, "the most candidates of a request")
+    ranking: int = key(10, "items in the ranking of an answer, the most likely first; 0: all")
     batch: int = key(1000, "the most entries of a batch")
     rate: float = key(0.0, "requests per second from one address, on average; 0: any number")
     timeout: float = key(
@@ -247,7 +248,7 @@ def _check(name: str, value: Any, hint: Any, where: str) -> None:
             isinstance(value, int) and not isinstance(value, bool) and value > 0,
             "a number above 0",
         )
-        good = good or (value == 0 and name.endswith("seed"))
+        good = good or (value == 0 and name.endswith(("seed", "ranking")) and not isinstance(value, bool))
     elif kind is list:
         inner = get_args(hint)[0]
         good = isinstance(value, list) and all(

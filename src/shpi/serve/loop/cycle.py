@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shpi.errors import ConfigError, ShpiError
+from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.files.atomic import locked, write_text
 from shpi.files.jsonable import finite
 from shpi.serve.decide import Arms
@@ -126,17 +127,25 @@ class _Steps:
         arms = Arms(salt=bytes.fromhex(control.salt), hold_back=settings.decide.hold_back)
         served = np.array([arms.place(str(user)) >= reach for user in held_out.users])
         kept = held_out.select(served)
-        if control.champion_since > int(held_out.times.min()) and control.champion != control.start:
-            later = logged(
+        if control.champion == control.start:
+            return kept
+        try:
+            since = logged(
                 records_of(self.folder, settings),
                 settings,
                 now=self.state.started,
                 since=control.champion_since,
             )
-            ours = np.isin(later.users, kept.users)
-            if np.unique(later.users[ours]).size >= settings.cycle.min_users * settings.cycle.held_out:
-                return later.select(ours)
-        return kept
+        except DataError as error:
+            raise _Ends(f"nobody whom '{control.champion}' has served has known rewards: {error}") from None
+        judged = since.select(np.isin(since.users, kept.users))
+        fewest = math.ceil(settings.cycle.min_users * settings.cycle.held_out)
+        if judged.n_users < fewest:
+            raise _Ends(
+                f"'{control.champion}' has served {judged.n_users} held-out users since it was promoted; "
+                f"{fewest} are needed to judge what comes next"
+            )
+        return judged
 
     def audit(self) -> dict[str, Any]:
         """Whether the log can be learned from."""
