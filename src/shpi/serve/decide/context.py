@@ -53,8 +53,8 @@ class ContextEncoder:
 
     def _checked(self, vector: Float64Array) -> Float64Array:
         """Rounded to single precision; a number beyond it is an error."""
-        # One sum of squares tells that all is well, and a NaN is never below anything.
-        if not (vector.dot(vector) < _LARGEST or np.abs(vector).max() < _LARGEST):
+        # The place of an extreme is found faster than its value; that of a NaN is found first.
+        if len(vector) and not (vector[vector.argmin()] > -_LARGEST and vector[vector.argmax()] < _LARGEST):
             raise DataError(
                 expected="numbers that fit single precision",
                 found="one that does not",

@@ -48,7 +48,8 @@ def serve(folder: Path, *, host: str | None = None, port: int | None = None) -> 
     if host is not None and host != settings.host:
         _check_host(service, host)
     app = make_app(service)
-    server = uvicorn.Server(uvicorn.Config(app, http=Gate(app), **options))
+    options["http"] = Gate(app)
+    server = uvicorn.Server(uvicorn.Config(app, **options))
     gc.freeze()  # policies and the index need no collection
     gc.set_threshold(50_000, 20, 50)
     print(f"shpi serve {folder}: http://{options['host']}:{options['port']}/", file=sys.stderr, flush=True)
