@@ -57,6 +57,7 @@ CHANGED = 0.01  # a decision has changed when the probability of its action has 
 NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
 ENOUGH_USERS = 10  # and users, below which a t says nothing
 MOST_CELLS, MOST_ROWS = 50_000_000, 500_000  # pairs of decision and action, and decisions, that are looked at
+ROWS_PER_ACTION, MANY_CELLS = 10, 1_000_000_000  # decisions that an action needs, if so many pairs allow it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,8 +360,9 @@ class OfflineSHPI:
 
 
 def _sample(logs: LoggedData, seed: int) -> LoggedData:
-    """The log, or so many of its users that the tables fit in memory."""
-    rows = min(MOST_ROWS, MOST_CELLS // max(logs.n_actions, 1))
+    """The log, or so many of its users as memory and time allow; every action needs some decisions."""
+    actions = max(logs.n_actions, 1)
+    rows = min(MOST_ROWS, max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions)))
     if len(logs) <= rows:
         return logs
     kept = deal_users(logs, 1, rows, seed) >= 0
@@ -369,8 +371,7 @@ def _sample(logs: LoggedData, seed: int) -> LoggedData:
 
 def _ratio_of(climb: Climb) -> Float64Array:
     """pi/mu [n] of mu itself, or of its clone."""
-    taken: Float64Array = climb.mu_table[np.arange(len(climb.logs)), climb.logs.actions] / climb.propensities
-    return taken
+    return climb.mu_table.of_actions(climb.logs.actions) / climb.propensities
 
 
 def _lifts(tested: list[Candidate], confidence: float) -> list[Lift]:
