@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shpi.errors import ConfigError
 from shpi.features.base import as_matrix, at_least_one_row
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array
 
 
@@ -46,7 +46,7 @@ class CellsMap:
     cells: Float64Array  # [S, d], distinct
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cells", frozen_array(self.cells, "cells", ndim=2))
+        freeze(self, "cells", ndim=2)
         hashes = self._sorted[0]
         if not len(hashes) or (hashes[1:] == hashes[:-1]).any():
             raise ConfigError(expected="at least one cell, all of them distinct", found=f"{len(self.cells)}")

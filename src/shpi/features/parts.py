@@ -163,6 +163,12 @@ def _entries(thing: Any) -> list[tuple[str, Any]]:
     return found
 
 
+def freeze(part: object, *names: str, ndim: int, dtype: type[np.generic] | None = np.float64) -> None:
+    """Replace arrays of a frozen dataclass, in its ``__post_init__``, by their `frozen_array`."""
+    for name in names:
+        object.__setattr__(part, name, frozen_array(getattr(part, name), name, ndim=ndim, dtype=dtype))
+
+
 def frozen_array(
     values: Any, name: str, *, ndim: int, dtype: type[np.generic] | None = np.float64
 ) -> NDArray[Any]:

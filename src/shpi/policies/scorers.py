@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shpi.errors import ConfigError, DataError
 from shpi.features.base import FeatureMap, as_matrix
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, frozen_array, saveable
 from shpi.protocols import Float64Array, FloatArray
 
 
@@ -67,7 +67,7 @@ class LinearScorer:
     features: FeatureMap
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", frozen_array(self.weights, "weights", ndim=2))
+        freeze(self, "weights", ndim=2)
         if self.weights.shape[0] < 1 or self.weights.shape[1] != self.features.width:
             raise ConfigError(
                 expected=f"weights of shape [A, {self.features.width}]", found=f"shape {self.weights.shape}"

@@ -25,7 +25,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import FeatureMap, Recipe
 from shpi.features.base import as_matrix
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 from shpi.values._lstd.choose import RIDGES, Choice, choose, default_recipes
 from shpi.values._lstd.moments import LstdSums, block_rows
@@ -45,7 +45,7 @@ class LinearValue:
     theta: Float64Array  # [p + 1]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "theta", frozen_array(self.theta, "theta", ndim=1))
+        freeze(self, "theta", ndim=1)
         if len(self.theta) != self.features.width + 1:
             raise ConfigError(
                 expected=f"{self.features.width + 1} coefficients", found=str(len(self.theta)), where="theta"

@@ -20,7 +20,7 @@ from scipy.linalg import cholesky
 from shpi.data._log import ragged
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 from shpi.values._lstd.moments import with_intercept
 from shpi.values.base import BLOCK, FittedValue, StateValues, ValueModel, checked_gamma
@@ -83,7 +83,7 @@ class LowerLinear:
     floor: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spread", frozen_array(self.spread, "spread", ndim=2))
+        freeze(self, "spread", ndim=2)
 
     @property
     def width(self) -> int:

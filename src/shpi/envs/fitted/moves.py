@@ -20,7 +20,7 @@ from shpi.envs.fitted.donors import Nearby
 from shpi.envs.fitted.outcomes import return_kind
 from shpi.envs.fitted.tables import LEVELS
 from shpi.envs.streams import Streams
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray
 
 FEEDBACK, MOVE = 3, 6  # labels of the random streams
@@ -88,18 +88,10 @@ class Neighbours:
     )
 
     def __post_init__(self) -> None:
-        for name, ndim, dtype in (
-            ("contexts", 2, np.float32),
-            ("following", 2, np.float32),
-            ("actions", 1, np.int64),
-            ("rewards", 1, np.float64),
-            ("noise", 1, np.float64),
-            ("values", 2, np.float64),
-            ("kind", 1, np.int64),
-            ("gap", 1, np.float64),
-            ("moving", 1, np.int64),
-        ):
-            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=ndim, dtype=dtype))
+        freeze(self, "contexts", "following", ndim=2, dtype=np.float32)
+        freeze(self, "actions", "kind", "moving", ndim=1, dtype=np.int64)
+        freeze(self, "rewards", "noise", "gap", ndim=1)
+        freeze(self, "values", ndim=2)
 
     @classmethod
     def fit(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shpi.envs.fitted.tables import Bins, Codes, Tables, Term, sigmoid
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float32Array, Float64Array, Int64Array, IntArray
 
 Fixed = tuple[Float64Array | None, ...]  # of reward, end, first, later: eta of the columns that never move
@@ -46,13 +46,8 @@ class Models:
     centres: Float64Array  # [q] and the mean of each column
 
     def __post_init__(self) -> None:
-        for name, dtype in (
-            ("moving", np.int64),
-            ("feedback", np.int64),
-            ("levels", np.float64),
-            ("centres", np.float64),
-        ):
-            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=1, dtype=dtype))
+        freeze(self, "moving", "feedback", ndim=1, dtype=np.int64)
+        freeze(self, "levels", "centres", ndim=1)
 
     @property
     def members(self) -> int:

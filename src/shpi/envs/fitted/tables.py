@@ -25,7 +25,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
 from shpi.errors import ConfigError
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array, IntArray
 
 Codes = NDArray[np.int16]  # [n, p] the bin of each column
@@ -45,8 +45,8 @@ class Bins:
     offsets: Int64Array  # [p + 1]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "edges", frozen_array(self.edges, "edges", ndim=1))
-        object.__setattr__(self, "offsets", frozen_array(self.offsets, "offsets", ndim=1, dtype=np.int64))
+        freeze(self, "edges", ndim=1)
+        freeze(self, "offsets", ndim=1, dtype=np.int64)
 
     @classmethod
     def fit(cls, columns: FloatArray, bins: int) -> Bins:
@@ -116,12 +116,8 @@ class Tables:
     numbers: Float64Array  # [1 + B, P], the intercept first
 
     def __post_init__(self) -> None:
-        for name, ndim, dtype in (
-            ("sizes", 1, np.int64),
-            ("crossed", 1, np.int64),
-            ("numbers", 2, np.float64),
-        ):
-            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=ndim, dtype=dtype))
+        freeze(self, "sizes", "crossed", ndim=1, dtype=np.int64)
+        freeze(self, "numbers", ndim=2)
 
     @property
     def members(self) -> int:

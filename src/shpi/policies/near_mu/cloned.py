@@ -8,7 +8,7 @@ import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.policies.base import PolicyMethods
 from shpi.policies.sampling import check_candidates, mask_probs
 from shpi.protocols import BoolArray, Float64Array, FloatArray
@@ -24,7 +24,7 @@ class LinearClone(PolicyMethods):
     seen: BoolArray  # [A]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", frozen_array(self.weights, "weights", ndim=2))
+        freeze(self, "weights", ndim=2)
         if self.weights.shape != (len(self.seen), self.features.width) or not np.any(self.seen):
             raise ConfigError(
                 expected=f"weights of shape [A, {self.features.width}] and at least one action seen",

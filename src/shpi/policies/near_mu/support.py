@@ -19,7 +19,7 @@ import numpy as np
 
 from shpi.errors import ActionError, ConfigError
 from shpi.features.base import FeatureMap, as_matrix
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.policies.base import ScorerPolicyMethods
 from shpi.policies.heads import greedy_actions, masked_scores, same_actions
 from shpi.policies.scorers import Scorer, checked_scores
@@ -79,7 +79,7 @@ class PseudoCounts:
     ridge: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inverses", frozen_array(self.inverses, "inverses", ndim=3))
+        freeze(self, "inverses", ndim=3)
         p = self.features.width
         if self.inverses.shape[1:] != (p, p) or len(self.inverses) < 1:
             raise ConfigError(
