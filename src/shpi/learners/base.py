@@ -127,5 +127,5 @@ def greedy_among_seen(scorer: Scorer, logs: LoggedData) -> Greedy | SupportLimit
     shares = np.bincount(logs.actions, minlength=logs.n_actions) / len(logs)
     if (shares > 0).all():
         return Greedy(scorer)
-    seen = PolicyDensity(ConstantPolicy(shares))
-    return SupportLimited(scorer, UniformPolicy(logs.n_actions), seen, 0.5 / len(logs), "mbs")
+    tried = PolicyDensity(ConstantPolicy(shares))
+    return SupportLimited(scorer, UniformPolicy(logs.n_actions), tried, 0.5 / len(logs), "mbs")

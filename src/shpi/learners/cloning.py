@@ -93,8 +93,8 @@ def exploration_floor(logs: LoggedData) -> float:
     """e, see the head of this file; 0 without propensities or when it is negligible."""
     if logs.propensities is None or len(logs) == 0:
         return 0.0
-    seen = np.bincount(logs.actions, minlength=logs.n_actions) > 0
-    counts = np.sum(seen) if logs.candidates is None else (logs.candidates & seen).sum(axis=1)
+    tried = np.bincount(logs.actions, minlength=logs.n_actions) > 0
+    counts = np.sum(tried) if logs.candidates is None else (logs.candidates & tried).sum(axis=1)
     size = np.broadcast_to(np.asarray(counts, dtype=np.float64), len(logs))
     free = size > 1
     if not free.any():
@@ -166,17 +166,17 @@ def imitate(
     logs: LoggedData, features: FeatureMap, rows: Int64Array, prior: float, steps: int, floor: float
 ) -> LogisticPolicy:
     """The logistic regression on some of the rows, above a floor."""
-    seen = np.bincount(logs.actions, minlength=logs.n_actions) > 0
+    tried = np.bincount(logs.actions, minlength=logs.n_actions) > 0
     mask = None if logs.candidates is None else logs.candidates[rows]
     probs = None
     if logs.propensities is not None:
-        counts = np.sum(seen) if mask is None else (mask & seen).sum(axis=1)
+        counts = np.sum(tried) if mask is None else (mask & tried).sum(axis=1)
         probs = logs.propensities[rows].astype(np.float32)
         if floor > 0:
             above = (probs - floor / counts) / max(1 - floor, NEGLIGIBLE)
             probs = np.clip(above, 0.0, 1.0).astype(np.float32)
     if floor == 1.0:  # nothing is left to learn
-        return LogisticPolicy(np.zeros((logs.n_actions, features.width)), features, seen)
+        return LogisticPolicy(np.zeros((logs.n_actions, features.width)), features, tried)
     weights = fit_softmax(
         features.transform(logs.contexts[rows]).astype(np.float32),
         logs.actions[rows],
@@ -186,4 +186,4 @@ def imitate(
         probs=probs,
         max_iterations=steps,
     )
-    return LogisticPolicy(weights.T, features, seen, floor)
+    return LogisticPolicy(weights.T, features, tried, floor)

@@ -125,11 +125,15 @@ class ImprovedPolicy(PolicyMethods):
             rows.append(f"{trial.words:32s} {lift}{mark}")
         if self.history:
             rows.append("round  advantage  ± deviation  changed  effective")
-        for one in self.history:
-            mark = " <- returned" if one.number == self.chosen else ""
-            gain = "" if one.gain is None else f"  {one.gain.estimate:.4g} ({one.gain.lower:.4g})"
+        for iteration in self.history:
+            mark = " <- returned" if iteration.number == self.chosen else ""
+            gain = (
+                ""
+                if iteration.gain is None
+                else f"  {iteration.gain.estimate:.4g} ({iteration.gain.lower:.4g})"
+            )
             rows.append(
-                f"{one.number:5d}  {one.advantage_mean:9.4g}  {one.advantage_deviation:11.4g}  "
-                f"{one.changed:7.1%}  {one.effective_share:9.1%}{gain}{mark}"
+                f"{iteration.number:5d}  {iteration.advantage_mean:9.4g}  {iteration.advantage_deviation:11.4g}  "
+                f"{iteration.changed:7.1%}  {iteration.effective_share:9.1%}{gain}{mark}"
             )
         return "\n".join([*rows, *self.notes])

@@ -136,9 +136,9 @@ class OfflineSHPI:
              "tested=False where a start, a constraint or a proximal is given", "tested=True"),
             (self.tested or not self.rivals, "tested=True where rivals are given", "tested=False"),
         )  # fmt: skip
-        for fine, expected, found in checks:
+        for fine, expected, value in checks:
             if not fine:
-                raise ConfigError(expected=expected, found=repr(found), where="OfflineSHPI")
+                raise ConfigError(expected=expected, found=repr(value), where="OfflineSHPI")
 
     @classmethod
     def paper(cls, **changes: Any) -> OfflineSHPI:
@@ -194,7 +194,7 @@ class OfflineSHPI:
                 judge=judge,
                 mu=mu,
                 propensities=propensities_of(logs, "OfflineSHPI"),
-                oracles={name: one.prepare(logs, seed=self.seed) for name, one in oracles.items()},
+                oracles={name: oracle.prepare(logs, seed=self.seed) for name, oracle in oracles.items()},
                 horizons=HORIZONS if self.k == "auto" else (self.k,),
                 advantages=self._advantages_for(logs, given),
                 chained=given is None,

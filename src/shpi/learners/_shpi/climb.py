@@ -183,7 +183,7 @@ class Climb:
             power=FAVOURITE,
         )
         self._test(favourite, None, tested)
-        return [replace(c, crowned=any(c is one for one in champions)) for c in tested]
+        return [replace(c, crowned=any(c is champion for champion in champions)) for c in tested]
 
     @property
     def mu_table(self) -> Pairs:

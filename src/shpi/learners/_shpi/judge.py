@@ -125,7 +125,7 @@ class Judge:
         features: list[FeatureMap] = (
             [table] if table is not None else [fit_features(r, sample) for r in state_recipes(wide, seed)]
         )
-        maps = tuple(_state_map(wide, one, rewards, usable, user, gamma) for one in features)
+        maps = tuple(_state_map(wide, feature_map, rewards, usable, user, gamma) for feature_map in features)
         return cls(
             logs=logs,
             gamma=gamma,

@@ -83,10 +83,10 @@ def beats(challenger: Influence, champion: Influence, confidence: float) -> bool
     return lower_bound(challenger.less(champion), confidence) > 0
 
 
-def _quantile(level: float, part: Float64Array) -> float:
+def _quantile(level: float, parts: Float64Array) -> float:
     """Student's quantile, with as many degrees of freedom as users make up the variance."""
-    square = float(np.sum(part**2))
+    square = float(np.sum(parts**2))
     if square <= 0:
         return 0.0
-    effective = 1.0 / float(np.sum((part**2 / square) ** 2))
+    effective = 1.0 / float(np.sum((parts**2 / square) ** 2))
     return float(stats.t.ppf(level, max(effective - 1, 1)))

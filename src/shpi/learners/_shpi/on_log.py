@@ -158,7 +158,7 @@ class LimitedImprovement:
         if not self._rows:
             self._rows.append(self.constraint.on(self.logs.contexts, self.logs.candidates))
         taken = np.empty(len(self.logs))
-        for part, scores in prepared.scores_on_log(scorer):
-            probs = limited(scores, self._rows[0], part)
-            taken[part] = probs[np.arange(len(probs)), self.logs.actions[part]]
+        for block, scores in prepared.scores_on_log(scorer):
+            probs = limited(scores, self._rows[0], block)
+            taken[block] = probs[np.arange(len(probs)), self.logs.actions[block]]
         return taken

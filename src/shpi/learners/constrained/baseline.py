@@ -84,19 +84,19 @@ class Rows:
             yield slice(first, min(first + BLOCK, len(self.supported)))
 
 
-def limited(scores: Float64Array, rows: Rows, part: slice) -> Float64Array:
+def limited(scores: Float64Array, rows: Rows, block: slice) -> Float64Array:
     """The probabilities [m, A] of `SupportLimited` at some of the rows, from scores [m, A]."""
-    probs = rows.kept[part].astype(np.float64)
-    best = np.where(rows.supported[part], scores, -np.inf).argmax(axis=1)
-    probs[np.arange(len(probs)), best] += rows.free[part]
+    probs = rows.kept[block].astype(np.float64)
+    best = np.where(rows.supported[block], scores, -np.inf).argmax(axis=1)
+    probs[np.arange(len(probs)), best] += rows.free[block]
     return probs
 
 
-def limited_means(scores: Float64Array, rows: Rows, part: slice) -> Float64Array:
+def limited_means(scores: Float64Array, rows: Rows, block: slice) -> Float64Array:
     """The mean score of that policy in each row [m], without the table of its probabilities."""
-    free = rows.free[part]
-    best = row_max(np.where(rows.supported[part], scores, -np.inf))[:, 0]
-    means: Float64Array = np.vecdot(rows.kept[part], scores)
+    free = rows.free[block]
+    best = row_max(np.where(rows.supported[block], scores, -np.inf))[:, 0]
+    means: Float64Array = np.vecdot(rows.kept[block], scores)
     return means + free * np.where(free > 0, best, 0.0)
 
 
@@ -160,18 +160,18 @@ def table_behaviour(logs: LoggedData, cells: CellsMap) -> ClonedPolicy:
     Else the frequencies.
     """
     counts = _sums(logs, cells, np.ones(len(logs)))  # [A, S]
-    seen = np.bincount(logs.actions, minlength=logs.n_actions) > 0
+    tried = np.bincount(logs.actions, minlength=logs.n_actions) > 0
     if logs.behaviour is not None:
         table = np.zeros_like(counts.T)
         np.add.at(table, cells.index(logs.contexts), logs.behaviour)
-        return ClonedPolicy(table.T / counts.sum(axis=0), cells, seen | (table.max(axis=0) > 0))
+        return ClonedPolicy(table.T / counts.sum(axis=0), cells, tried | (table.max(axis=0) > 0))
     if logs.propensities is None or logs.propensity_mode != "logged":
-        return ClonedPolicy(counts / counts.sum(axis=0), cells, seen)
+        return ClonedPolicy(counts / counts.sum(axis=0), cells, tried)
     taken = counts > 0
     mean = np.where(taken, _sums(logs, cells, logs.propensities) / np.maximum(counts, 1.0), 0.0)
-    others = np.logical_and(~taken, seen[:, None])
+    others = np.logical_and(~taken, tried[:, None])
     left = np.maximum(1.0 - mean.sum(axis=0), 0.0) / np.maximum(others.sum(axis=0), 1)
-    return ClonedPolicy(mean + left * others, cells, seen)
+    return ClonedPolicy(mean + left * others, cells, tried)
 
 
 def _sums(logs: LoggedData, cells: CellsMap, values: Float64Array) -> Float64Array:

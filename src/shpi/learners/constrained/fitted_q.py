@@ -77,7 +77,7 @@ def fitted_q(
         if number == 1:
             prepared = prepared.tune(targets, valid=usable)
         scorer = prepared.fit(targets, valid=usable)
-        final_scores = ((part, scorer.scores(logs.final_contexts[part])) for part in finals.blocks())
+        final_scores = ((block, scorer.scores(logs.final_contexts[block])) for block in finals.blocks())
         new = StateValues(
             rows=_values(prepared.scores_on_log(scorer), rows, floor),
             final=_values(final_scores, finals, floor),
@@ -92,10 +92,10 @@ def fitted_q(
 def _values(scores: Iterable[tuple[slice, Float64Array]], rows: Rows, floor: float | None) -> Float64Array:
     """V [n] of the allowed policy that is greediest in the scores."""
     values = np.empty(len(rows.supported))
-    for part, block in scores:
-        values[part] = limited_means(block, rows, part)
+    for block, block_scores in scores:
+        values[block] = limited_means(block_scores, rows, block)
         if floor is not None:
-            values[part][~rows.supported[part].any(axis=1)] = floor
+            values[block][~rows.supported[block].any(axis=1)] = floor
     return values
 
 

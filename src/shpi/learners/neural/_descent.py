@@ -50,9 +50,9 @@ def check_settings(settings: Settings) -> None:
         (0 < settings.learning_rate < np.inf, "a positive learning rate", settings.learning_rate),
         (0 <= settings.held_out < 1, "held_out in [0, 1)", settings.held_out),
     )
-    for fine, expected, found in checks:
+    for fine, expected, value in checks:
         if not fine:
-            raise ConfigError(expected=expected, found=repr(found), where=type(settings).__name__)
+            raise ConfigError(expected=expected, found=repr(value), where=type(settings).__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -128,10 +128,10 @@ def descend(
     with progress_bar(type(settings).__name__, settings.steps, settings.progress) as advance:
         for step in range(0, settings.steps + 1, pause):
             if len(data.test):
-                found = asked()
-                failures = failures + 1 if not found < best else 0
+                held_out_loss = asked()
+                failures = failures + 1 if not held_out_loss < best else 0
                 if not failures:
-                    best, kept = found, [part.detach().clone() for part in parameters]
+                    best, kept = held_out_loss, [parameter.detach().clone() for parameter in parameters]
                 if failures >= settings.patience:
                     break
             for _ in range(min(pause, settings.steps - step)):
@@ -141,9 +141,9 @@ def descend(
                 adam.step()
             advance(pause)
     with torch.no_grad():
-        for part, value in zip(parameters, kept, strict=False):
-            part.copy_(value)
-    if not all(bool(torch.isfinite(part).all()) for part in parameters):
+        for parameter, value in zip(parameters, kept, strict=False):
+            parameter.copy_(value)
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
         raise DataError(
             expected="a network that converges",
             found="infinite or undefined weights",

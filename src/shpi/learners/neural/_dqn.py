@@ -45,9 +45,9 @@ def check_settings(settings: Settings) -> None:
         (0 < settings.learning_rate < np.inf, "a positive learning rate", settings.learning_rate),
         (0 < settings.polyak <= 1, "polyak in (0, 1]", settings.polyak),
     )
-    for fine, expected, found in checks:
+    for fine, expected, value in checks:
         if not fine:
-            raise ConfigError(expected=expected, found=repr(found), where=type(settings).__name__)
+            raise ConfigError(expected=expected, found=repr(value), where=type(settings).__name__)
 
 
 def train(

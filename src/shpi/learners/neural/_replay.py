@@ -100,7 +100,7 @@ class Replay:
 
     def scorer(self, weights: list[Float32Array], biases: list[Float32Array]) -> MlpScorer:
         """The network Q' as the scorer Q = level + unit Q', in units of the reward."""
-        if not all(np.isfinite(part).all() for part in (*weights, *biases)):
+        if not all(np.isfinite(array).all() for array in (*weights, *biases)):
             raise DataError(
                 expected="a network that converges",
                 found="infinite or undefined weights",

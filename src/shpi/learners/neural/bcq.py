@@ -101,12 +101,12 @@ class DiscreteBCQ:
         """The gradient of the loss at the top of this file."""
         excluded = self._excluded(imitation(batch.following), batch.forbidden_next)
         ahead = next_values(q, target, batch, excluded)
-        seen = q.activations(batch.contexts)
-        q.backward(seen, td_slope(seen[-1], batch, ahead))
-        seen = imitation.activations(batch.contexts)
-        slope = log_loss_slope(seen[-1], batch.actions, batch.forbidden)
-        slope.add_(seen[-1], alpha=2.0 * self.penalty / slope.numel())
-        imitation.backward(seen, slope)
+        layers = q.activations(batch.contexts)
+        q.backward(layers, td_slope(layers[-1], batch, ahead))
+        layers = imitation.activations(batch.contexts)
+        slope = log_loss_slope(layers[-1], batch.actions, batch.forbidden)
+        slope.add_(layers[-1], alpha=2.0 * self.penalty / slope.numel())
+        imitation.backward(layers, slope)
 
     def _excluded(self, logits: Any, forbidden: Any) -> Any:
         """What is not allowed, or too unlikely, [b, A]; it overwrites the logits."""

@@ -105,17 +105,17 @@ class CBMF:
         if users < 1 or rounds < 1:
             raise ConfigError(expected="users and rounds of at least 1", found=f"{users} and {rounds}")
         policy: Policy = start or UniformPolicy(simulator.n_actions)
-        seen: list[LoggedData] = []
+        logs: list[LoggedData] = []
         for number in range(rounds):
-            seen.append(simulator.rollout(policy, users, self.seed, first=number * users))
-            policy = self.fit(LoggedData.concat(seen))
+            logs.append(simulator.rollout(policy, users, self.seed, first=number * users))
+            policy = self.fit(LoggedData.concat(logs))
         return policy
 
 
 def _scorer(users: Layers, products: Layers, data: Decisions) -> MlpScorer:
     """The function f as a perceptron: u ends without a relu, so its last layer merges with the products."""
     (*weights, to_user), (*biases, user_bias) = export(users)
-    vectors, popularity = (part.detach().numpy().astype(np.float64) for part in products)
+    vectors, popularity = (tensor.detach().numpy().astype(np.float64) for tensor in products)
     product = np.concatenate([np.ones((1, vectors.shape[1])), vectors]) * data.spread  # [1 + rank, A]
     last = to_user.astype(np.float64) @ product
     offset = user_bias @ product + popularity * data.spread + data.mean

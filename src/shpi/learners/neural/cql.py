@@ -82,7 +82,7 @@ class DiscreteCQL:
     def _write_gradient(self, q: Perceptron, batch: Batch, target: Perceptron) -> None:
         """The gradient of the loss at the top of this file."""
         ahead = next_values(q, target, batch, batch.forbidden_next)
-        seen = q.activations(batch.contexts)
-        slope = td_slope(seen[-1], batch, ahead)
-        slope += log_loss_slope(seen[-1], batch.actions, batch.forbidden, self.alpha)
-        q.backward(seen, slope)
+        layers = q.activations(batch.contexts)
+        slope = td_slope(layers[-1], batch, ahead)
+        slope += log_loss_slope(layers[-1], batch.actions, batch.forbidden, self.alpha)
+        q.backward(layers, slope)

@@ -57,9 +57,9 @@ class OnlineBandit:
             (0 <= self.epsilon <= 1, "epsilon in [0, 1]", self.epsilon),
             (self.target in get_args(Target), f"target among {', '.join(get_args(Target))}", self.target),
         )
-        for fine, expected, found in checks:
+        for fine, expected, value in checks:
             if not fine:
-                raise ConfigError(expected=expected, found=str(found), where="OnlineBandit")
+                raise ConfigError(expected=expected, found=str(value), where="OnlineBandit")
 
     @classmethod
     def paper(cls, **changes: Any) -> OnlineBandit:

@@ -105,9 +105,9 @@ class OnlineSHPI:
              "value_memory of at least 1, or None", self.value_memory),
             (self.keep in ("best", "last"), "keep 'best' or 'last'", self.keep),
         )  # fmt: skip
-        for fine, expected, found in checks:
+        for fine, expected, value in checks:
             if not fine:
-                raise ConfigError(expected=expected, found=repr(found), where="OnlineSHPI")
+                raise ConfigError(expected=expected, found=repr(value), where="OnlineSHPI")
 
     @classmethod
     def paper(cls, **changes: Any) -> OnlineSHPI:
@@ -164,7 +164,7 @@ class OnlineSHPI:
                 measured.append(Measured.of(tau))
                 advance(n)
                 if value is None or (self.update_value and not (given and j == 1)):
-                    value = self._evaluate([*(seen.logs for seen in batch), tau], chance)
+                    value = self._evaluate([*(earlier.logs for earlier in batch), tau], chance)
                 advantages = self._advantages(tau, value)
                 batch.append(Seen(tau, advantages))
                 before, policy = policy, Greedy(self._regress(batch, chance))
@@ -219,9 +219,9 @@ class OnlineSHPI:
     def _regress(self, batch: Sequence[Seen], seed: int) -> Scorer:
         """f(x, a), on the rounds that are remembered."""
         recent = batch if self.memory is None else batch[-self.memory :]
-        logs = pooled([seen.logs for seen in recent])
-        targets = np.concatenate([seen.advantages.values for seen in recent])
-        valid = np.concatenate([seen.advantages.valid for seen in recent])
+        logs = pooled([round_.logs for round_ in recent])
+        targets = np.concatenate([round_.advantages.values for round_ in recent])
+        valid = np.concatenate([round_.advantages.valid for round_ in recent])
         oracle = self.oracle or curved_oracle(logs, seed)
         prepared: PreparedOracle = oracle.prepare(logs, seed=seed)
         if not self.precision_weights:
@@ -270,10 +270,10 @@ def _changed(tau: LoggedData, before: Policy, after: Policy) -> float:
 
 
 def _check_actions(world: World, policy: Policy, logs: LoggedData | None) -> None:
-    for what, found in (("a start policy", policy), ("logs", logs)):
-        if found is not None and found.n_actions != world.n_actions:
+    for what, given in (("a start policy", policy), ("logs", logs)):
+        if given is not None and given.n_actions != world.n_actions:
             raise ConfigError(
                 expected=f"{what} over the world's {world.n_actions} actions",
-                found=f"{found.n_actions} actions",
+                found=f"{given.n_actions} actions",
                 where="OnlineSHPI.fit",
             )
