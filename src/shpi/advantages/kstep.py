@@ -155,9 +155,9 @@ def _ratio_at(stops: Int64Array, ratios: Float64Array, logs: LoggedData) -> Floa
     return np.where(stops < ends, ratios[np.minimum(stops, len(ratios) - 1)], 1.0)
 
 
-def _checked_choice(name: str, found: str, allowed: tuple[str, ...]) -> None:
-    if found not in allowed:
-        raise ConfigError(expected=f"{name} to be one of {', '.join(allowed)}", found=repr(found))
+def _checked_choice(name: str, chosen: str, allowed: tuple[str, ...]) -> None:
+    if chosen not in allowed:
+        raise ConfigError(expected=f"{name} to be one of {', '.join(allowed)}", found=repr(chosen))
 
 
 def _checked_clip(clip: tuple[float, float] | None) -> tuple[float, float] | None:

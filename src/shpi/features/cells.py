@@ -72,8 +72,8 @@ class CellsMap:
         x = as_matrix(contexts, self.width_in) + 0.0  # minus zero becomes zero
         hashes, order = self._sorted
         place = np.minimum(np.searchsorted(hashes, _hashes(x)), len(order) - 1)
-        found = order[place]
-        return np.where((self.cells[found] == x).all(axis=1), found, -1)
+        nearest = order[place]
+        return np.where((self.cells[nearest] == x).all(axis=1), nearest, -1)
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """Indicators [n, p]."""

@@ -84,7 +84,7 @@ def same_map(left: FeatureMap, right: FeatureMap) -> bool:
 def _steps(features: FeatureMap) -> list[FeatureMap]:
     """The steps that do something, chains within chains laid out flat."""
     if isinstance(features, ChainMap):
-        return [part for step in features.steps for part in _steps(step)]
+        return [inner for step in features.steps for inner in _steps(step)]
     return [] if isinstance(features, IdentityMap) and not features.intercept else [features]
 
 

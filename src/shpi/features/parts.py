@@ -151,22 +151,22 @@ def _check_settings(cls: type[Any], values: Mapping[str, Any], kind: str) -> Non
 
 def _entries(thing: Any) -> list[tuple[str, Any]]:
     """Field names and values; a tuple is spread over numbered names."""
-    found: list[tuple[str, Any]] = []
+    entries: list[tuple[str, Any]] = []
     for item in fields(thing):
         if not item.init:
             continue
         value = getattr(thing, item.name)
         if isinstance(value, tuple):
-            found += [(f"{item.name}.{i}", member) for i, member in enumerate(value)]
+            entries += [(f"{item.name}.{i}", member) for i, member in enumerate(value)]
         else:
-            found.append((item.name, value))
-    return found
+            entries.append((item.name, value))
+    return entries
 
 
-def freeze(part: object, *names: str, ndim: int, dtype: type[np.generic] | None = np.float64) -> None:
+def freeze(thing: object, *names: str, ndim: int, dtype: type[np.generic] | None = np.float64) -> None:
     """Replace arrays of a frozen dataclass, in its ``__post_init__``, by their `frozen_array`."""
     for name in names:
-        object.__setattr__(part, name, frozen_array(getattr(part, name), name, ndim=ndim, dtype=dtype))
+        object.__setattr__(thing, name, frozen_array(getattr(thing, name), name, ndim=ndim, dtype=dtype))
 
 
 def frozen_array(

@@ -187,10 +187,10 @@ def _write(folder: Path, text: str, name: str, arrays: Arrays) -> None:
 def _require_replaceable(target: Path, fmt: str, overwrite: bool) -> None:
     if not overwrite:
         raise already_there(target)
-    found = None
+    manifest = None
     with contextlib.suppress(OSError, DataError):
-        found = read_json(target / MANIFEST)
-    if not isinstance(found, dict) or found.get("format") != fmt:
+        manifest = read_json(target / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != fmt:
         raise ConfigError(
             expected="a path that does not exist yet",
             found=f"'{target}'",

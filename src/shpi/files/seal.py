@@ -67,8 +67,8 @@ def _find(file: IO[bytes]) -> int | None:
     file.seek(start)
     tail = file.read(_TAIL)
     at = tail.rfind(MARK)
-    found = _SEAL.match(tail, at) if at >= 0 else None
-    return None if found is None else start + found.start(1)
+    match = _SEAL.match(tail, at) if at >= 0 else None
+    return None if match is None else start + match.start(1)
 
 
 def _crc(file: IO[bytes], place: int) -> int:

@@ -103,11 +103,9 @@ class ContextualBandit:
         left_over = np.empty(len(logs))
         for held_out in _halves(logs, seeds[1]):
             training = ~held_out if usable is None else usable & ~held_out
-            other = (
-                whole
-                if not training.any()
-                else regress(self.oracle, logs, rewards, training, "none", seeds[0])
-            )
+            other = whole
+            if training.any():
+                other = regress(self.oracle, logs, rewards, training, "none", seeds[0])
             left_over[held_out] = (rewards - taken_scores(other, logs))[held_out]
         return SumScorer(whole, regress(self.oracle, logs, left_over, usable, "mtr", seeds[0]))
 

@@ -125,15 +125,11 @@ class ImprovedPolicy(PolicyMethods):
             rows.append(f"{trial.words:32s} {lift}{mark}")
         if self.history:
             rows.append("round  advantage  ± deviation  changed  effective")
-        for iteration in self.history:
-            mark = " <- returned" if iteration.number == self.chosen else ""
-            gain = (
-                ""
-                if iteration.gain is None
-                else f"  {iteration.gain.estimate:.4g} ({iteration.gain.lower:.4g})"
-            )
+        for step in self.history:
+            mark = " <- returned" if step.number == self.chosen else ""
+            gain = "" if step.gain is None else f"  {step.gain.estimate:.4g} ({step.gain.lower:.4g})"
             rows.append(
-                f"{iteration.number:5d}  {iteration.advantage_mean:9.4g}  {iteration.advantage_deviation:11.4g}  "
-                f"{iteration.changed:7.1%}  {iteration.effective_share:9.1%}{gain}{mark}"
+                f"{step.number:5d}  {step.advantage_mean:9.4g}  {step.advantage_deviation:11.4g}  "
+                f"{step.changed:7.1%}  {step.effective_share:9.1%}{gain}{mark}"
             )
         return "\n".join([*rows, *self.notes])

@@ -170,9 +170,9 @@ class GbdtScorer:
         x = as_matrix(contexts, self.width)
         scores = np.empty((len(x), self.n_actions))
         for rows in blocks(len(x), self.n_actions * (self.width + 1 + self.table.shape[1])):
-            part = np.repeat(x[rows], self.n_actions, axis=0)
+            repeated = np.repeat(x[rows], self.n_actions, axis=0)
             actions = np.tile(np.arange(self.n_actions), rows.stop - rows.start)
-            predicted = self.booster.predict(design(part, actions, self.table), num_threads=1)
+            predicted = self.booster.predict(design(repeated, actions, self.table), num_threads=1)
             scores[rows] = predicted.reshape(-1, self.n_actions)
         scores *= self.scale
         scores += self.centre

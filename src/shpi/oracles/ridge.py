@@ -284,8 +284,8 @@ class PreparedRidge:
             return self.features.transform(self.logs.contexts[rows])
         if "phi" not in self._memo:
             phi = np.empty((n, width))
-            for part in blocks(n, width):
-                phi[part] = self.features.transform(self.logs.contexts[part])
+            for block in blocks(n, width):
+                phi[block] = self.features.transform(self.logs.contexts[block])
             self._memo["phi"] = phi
         cached: Float64Array = self._memo["phi"]
         return cached[rows]

@@ -282,9 +282,9 @@ def _network(torch: Any, kind: str, sizes: tuple[int, ...], draw: Any) -> Any:
             self.first, self.later = first, later
 
         def forward(self, x: Any) -> Any:
-            part = x @ self.first.weight[:, :width].T + self.first.bias  # [n, h]
+            context_layer = x @ self.first.weight[:, :width].T + self.first.bias  # [n, h]
             actions = self.first.weight[:, width:].T  # [A, h]
-            mixed = torch.relu(part[:, None, :] + actions[None, :, :])
+            mixed = torch.relu(context_layer[:, None, :] + actions[None, :, :])
             return self.later(mixed)[:, :, 0]
 
     return Concatenated()

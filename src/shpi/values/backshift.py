@@ -57,8 +57,8 @@ def with_backshift(
         seed: random seed of that choice.
     """
     rewards, known = backshift_rewards(values, logs, gamma=gamma)
-    seen = None if known.all() else known
-    shifted = replace(logs, rewards=rewards, reward_observed=seen)
+    observed = None if known.all() else known
+    shifted = replace(logs, rewards=rewards, reward_observed=observed)
     if not smooth:
         return shifted
     choice = _regression(shifted, features, seed)

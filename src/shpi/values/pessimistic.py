@@ -121,8 +121,8 @@ class LowerEnsemble:
 
 def least_value(logs: LoggedData, gamma: float) -> float:
     """A bound that no V can be below, given the rewards in the log."""
-    seen = rewards_of(logs)[usable_transitions(logs)]
-    lowest = float(seen.min()) if len(seen) else 0.0
+    rewards = rewards_of(logs)[usable_transitions(logs)]
+    lowest = float(rewards.min()) if len(rewards) else 0.0
     return (min(lowest, 0.0) if logs.terminated.any() else lowest) / (1 - checked_gamma(gamma))
 
 

@@ -70,8 +70,9 @@ def states(logs: LoggedData, inputs: FeatureMap) -> Float32Array:
 
     Filled in blocks, so that no second copy in double precision is made.
     """
-    found = np.empty((len(logs) + logs.n_trajectories, inputs.width), dtype=np.float32)
-    for part, contexts in ((found[: len(logs)], logs.contexts), (found[len(logs) :], logs.final_contexts)):
-        for start in range(0, len(part), _BLOCK):
-            part[start : start + _BLOCK] = inputs.transform(contexts[start : start + _BLOCK])
-    return found
+    n = len(logs)
+    rows = np.empty((n + logs.n_trajectories, inputs.width), dtype=np.float32)
+    for target, contexts in ((rows[:n], logs.contexts), (rows[n:], logs.final_contexts)):
+        for start in range(0, len(target), _BLOCK):
+            target[start : start + _BLOCK] = inputs.transform(contexts[start : start + _BLOCK])
+    return rows

@@ -106,11 +106,9 @@ def best_round(measured: Sequence[Measured]) -> int:
     learned from the most data. The start is measured without exploration and the others, but for the last,
     with it: what looks as good as the start is.
     """
-    start, best = measured[0], max(measured, key=lambda measurement: measurement.mean)
+    start, best = measured[0], max(measured, key=lambda m: m.mean)
     least = max(start.mean, best.mean - best.error)
-    return max(
-        (j for j, measurement in enumerate(measured) if j > 0 and measurement.mean >= least), default=0
-    )
+    return max((j for j, m in enumerate(measured) if j > 0 and m.mean >= least), default=0)
 
 
 def _gain(start: Measured, now: Measured) -> Gain:
