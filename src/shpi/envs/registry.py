@@ -87,8 +87,8 @@ def parameters(name: str) -> dict[str, Any]:
 
 def _class(name: str) -> Callable[..., Simulator]:
     world = _find(name)
-    found: Callable[..., Simulator] = getattr(import_module(world.module), world.attribute)
-    return found
+    constructor: Callable[..., Simulator] = getattr(import_module(world.module), world.attribute)
+    return constructor
 
 
 def _find(name: str) -> World:

@@ -102,8 +102,8 @@ def context_width(policy: Any) -> int | None:
     own: int | None = getattr(policy, "width", None)
     if own is not None:
         return own
-    parts = [*getattr(policy, "policies", ()), getattr(policy, "policy", None)]
-    widths = (context_width(part) for part in parts if part is not None)
+    components = [*getattr(policy, "policies", ()), getattr(policy, "policy", None)]
+    widths = (context_width(component) for component in components if component is not None)
     return next((width for width in widths if width is not None), None)
 
 

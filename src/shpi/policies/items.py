@@ -125,7 +125,7 @@ def as_table(rows: Any) -> pl.DataFrame:
     if isinstance(rows, pl.DataFrame):
         return rows
     if isinstance(rows, Mapping | Sequence):
-        single = isinstance(rows, Mapping) and all(np.ndim(one) == 0 for one in rows.values())
+        single = isinstance(rows, Mapping) and all(np.ndim(value) == 0 for value in rows.values())
         return pl.DataFrame([rows] if single else rows)
     if type(rows).__module__.split(".")[0] == "pandas":
         return pl.from_pandas(rows)

@@ -124,7 +124,9 @@ def _larger(policy: Any, rows: Float64Array, further: int, explore: float) -> Po
     if isinstance(policy, UniformPolicy):
         return UniformPolicy(policy.n_actions + further)
     if isinstance(policy, Mixture):
-        return Mixture([_larger(one, rows, further, explore) for one in policy.policies], policy.weights)
+        return Mixture(
+            [_larger(component, rows, further, explore) for component in policy.policies], policy.weights
+        )
     scorer = getattr(policy, "scorer", None)
     if scorer is None:
         return _exploring(policy, further, explore)

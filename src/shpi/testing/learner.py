@@ -115,10 +115,10 @@ def _check_result(policy: Policy, world: Tastes, attains: float, *, saves: bool)
     contexts, masks = world.fresh(_TEST_USERS, seed=5)
     _check_probabilities(policy, contexts, masks)
     _check_files(policy, contexts[:40], None if masks is None else masks[:40], saves=saves)
-    found = attained(policy, contexts, masks)
+    share = attained(policy, contexts, masks)
     _require(
-        found >= attains,
-        f"on a trivial problem the policy attains {found:.3f} of the way from uniform (0) to the best "
+        share >= attains,
+        f"on a trivial problem the policy attains {share:.3f} of the way from uniform (0) to the best "
         f"policy (1), below {attains}",
     )
 
@@ -154,8 +154,11 @@ def _check_same(policy: Policy, again: Policy, world: Tastes, label: str, *, sav
     """The same probabilities; and the same files, since a greedy policy hides what it is made of."""
     contexts, masks = world.fresh(_TEST_USERS, seed=6)
     for candidates in (None, masks):
-        one, two = (p.action_probs(contexts, candidates) for p in (policy, again))
-        _require(np.array_equal(one, two), f"{label} gave another policy, by up to {_apart(one, two):.3g}")
+        first, second = (p.action_probs(contexts, candidates) for p in (policy, again))
+        _require(
+            np.array_equal(first, second),
+            f"{label} gave another policy, by up to {_apart(first, second):.3g}",
+        )
     if saves:
         with tempfile.TemporaryDirectory() as folder:
             files = [_save(p, Path(folder) / str(i)) for i, p in enumerate((policy, again))]
@@ -250,8 +253,8 @@ def _save(policy: Policy, place: Path) -> Path:
     return place
 
 
-def _apart(one: Float64Array, two: Float64Array) -> float:
-    return float(np.abs(one - two).max())
+def _apart(first: Float64Array, second: Float64Array) -> float:
+    return float(np.abs(first - second).max())
 
 
 def _require(holds: bool, message: str) -> None:

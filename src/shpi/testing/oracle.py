@@ -107,8 +107,8 @@ def _check_scorer(scorer: Scorer, logs: LoggedData) -> None:
 
 def _check_accuracy(scorer: Scorer, truth: Callable[..., Float64Array], accuracy: float) -> None:
     fresh = (3.0 + 2.0 * np.random.default_rng(99).standard_normal((500, 3))).astype(np.float32)
-    wanted, found = truth(fresh)[:, :4], scorer.scores(fresh)[:, :4]
-    explained = 1.0 - float(((found - wanted) ** 2).mean() / wanted.var())
+    wanted, scores = truth(fresh)[:, :4], scorer.scores(fresh)[:, :4]
+    explained = 1.0 - float(((scores - wanted) ** 2).mean() / wanted.var())
     _require(explained >= accuracy, f"R squared {explained:.3f} on a linear function, below {accuracy}")
 
 
@@ -116,8 +116,10 @@ def _check_unseen(prepared: PreparedOracle, scorer: Scorer, logs: LoggedData) ->
     _require(list(prepared.unseen) == [4], f"`unseen` must be [4], the action never taken: {prepared.unseen}")
     scores = scorer.scores(logs.contexts)
     _require(bool(np.isfinite(scores).all()), "a score is not finite")
-    seen, new = np.abs(scores[:, :4]).max(), np.abs(scores[:, 4]).max()
-    _require(new <= 10 * seen, f"an action without data scores up to {new:.3g}, the others up to {seen:.3g}")
+    known, new = np.abs(scores[:, :4]).max(), np.abs(scores[:, 4]).max()
+    _require(
+        new <= 10 * known, f"an action without data scores up to {new:.3g}, the others up to {known:.3g}"
+    )
 
 
 def _check_repetition(
@@ -197,12 +199,12 @@ def _copies(logs: LoggedData) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in arrays.items() if isinstance(value, np.ndarray)}
 
 
-def _same(found: Float64Array, wanted: Float64Array, message: str) -> None:
-    _require(np.array_equal(found, wanted), f"{message}, by up to {np.abs(found - wanted).max():.3g}")
+def _same(scores: Float64Array, wanted: Float64Array, message: str) -> None:
+    _require(np.array_equal(scores, wanted), f"{message}, by up to {np.abs(scores - wanted).max():.3g}")
 
 
-def _close(found: Float64Array, wanted: Float64Array, message: str) -> None:
-    worst = float(np.abs(found - wanted).max(initial=0.0))
+def _close(scores: Float64Array, wanted: Float64Array, message: str) -> None:
+    worst = float(np.abs(scores - wanted).max(initial=0.0))
     spread = float(np.abs(wanted).max(initial=0.0)) or 1.0
     _require(worst <= _ROUNDING * spread, f"{message}, by up to {worst:.3g}")
 

@@ -208,11 +208,11 @@ class TabularMDP:
         x, a = states[:, :-1][taken], actions[taken]
         starts = taken & (rng.random((n, horizon)) < session_end)
         starts[:, 0] = True
-        seen = rng.random(n) < 0.5 if ragged else np.ones(n, dtype=bool)
+        observed = rng.random(n) < 0.5 if ragged else np.ones(n, dtype=bool)
         terminated = left <= limit
         rewards = self.reward[x, a] + self.noise * rng.standard_normal(len(x))
         final = states[np.arange(n), counts]
-        hidden = ~(seen | terminated)
+        hidden = ~(observed | terminated)
         shown = np.where(hidden, states[np.arange(n), counts - 1], final)
         return LoggedData.from_arrays(
             contexts=self.contexts(x),

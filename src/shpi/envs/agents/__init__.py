@@ -80,11 +80,11 @@ def load_agent(simulator: Simulator) -> Policy:
     """The trained agent of this very world; another world under the same name is an error."""
     described = describe(simulator.name)
     for name, value in described.notes["fixed"].items():
-        found = _fingerprint(getattr(simulator, name, None))
-        if found != value:
+        fingerprint = _fingerprint(getattr(simulator, name, None))
+        if fingerprint != value:
             raise ConfigError(
                 expected=f"the world in which the agent of '{simulator.name}' was trained, {name} = {value}",
-                found=f"{name} = {found}",
+                found=f"{name} = {fingerprint}",
                 remedy="train an agent for this world with DeepSARSA and pass it as agent=",
             )
     return load_policy(FOLDER / simulator.name)

@@ -195,8 +195,8 @@ class Neighbours:
         points = np.zeros((len(x), directions.shape[1] + 1))
         for j in np.flatnonzero(directions.any(axis=1)):
             shift = (x[:, j] - centre[j])[:, None]
-            part = directions[j] != 0
-            points[:, :-1][:, part] += shift * directions[j, part]
+            nonzero = directions[j] != 0
+            points[:, :-1][:, nonzero] += shift * directions[j, nonzero]
         if rewards is not None:
             points[:, -1] = rewards * weight
         return points

@@ -62,9 +62,9 @@ class Returns:
             nothing = np.empty(0, dtype=np.int64)
             return nothing, nothing, np.empty(0)
         return (
-            np.concatenate([part[0] for part in parts]),
-            np.concatenate([part[1] for part in parts]),
-            np.concatenate([part[2] for part in parts]),
+            np.concatenate([arrays[0] for arrays in parts]),
+            np.concatenate([arrays[1] for arrays in parts]),
+            np.concatenate([arrays[2] for arrays in parts]),
         )
 
 

@@ -212,7 +212,7 @@ class FittedWorld:
         whole = isinstance(rows, slice)
         streams, x, t = run.streams if whole else run.streams.take(rows), run.contexts[rows], run.step
         members = run.members if isinstance(run.members, int) else run.members[rows]
-        fixed = tuple(None if part is None else part[rows] for part in run.fixed)
+        fixed = tuple(None if array is None else array[rows] for array in run.fixed)
         models = self._models
         mean = models.reward_mean(x, actions, members, fixed)
         drawn = (streams.uniform(_REWARD, t) < mean).astype(np.float64) if models.reward.binary else mean

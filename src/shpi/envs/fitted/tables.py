@@ -314,17 +314,17 @@ class _Problem:
             return float(value + 0.5 * (shrunk @ numbers)), gradient * scale
 
         options = {"maxiter": steps, "ftol": 1e-6, "gtol": 1e-6}
-        found = minimize(loss, start / scale, jac=True, method="L-BFGS-B", options=options)
-        numbers: Float64Array = found.x * scale
+        solution = minimize(loss, start / scale, jac=True, method="L-BFGS-B", options=options)
+        numbers: Float64Array = solution.x * scale
         return numbers
 
     def centred(self, numbers: Float64Array, terms: Sequence[Term]) -> Float64Array:
         """Each table with mean 0 over the rows, what that takes away added to the intercept."""
         moved = numbers.copy()
         for term in terms:
-            part = slice(term.start, term.start + term.size)
-            mean = float(self.counts[part] @ moved[part]) / len(self.target)
-            moved[part] -= mean
+            own = slice(term.start, term.start + term.size)
+            mean = float(self.counts[own] @ moved[own]) / len(self.target)
+            moved[own] -= mean
             moved[0] += mean
         return moved
 

@@ -197,4 +197,4 @@ def _feedback_levels(
     """Keys by reward, tab and kind of video; by reward and tab; by reward."""
     of_row = _feedback_key(tab, rewards, group, groups)
     keys = np.arange(2 * TABS * groups)
-    return [(of_row // part, keys // part) for part in (1, groups, TABS * groups)]
+    return [(of_row // coarseness, keys // coarseness) for coarseness in (1, groups, TABS * groups)]

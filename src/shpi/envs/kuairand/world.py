@@ -310,9 +310,9 @@ class _Users:
 
     def of(self, ids: Int64Array) -> Float32Array:
         place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        found: Float32Array = self.features[place]
-        found[self.ids[place] != ids] = -1.0
-        return found
+        features: Float32Array = self.features[place]
+        features[self.ids[place] != ids] = -1.0
+        return features
 
 
 def _user_features(table: pl.DataFrame) -> _Users:

@@ -200,8 +200,8 @@ def _log(
         rewards = rewards + calendar.shocks * rng.standard_normal(int(day.max()) + 1)[day]
     stop = int(day.max()) + 1 if calendar.end is None else calendar.end
     counts = np.minimum(done.counts, (day < stop).sum(axis=1))
-    seen = np.flatnonzero(counts > 0)
-    return entry[seen], _arrays(setting, done, rewards, day, counts, seen, rng)
+    logged = np.flatnonzero(counts > 0)
+    return entry[logged], _arrays(setting, done, rewards, day, counts, logged, rng)
 
 
 def _arrays(
@@ -210,20 +210,20 @@ def _arrays(
     rewards: Float64Array,
     day: Int64Array,
     counts: Int64Array,
-    seen: Int64Array,
+    logged: Int64Array,
     rng: np.random.Generator,
 ) -> LoggedData:
     """The decisions that were made before users left or the log stopped, as a log."""
     horizon = setting.chain.horizon
-    kept = (np.arange(horizon) < counts[:, None])[seen]  # [U, H]
-    states, actions = done.states[seen], done.actions[seen]
+    kept = (np.arange(horizon) < counts[:, None])[logged]  # [U, H]
+    states, actions = done.states[logged], done.actions[logged]
     here, taken = states[:, :-1][kept], actions[kept]
-    final = states[np.arange(len(seen)), counts[seen]]
+    final = states[np.arange(len(logged)), counts[logged]]
     gone = setting.chain.gone[final]
     groups = np.eye(len(setting.pi))
-    mood = rng.standard_normal((len(seen), horizon + 1))  # a column that means nothing
+    mood = rng.standard_normal((len(logged), horizon + 1))  # a column that means nothing
     says = setting.mu if setting.says is None else setting.says
-    hour = rng.integers(DAY // 2, size=(len(seen), horizon))
+    hour = rng.integers(DAY // 2, size=(len(logged), horizon))
     told: dict[str, Any] = {}  # a table without a column about it shows no context after the last row either
     if setting.marked:
         shown = np.column_stack([groups[setting.group[final]], mood[:, -1]])
@@ -231,14 +231,14 @@ def _arrays(
     return LoggedData.from_arrays(
         contexts=np.column_stack([groups[setting.group[here]], mood[:, :-1][kept]]),
         actions=taken,
-        rewards=rewards[seen][kept],
-        offsets=np.append(0, np.cumsum(counts[seen])),
+        rewards=rewards[logged][kept],
+        offsets=np.append(0, np.cumsum(counts[logged])),
         propensities=says[here, taken],
         behaviour=says[here],
         n_actions=setting.mu.shape[1],
-        users=seen,
-        times=(START + day[seen] * DAY + hour)[kept],
+        users=logged,
+        times=(START + day[logged] * DAY + hour)[kept],
         time_unit="us",
         **told,
-        metrics={name: values[seen][kept] for name, values in done.metrics.items()},
+        metrics={name: values[logged][kept] for name, values in done.metrics.items()},
     )
