@@ -37,8 +37,8 @@ def first_after(
     left = np.flatnonzero(low < high)
     while len(left):
         middle = (low[left] + high[left]) // 2
-        found, wanted = values[middle], targets[left]
-        before = found < wanted if side == "left" else found <= wanted
+        probed, wanted = values[middle], targets[left]
+        before = probed < wanted if side == "left" else probed <= wanted
         low[left[before]] = middle[before] + 1
         high[left[~before]] = middle[~before]
         left = left[low[left] < high[left]]

@@ -111,7 +111,9 @@ def _expressions(
         name = getattr(columns, role)
         several = encoding.candidate_columns if role == "candidates" else encoding.behaviour_columns
         if several:
-            parts += [pl.col(one).cast(pl.Float64).alias(f"{role}:{j}") for j, one in enumerate(several)]
+            parts += [
+                pl.col(column).cast(pl.Float64).alias(f"{role}:{j}") for j, column in enumerate(several)
+            ]
         elif name is not None:
             parts.append(pl.col(name).alias(role))
     return parts

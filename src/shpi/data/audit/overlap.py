@@ -113,12 +113,12 @@ def _distribution(checks: PropensityFacts) -> Iterator[Finding]:
         )
     bins = checks.calibration.bins if checks.calibration else ()
     off = [
-        one
-        for one in bins
-        if abs(one.z) > CALIBRATION_Z and abs(one.observed - one.predicted) > CALIBRATION_GAP * one.predicted
+        b
+        for b in bins
+        if abs(b.z) > CALIBRATION_Z and abs(b.observed - b.predicted) > CALIBRATION_GAP * b.predicted
     ]
     if off:
-        worst = max(off, key=lambda one: abs(one.z))
+        worst = max(off, key=lambda b: abs(b.z))
         yield Finding(
             severity="warning",
             code="miscalibrated",

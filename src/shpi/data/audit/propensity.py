@@ -73,8 +73,8 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
     inverse = 1.0 / p
     expected, origin = float(sizes.mean()), "candidates"
     if logs.behaviour is not None:
-        part = rows[spread_rows(len(rows), logs.n_actions)]
-        expected, origin = float((logs.behaviour[part] > 0).sum(axis=1).mean()), "behaviour"
+        sample = rows[spread_rows(len(rows), logs.n_actions)]
+        expected, origin = float((logs.behaviour[sample] > 0).sum(axis=1).mean()), "behaviour"
     error = float(inverse.std()) / math.sqrt(len(p))
     if origin == "candidates" and logs.candidates is None:
         unseen, unsure = unseen_actions(np.bincount(logs.actions, minlength=logs.n_actions))

@@ -128,10 +128,10 @@ def observe(parts: Iterable[LoggedData], metric: Metric, log_end: int | float | 
         log_end: the time up to which the log is complete; None takes its last time.
     """
     entries, ends, within = [], [], 0
-    for part in parts:
-        ends.append(part.times.max())
-        within = 0 if metric.within is None else int(in_time_unit(metric.within, part.time_unit))
-        entries.append(user_entries(_from_entry(part, metric)))
+    for logs in parts:
+        ends.append(logs.times.max())
+        within = 0 if metric.within is None else int(in_time_unit(metric.within, logs.time_unit))
+        entries.append(user_entries(_from_entry(logs, metric)))
     end = max(ends) if log_end is None else log_end
     entry = np.concatenate(entries)
     known_end = end - within

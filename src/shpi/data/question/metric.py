@@ -75,10 +75,10 @@ class Metric:
     @classmethod
     def parse(cls, text: str) -> Metric:
         """A metric as one writes it: WHAT [within TIME] [in TIME] [per TIME] [from DATE]."""
-        found = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
-        if found is None:
+        match = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None:
             raise ConfigError(expected=f"a metric such as {EXAMPLES}", found=repr(text))
-        return cls(**{key: _number(value) for key, value in found.groupdict().items() if value is not None})
+        return cls(**{key: _number(value) for key, value in match.groupdict().items() if value is not None})
 
     @classmethod
     def of(cls, value: Metric | str | Mapping[str, Any]) -> Metric:
