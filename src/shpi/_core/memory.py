@@ -54,7 +54,7 @@ def require_memory(size: int, what: str, remedy: str) -> None:
     Args:
         size: bytes that it needs at its peak.
         what: it is, for the message.
-        remedy: what needs less.
+        remedy: a way that needs less memory.
     """
     there = available_memory()
     if there is not None and size > there:

@@ -102,7 +102,7 @@ def k_step_advantages(
         ratios: rho [n], see `importance_ratios`; None when pi itself wrote the log (online: weights 1).
         weight_clip: (q1, q2) with q1 <= 1 <= q2, or None.
         form: the residual form, or the paper's raw form.
-        clip: which reading of the paper's clipping; under "ratio" a ratio may be negative, as those of the
+        clip: reading of the paper's clipping; under "ratio" a ratio may be negative, as those of the
             release are, whose propensities are not probabilities.
         bonus_ratio: weight the bonus as printed in Eq. 4.
     """

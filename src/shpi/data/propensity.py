@@ -83,7 +83,7 @@ class FittedPropensity:
 
     @property
     def _width(self) -> int:
-        """Of a context, without the time."""
+        """The width of a context, without the time."""
         return len(self.whole.centre) - (0 if self.clock is None else self.clock.width)
 
     def apply(self, logs: LoggedData) -> LoggedData:

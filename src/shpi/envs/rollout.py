@@ -66,14 +66,14 @@ def rollout(
 
     Args:
         simulator: it is reset here; what it was doing before is lost.
-        policy: its probabilities are those of the log.
+        policy: the policy that acts; its probabilities become the log's propensities.
         n: the number of users.
         seed: the one seed of the world's and the policy's chance.
         first: the number of the first user; user i is the same in every batch.
         horizon: the number of decisions after which a user is truncated; the simulator's if None.
         progress: show a progress bar; None shows it in a terminal only.
         batch: advance at most so many users together, which bounds the memory of the simulator.
-        keep_behaviour: also keep the whole distribution mu(.|x), [n, A].
+        keep_behaviour: whether to keep the whole distribution mu(.|x), [n, A].
     """
     check_reset(n, seed, first)
     steps = _horizon(simulator, policy, horizon)

@@ -67,9 +67,9 @@ class Streams:
         """Numbers in the open interval (0, 1), [n] or [n, width].
 
         Args:
-            label: what the numbers are for; different purposes never share a number.
-            counter: which number along the user's stream, one for all users or one per user [n].
-            width: how many columns each user gets at this counter; None for one number and no column.
+            label: purpose of the numbers; different purposes never share a number.
+            counter: position along the user's stream, one for all users or one per user [n].
+            width: number of columns that each user gets at this counter; None for one number and no column.
         """
         n = len(self._keys)
         start, step = self._address(label, counter)

@@ -46,7 +46,7 @@ def save_bundle(
     Args:
         target: the folder.
         manifest: JSON-ready, with ``format``, ``version`` and ``sha256``; the other two keys are added.
-        arrays: by name.
+        arrays: the arrays, by name.
         overwrite: replace a bundle of the same format that is already there.
     """
     whole = {**manifest, "arrays": f"arrays-{manifest['sha256'][:16]}.npz"}

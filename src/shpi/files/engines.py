@@ -22,7 +22,7 @@ def engine_errors(where: str, *, remedy: str = "", column: str = "") -> Iterator
 
     Args:
         where: the file, or what was worked on.
-        remedy: what the user can do; there is a general one.
+        remedy: advice to the user; there is a general default.
         column: the column that was worked on, if it is known.
     """
     try:

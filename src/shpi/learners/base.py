@@ -49,7 +49,7 @@ class OnlineLearner(Protocol):
 
 
 def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[[Any, LoggedData], P]:
-    """Of a learner's ``fit``: what is no log is a clear error, and the policy knows its items and users."""
+    """Decorate a learner's ``fit``: refuse what is no log, and let the policy know its items and users."""
 
     @wraps(fit)
     @one_thread

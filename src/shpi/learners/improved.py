@@ -84,7 +84,7 @@ class ImprovedPolicy(PolicyMethods):
 
     @property
     def saved_form(self) -> Policy:
-        """What a file keeps of it, alone or as a part of another policy."""
+        """The policy that a file keeps, alone or inside another policy."""
         return self.policy
 
     @property
@@ -104,7 +104,7 @@ class ImprovedPolicy(PolicyMethods):
         return width
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
-        """Those of the chosen policy, [n, A]."""
+        """The chosen policy's probabilities, [n, A]."""
         return self.policy.action_probs(contexts, candidates)
 
     def save(self, path: str | Path, **options: Any) -> Path:
@@ -112,7 +112,7 @@ class ImprovedPolicy(PolicyMethods):
         return save_policy(self, path, **options)
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """The card that notebooks show."""
         return improved_card(self, short_repr(self))
 
     def __str__(self) -> str:

@@ -65,25 +65,25 @@ class OfflineSHPI:
     """Learn a policy that is better than mu in the long term, from mu's log alone.
 
     Args:
-        k: how many steps ahead; "session": to the end of each decision's session; "auto": 1 or
+        k: number of steps to look ahead; "session": to the end of each decision's session; "auto": 1 or
             5, whichever brings more from mu on; 5 without tests.
         gamma: the discount.
         iterations: J, the most rounds.
         weight_clip: q1 and q2.
-        form: of the advantages, "residual" or the paper's "raw".
+        form: form of the advantages, "residual" or the paper's "raw".
         clip: "prefix" (Eq. 5), "product" (Algorithm 2) or "ratio" (the authors' release).
         bonus_ratio: weight the bonus as printed in Eq. 4, see `shpi.advantages.kstep`.
         value: the termination bonus; None is the value of the champion, estimated anew in every round.
         oracle: the regression; None tries lines, and curves where contexts are narrow.
         tested: whether candidates are tested; without tests the last iterate of Algorithm 2 is returned.
-        confidence: of the lower bound on the lift, and of all tests in order.
+        confidence: confidence of the lower bound on the lift, and of all tests in order.
         rivals: other learners by name: further candidates of the same test, which must beat SHPI's best.
         behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
         start: pi_0 without tests; "behaviour" is mu itself, "random" the paper's, "uniform" the release's, or
             any policy.
         reach: without tests, pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x); None is greedy.
         explore: without tests and reach, the epsilon of a greedy policy with VW's ties; 0 is argmax.
-        view: what is made of the log before anything is learned from it, such as
+        view: function of the log that is applied before anything is learned from it, such as
             `shpi.data._log.release.ReleasedRows`.
         constraint: without tests, `SPIBB(min_count=...)` or `MBS(density=...)` in place of ``reach``.
         proximal: without tests, Lambda in standard deviations of the advantages: what the bonus is charged

@@ -68,8 +68,8 @@ class Ridge:
         weights: ``none`` for the plain sum of Algorithm 2, ``mtr`` for 1 / (K mu(a|x)), as VW weighs rows.
         folds: number of folds of users in ``tune``.
         tune_rows: about how many rows ``tune`` looks at.
-        penalties: what ``tune`` tries for ``penalty``.
-        shared_penalties: what ``tune`` tries for ``shared_penalty``.
+        penalties: values that ``tune`` tries for ``penalty``.
+        shared_penalties: values that ``tune`` tries for ``shared_penalty``.
         cache_bytes: the feature matrix is kept in memory up to this size (2 GiB), and computed anew, block by
             block in every pass, beyond it: bounded memory, at several times the cost of an iteration.
     """

@@ -36,7 +36,7 @@ def act(
         policy: who decides.
         contexts: numbers [n, d]; or rows with named columns (a polars or pandas table, a list of records),
             where the policy knows the columns of its log.
-        candidates: what is allowed: a mask [n, A], or with a table a list of item ids per row.
+        candidates: the allowed actions: a mask [n, A], or with a table a list of item ids per row.
         seed: random seed.
 
     Returns:
@@ -91,7 +91,7 @@ class PolicyMethods:
         return short_repr(self)
 
     def _repr_html_(self: Policy) -> str:
-        """For notebooks."""
+        """The card that notebooks show."""
         from shpi.report.cards import policy_card
 
         return policy_card(self, short_repr(self))

@@ -43,7 +43,7 @@ class Padded(PolicyMethods):
         return self.policy.n_actions + self.further
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
-        """Those of the policy, and zeros; uniform where only further actions are allowed."""
+        """The policy's probabilities, and zeros; uniform where only further actions are allowed."""
         beside = ((0, 0), (0, self.further))
         allowed = check_candidates(candidates, len(contexts), self.n_actions)
         if allowed is None:
@@ -61,7 +61,7 @@ def add_items(policy: Policy, new: Any, *, explore: float = 0.05, item: str = "i
     Args:
         policy: one that knows its items and their features (`LoggedData.read(…, action_features=…)`).
         new: a table with one row per new item: its id, and the features that the known items have.
-        explore: how often mu picks a new item, for policies that stay close to mu.
+        explore: probability with which mu picks a new item, for policies that stay close to mu.
         item: the column of the id.
     """
     if not 0 <= explore <= 1:

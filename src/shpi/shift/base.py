@@ -40,7 +40,7 @@ class Limits:
         effective: the least effective sample size of the weights w, as a share of the rows.
         effective_actions: the same for pi(a|x) / mu(a|x): below 3 %, the log has hardly seen what pi does.
         negative: the largest share of rows whose weight came out negative and was set to 0.
-        mean: how far the mean of the raw weights may be from 1, which it is exactly in the limit.
+        mean: largest distance of the raw weights' mean from 1, which it is exactly in the limit.
     """
 
     weight: float = 50.0

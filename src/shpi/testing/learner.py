@@ -47,11 +47,12 @@ def check_learner(
         attains: how far the policy must come from uniform (0) to the best one-step policy (1). The log's
             own policy attains about 0.5.
         saves: whether the policy can be saved; if not, saving must fail with a clear error.
-        hard_logs: also try logs without rewards, without propensities, with a single action, with constant
-            or huge rewards, with one decision. Each must give a proper policy or an error of shpi's own.
+        hard_logs: whether to try logs without rewards, without propensities, with a single action, with
+            constant or huge rewards, with one decision. Each must give a proper policy or an error of
+            shpi's own.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
     _require(isinstance(learner, Learner), "a learner needs a method `fit(logs)`")
     masked, plain = Tastes(masked=True), Tastes()
@@ -81,7 +82,7 @@ def check_online_learner(
         masks: whether the learner works in worlds with masks.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
     _require(isinstance(learner, OnlineLearner), "an online learner needs a method `fit(simulator)`")
     world, plain = Tastes(masked=masks), Tastes()

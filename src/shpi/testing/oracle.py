@@ -32,7 +32,7 @@ def check_oracle(oracle: Oracle, *, accuracy: float = 0.9, rows: int = 3000, sav
         saves: whether a fitted scorer can be saved.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
     logs, truth = example_log(rows)
     before = _copies(logs)

@@ -32,7 +32,7 @@ def check_policy(
         saves: whether saving and loading must work; if not, it must fail with a clear error.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
     x = np.asarray(contexts)
     _require(isinstance(policy, Policy), "a policy needs `n_actions` and `action_probs`")

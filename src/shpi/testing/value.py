@@ -34,7 +34,7 @@ def check_value(
         saves: whether the fitted value can be saved; if not, saving must fail with a clear error.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
     data = _small_log() if logs is None else logs
     before = data.fingerprint()

@@ -77,11 +77,11 @@ class LSTD:
             The intercept, which is added to the features, is never penalised.
         level: "user" lets V depend on user-level dimensions only (the paper's c(x_u)); None uses all.
         lookahead: L, how many steps of real rewards stand before V follows.
-        n_features: how many random Fourier features are tried.
+        n_features: number of random Fourier features.
         tail: the powers among the features are cut at so many standard deviations, so that one user's counts
             cannot decide V; None cuts nothing.
         folds: folds of the cross-validation, over users.
-        choice_rows: how many decisions the cross-validation looks at.
+        choice_rows: number of decisions that the cross-validation uses.
     """
 
     features: Recipe | FeatureMap | None = None

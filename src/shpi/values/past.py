@@ -40,7 +40,7 @@ class WithPast:
     """Any value model, which then sees (x, h).
 
     Args:
-        model: what is fitted on the widened contexts.
+        model: value model that is fitted on the widened contexts.
     """
 
     model: ValueModel = field(default_factory=lambda: LSTD(tail=TAIL))

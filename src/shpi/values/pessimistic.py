@@ -33,8 +33,8 @@ class Pessimistic:
     """A value model whose estimates are lowered by z standard errors.
 
     Args:
-        base: what is lowered. The posterior needs LSTD; an ensemble can be made of any model.
-        z: how many standard errors.
+        base: the value that is lowered. The posterior needs LSTD; an ensemble can be made of any model.
+        z: number of standard errors that are subtracted.
         method: "posterior" (closed form), "ensemble", or None: the posterior where the base is LSTD.
         members: the size of the ensemble.
     """

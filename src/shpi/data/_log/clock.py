@@ -47,11 +47,11 @@ class Clock:
         return len(self.usual)
 
     def features(self, logs: LoggedData) -> Float64Array:
-        """Of every decision [n, width]."""
+        """The features of every decision [n, width]."""
         moments, steps = logs.times.astype(np.float64), logs.steps
         hats = [np.interp(moments, self.nodes, hat) for hat in np.eye(len(self.nodes))]
         return np.stack([*hats, (steps == 0).astype(np.float64), np.log1p(steps)], axis=1)
 
     def later(self, n: int) -> Float64Array:
-        """Of n decisions that come after the log [n, width]."""
+        """The features of n decisions that come after the log [n, width]."""
         return np.tile(self.usual, (n, 1))

@@ -112,7 +112,7 @@ class AuditReport:
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """The card that notebooks show."""
         from shpi.report.cards import audit_card
 
         return audit_card(self)

@@ -87,9 +87,9 @@ def count(
 
     Args:
         logs: a log that no metric was counted in yet.
-        metric: what to count.
+        metric: the metric to count.
         log_end: the time up to which the log is complete, in its own unit; None takes its last time.
-        observed: for how long users are observed, where ``logs`` is a part of a larger log.
+        observed: time for which users are observed, where ``logs`` is a part of a larger log.
     """
     chosen = Metric.of(metric)
     if logs.counted is not None:

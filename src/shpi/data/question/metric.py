@@ -33,10 +33,10 @@ class Metric:
         what: ``"reward"``, the name of an outcome (a metric or an event of the column map), or a count:
             ``"decisions"``, ``"sessions"``, ``"active days"`` (UTC), ``"returns"`` (sessions after which the
             user starts another one). A column of the same name goes first.
-        window: how long a user counts after entry, such as ``"30d"``; None: as far as the log goes. A user
-            who entered later than that before the end of the log is observed for less: such users are
-            weighted for it.
-        within: how soon a return must come after the end of a session; only for "returns".
+        window: time after entry for which a user counts, such as ``"30d"``; None: as far as the log goes. A
+            user who entered later than that before the end of the log is observed for less: such users
+            are weighted for it.
+        within: time after the end of a session in which a return must come; only for "returns".
         per: turns the sum into a rate: window ``"90d"`` and per ``"30d"`` give the mean per month.
         entry: users enter with their first decision; with an ISO date, with the first one from then on.
     """

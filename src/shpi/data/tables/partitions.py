@@ -35,7 +35,7 @@ def scan_partitions(files: list[Path], roots: list[Path], columns: list[str]) ->
 
     Args:
         files: Parquet files of one schema.
-        roots: what was asked for; partition folders count below these.
+        roots: the folders that were asked for; partition folders count below these.
         columns: columns of the files.
     """
     partitions = [_partitions(file, roots) for file in files]

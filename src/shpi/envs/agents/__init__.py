@@ -66,7 +66,7 @@ def shipped() -> tuple[str, ...]:
 
 
 def describe(world: str) -> PolicyFile:
-    """What the manifest of a world's agent says."""
+    """The manifest of a world's agent."""
     if world not in shipped():
         raise ConfigError(
             expected=f"a world with a trained agent: {', '.join(shipped()) or 'none yet'}",

@@ -36,8 +36,8 @@ class Cells:
         """Rows by key, where a key with fewer than ``least`` rows takes those of a coarser key.
 
         Args:
-            levels: from fine to coarse, (the key of each row [n], the key of each finest key [K]).
-            least: how many rows a key of a level needs, unless that level is the last.
+            levels: keys from fine to coarse, (the key of each row [n], the key of each finest key [K]).
+            least: number of rows that a key of a level needs, unless that level is the last.
         """
         keys = len(levels[0][1])
         start, count = np.zeros(keys, dtype=np.int64), np.zeros(keys, dtype=np.int64)

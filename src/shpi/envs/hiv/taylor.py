@@ -77,7 +77,7 @@ def advance(
         states: [6, n], all positive.
         patient: parameters, one set for all or one per column.
         actions: [n] in 0..3.
-        days: how long the treatments last.
+        days: duration of the treatments.
         tolerance: largest relative defect of one step.
         users: [n] the numbers by which an error calls the patients; 0..n-1 if None.
     """

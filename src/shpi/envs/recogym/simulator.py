@@ -77,7 +77,7 @@ class RecoGym:
         sigma_omega_initial: the spread of new users' interests.
         sigma_omega: the spread of one drift step.
         sigma_mu_organic: the spread of the products' popularity.
-        number_of_flips: how many pairs of similar products are exchanged between views and clicks.
+        number_of_flips: number of pairs of similar products that are exchanged between views and clicks.
         normalize_beta: scale the embeddings of recommendations to length 1.
         change_omega_for_bandits: interests drift with every tick, not only while browsing.
         num_clusters: the number of clusters (version 0).

@@ -245,7 +245,7 @@ def replay(
 
     Args:
         seed: random seed of the run.
-        d: at least 2.
+        d: dimension of a context, at least 2.
         n_actions: even, and at least 2d.
         bias: bias of the train world.
         rho: rho of both worlds.

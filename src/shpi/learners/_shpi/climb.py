@@ -94,7 +94,7 @@ class Direction:
 
     @property
     def words(self) -> str:
-        """In words."""
+        """The direction in words."""
         return f"{self.shape}, k = {self.k}"
 
     @property
@@ -109,16 +109,16 @@ class Climb:
 
     Args:
         logs: the log.
-        judge: of policies on it.
+        judge: the judge of policies on that log.
         mu: the logging policy, or its clone.
         propensities: mu(a_t|x_t) as logged [n].
         oracles: prepared regressions, from plain to curved.
         horizons: values of k.
         advantages: A_k for V (None: the configuration's own bonus), pi(a_t|x_t) [n] and k.
         chained: whether V is that of the champion.
-        rounds: at most so many.
-        confidence: with which another shape of f must win.
-        half: of every row [n], 0 or 1.
+        rounds: largest number of rounds.
+        confidence: confidence with which another shape of f must win.
+        half: the half of every row [n], 0 or 1.
         advance: called after every test.
     """
 
@@ -277,7 +277,7 @@ class Climb:
                     yield self._fitted(name, oracle, k, ratios, values, learned)
 
     def _steepest(self, tried: list[Direction]) -> list[Direction]:
-        """Of every shape the k with the largest slope."""
+        """For every shape, the direction of the k with the largest slope."""
         gradient = self.judge.gradient()
         slopes = [replace(direction, slope=self._slope(direction, gradient)) for direction in tried]
         return [

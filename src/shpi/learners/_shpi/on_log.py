@@ -33,9 +33,9 @@ class Improvement:
     """The step from scores to a policy: greedy, or greedy within bounded ratios to a clone of mu.
 
     Args:
-        logs: where the ratios are needed.
+        logs: the log on whose decisions the ratios are needed.
         mu: the clone; the greedy policy needs none.
-        reach: of `BoundedRatio`; None for the greedy policy.
+        reach: the reach of `BoundedRatio`; None for the greedy policy.
         explore: the epsilon of the greedy policy, with Vowpal Wabbit's ties; 0 is argmax.
     """
 

@@ -51,11 +51,11 @@ def fitted_q(
     Args:
         logs: the log.
         prepared: the regression.
-        constraint: which policies are allowed.
+        constraint: the constraint on the policies.
         start: V of mu.
         gamma: the discount.
-        iterations: at most so many.
-        tolerance: see above.
+        iterations: largest number of iterations.
+        tolerance: relative change of V at which to stop.
         floor: V where nothing is supported; None for the value of doing what mu does, as Q knows it.
     """
     checked_gamma(gamma)
@@ -121,14 +121,14 @@ def improve_within(
     """The policy that Q iteration reaches among those that a constraint allows.
 
     Args:
-        constraint: which policies are allowed.
+        constraint: the constraint on the policies.
         logs: the log.
         oracle: the regression of Q; None for a table where contexts are few and a ridge elsewhere.
         gamma: the discount.
         iterations: the largest number of iterations.
         tolerance: iteration stops when V changes by less than this share of its spread.
         seed: random seed.
-        pessimistic: where nothing is supported, V is the lowest value that mu has in the log.
+        pessimistic: whether V is the lowest value of mu in the log where nothing is supported.
     """
     start = StateValues.of(table_value(constraint).fit(logs, gamma=gamma, seed=seed), logs)
     learned = fitted_q(

@@ -67,7 +67,7 @@ def train(
 
     Args:
         settings: settings of the learner.
-        replay: what is sampled.
+        replay: the transitions to sample from.
         values: all parameters, changed in place.
         q: the network of the values.
         rng: random generator of the samples.

@@ -48,8 +48,8 @@ class DiscreteBCQ:
         learning_rate: learning rate of Adam; the authors use 3e-4, the paper 1e-3.
         steps: gradient steps.
         batch: transitions per step.
-        polyak: how far the moving average of the parameters moves in each step; it is the target network.
-        copy_every: have as target network a copy of Q that is renewed every so many steps.
+        polyak: step of the moving average of the parameters, which is the target network.
+        copy_every: number of steps after which the target network becomes a copy of Q; None: moving average.
         average: act on the moving average; otherwise on the last iterate, as the authors do.
         standardise: learn in units in which values are of order 1, see `neural._replay`; otherwise in
             the units of the rewards.
@@ -109,7 +109,7 @@ class DiscreteBCQ:
         imitation.backward(layers, slope)
 
     def _excluded(self, logits: Any, forbidden: Any) -> Any:
-        """What is not allowed, or too unlikely, [b, A]; it overwrites the logits."""
+        """The actions that are not allowed, or too unlikely, [b, A]; overwrites the logits."""
         if forbidden is not None:
             logits.masked_fill_(forbidden, -np.inf)
         unlikely = logits < logits.amax(dim=1, keepdim=True) + _log(self.threshold)

@@ -42,10 +42,10 @@ class CBMF:
         features: features of the contexts.
         hidden: the sizes of the hidden layers of u; none makes u linear in the features.
         learning_rate: learning rate of Adam.
-        steps: at most so many gradient steps.
+        steps: largest number of gradient steps.
         batch: decisions per step.
         held_out: the share of the users that decide when to stop; 0 makes all steps.
-        patience: see `shpi.learners.neural._descent.descend`.
+        patience: number of checks without improvement after which training stops.
         seed: random seed of the parameters, the split and the samples.
         progress: show a bar; None shows it in a terminal.
     """
@@ -98,8 +98,8 @@ class CBMF:
 
         Args:
             simulator: the world.
-            users: how many are served in each round.
-            rounds: how often; the first round follows ``start``.
+            users: number of users served in each round.
+            rounds: number of rounds; the first follows ``start``.
             start: the first policy; None decides uniformly.
         """
         if users < 1 or rounds < 1:

@@ -39,8 +39,8 @@ class DiscreteCQL:
         learning_rate: learning rate of Adam.
         steps: gradient steps.
         batch: transitions per step.
-        polyak: how far the moving average of the parameters moves in each step; it is the target network.
-        copy_every: have as target network a copy of Q that is renewed every so many steps.
+        polyak: step of the moving average of the parameters, which is the target network.
+        copy_every: number of steps after which the target network becomes a copy of Q; None: moving average.
         average: act on the moving average; otherwise on the last iterate, as the authors do.
         standardise: learn in units in which values are of order 1, see `neural._replay`. Without it,
             alpha has to be chosen in the unit of the rewards.

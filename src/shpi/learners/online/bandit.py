@@ -32,7 +32,7 @@ class OnlineBandit:
     """Learn the immediate reward by acting.
 
     Args:
-        users: how many users are met in all.
+        users: number of users served in all.
         rounds: the policy is learned anew after each of so many equal parts of the users.
         epsilon: the share of random actions; 0.05 is VW's default.
         oracle: the regression.

@@ -54,13 +54,13 @@ class DeepSARSA:
     """Train a Q-network online in a simulator and return its greedy policy.
 
     Args:
-        episodes: how many trajectories are met in all.
+        episodes: number of trajectories in all.
         gamma: the discount.
         hidden: the sizes of the hidden layers.
         learning_rate: learning rate of Adam, at the start.
-        final_learning_rate: at the end; linear in between.
-        batch_users: how many users advance together in one round.
-        memory: for how many rounds what was seen is trained on again.
+        final_learning_rate: learning rate at the end; linear in between.
+        batch_users: number of users who advance together in one round.
+        memory: number of rounds for which a round's data are trained on again.
         epochs: passes over the memory after each round.
         batch_size: decisions per gradient step.
         trace: lambda of the targets, see above.

@@ -30,7 +30,7 @@ class OnlineSARSA:
     """Train a Q-network decision by decision and return its greedy policy.
 
     Args:
-        episodes: how many trajectories are met, one after the other.
+        episodes: number of trajectories, one after the other.
         gamma: the discount.
         hidden: the sizes of the hidden layers.
         learning_rate: learning rate of Adam.

@@ -58,17 +58,17 @@ class OnlineSHPI:
     """Learn a policy that is better in the long term by serving users, round after round.
 
     Args:
-        k: how many steps ahead, or "session": to the end of each decision's session.
+        k: number of steps to look ahead, or "session": to the end of each decision's session.
         gamma: the discount.
-        episodes: how many users are served in all, each for one trajectory.
-        batch_users: how many of them in one round; fewer where there would be less than four rounds.
+        episodes: number of users served in all, each for one trajectory.
+        batch_users: number of users in one round; fewer where there would be less than four rounds.
         epsilon: the share of decisions that are random while acting, in the first round and in the last,
             linear in between; or one number for all rounds. The returned policy does not explore.
         update_value: estimate V anew in each round; otherwise the first one serves in all of them.
         value: the termination bonus.
         oracle: the regression; None takes a ridge over curved and linear features, see `curved_oracle`.
-        memory: how many of the latest rounds f is regressed on; None for all, 1 in the paper.
-        value_memory: how many of the latest rounds V is estimated on; None for all, as in the paper.
+        memory: number of latest rounds that f is regressed on; None for all, 1 in the paper.
+        value_memory: number of latest rounds that V is estimated on; None for all, as in the paper.
         precision_weights: weigh each decision by 1 / sigma(x)^2 in the regression.
         keep: "best" spends the last round on a test and returns the latest policy within the noise of the
             best, or pi_0 if none measured better; "last" returns the last, as in the paper.
@@ -183,7 +183,7 @@ class OnlineSHPI:
 
     @property
     def _epsilons(self) -> tuple[float, float]:
-        """Of the first and of the last round."""
+        """The shares of exploration in the first and in the last round."""
         return self.epsilon if isinstance(self.epsilon, tuple) else (self.epsilon, self.epsilon)
 
     @property

@@ -61,16 +61,16 @@ class Setting:
     """All about a world but its users; the gain that gives the wanted lift is still open.
 
     Args:
-        chain: how users behave.
-        mu: how actions were really chosen, by state [S, A].
+        chain: the behaviour of users.
+        mu: probabilities with which actions were really chosen, by state [S, A].
         pi: the policy to be judged, by group [G, A].
         group: group of each state, what a context shows of it [S].
-        says: what the log says of mu [S, A]; None: the truth.
+        says: the log's claim about mu [S, A]; None: the truth.
         propensities: logged, or left to be estimated from the contexts.
         marked: the log says which users left for good.
         calendar: when things happen.
         future: the chain that the truth is about, if it is not the one of the log.
-        options: for `shpi.evaluate`: what an owner who knows this log would say of it.
+        options: options for `shpi.evaluate` that an owner who knows this log would give.
         churn_after: the silence after which an owner would call a user gone, if the log does not say.
     """
 
@@ -126,7 +126,7 @@ class World:
 
     Args:
         name: name of the world.
-        words: what happens in it.
+        words: description of what happens in it.
         build: a setting from a generator and a number of users.
         users: users of a log, unless another number is asked for.
         better: a lift that is worth finding, as a share of the present value.
@@ -145,7 +145,7 @@ class World:
 
         Args:
             seed: random seed of the setting, the users and the log.
-            users: in the log.
+            users: number of users in the log.
             lift: the policy's true lift, as a share of what the logging policy brings: 0, less than 0, or
                 for power more, such as ``better``. It is exact, whatever the seed.
         """

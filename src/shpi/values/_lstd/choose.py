@@ -82,7 +82,7 @@ def choose(
         gamma: the discount.
         lookahead: lookahead of the LSTD that is to be fitted.
         folds: the number of parts that users are divided into.
-        max_rows: how many decisions are looked at.
+        max_rows: number of decisions that are used, about.
         seed: random seed of the sample of users and of the folds.
         precision: precision of the products of features.
     """
