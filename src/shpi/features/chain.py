@@ -67,6 +67,14 @@ class ChainMap:
         return x
 
 
+def with_intercept(features: FeatureMap) -> FeatureMap:
+    """The same map, with a constant 1 in front if it has none."""
+    last = features.steps[-1] if isinstance(features, ChainMap) else features
+    if getattr(last, "intercept", False):
+        return features
+    return ChainMap(steps=(features, IdentityMap(width_in=features.width)))
+
+
 def same_map(left: FeatureMap, right: FeatureMap) -> bool:
     """Whether two maps are known to give the same features: the same steps with the same numbers."""
     if left is right:

@@ -31,6 +31,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Recipe
 from shpi.features.base import fit_features
+from shpi.features.chain import with_intercept as add_intercept
 from shpi.features.defaults import curves, lines, may_curve
 from shpi.learners.base import from_log
 from shpi.policies.near_mu.logistic import LogisticPolicy
@@ -157,9 +158,7 @@ def default_recipes(width: int, seed: int, n_features: int = FEATURES) -> list[R
 
 def with_intercept(recipe: Recipe | FeatureMap, logs: LoggedData) -> FeatureMap:
     """The fitted features, with a constant among them."""
-    from shpi.oracles.ridge import with_intercept as add
-
-    return add(fit_features(recipe, logs.contexts[:: 1 + len(logs) // BLOCK]))
+    return add_intercept(fit_features(recipe, logs.contexts[:: 1 + len(logs) // BLOCK]))
 
 
 def imitate(

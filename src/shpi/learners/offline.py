@@ -28,7 +28,7 @@ from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages,
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.data.question import whole_story
-from shpi.errors import ConfigError, DataError
+from shpi.errors import DataError, require_settings
 from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
 from shpi.learners._shpi.judge import PROMISED, Judge
 from shpi.learners._shpi.lift import Lift, ordered_lifts
@@ -122,7 +122,7 @@ class OfflineSHPI:
 
     def __post_init__(self) -> None:
         spell_out(self)
-        checks: tuple[tuple[bool, str, Any], ...] = (
+        require_settings("OfflineSHPI", (
             (self.iterations >= 1, "iterations of at least 1", self.iterations),
             (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),
             (self.reach is None or (np.isfinite(self.reach) and self.reach >= 0),
@@ -135,10 +135,7 @@ class OfflineSHPI:
              or (self.start == "behaviour" and self.proximal == 0 and self.constraint is None),
              "tested=False where a start, a constraint or a proximal is given", "tested=True"),
             (self.tested or not self.rivals, "tested=True where rivals are given", "tested=False"),
-        )  # fmt: skip
-        for fine, expected, value in checks:
-            if not fine:
-                raise ConfigError(expected=expected, found=repr(value), where="OfflineSHPI")
+        ))  # fmt: skip
 
     @classmethod
     def paper(cls, **changes: Any) -> OfflineSHPI:

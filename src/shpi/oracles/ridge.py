@@ -18,10 +18,9 @@ from numpy.typing import ArrayLike
 from shpi._core.memory import require_memory
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap, Recipe, fit_features
-from shpi.features.chain import ChainMap
+from shpi.features.chain import with_intercept
 from shpi.features.defaults import curves, lines, may_curve
 from shpi.features.fourier import RandomFourier
-from shpi.features.scale import IdentityMap
 from shpi.oracles.base import (
     SCORE_BYTES,
     Targets,
@@ -289,14 +288,6 @@ class PreparedRidge:
             self._memo["phi"] = phi
         cached: Float64Array = self._memo["phi"]
         return cached[rows]
-
-
-def with_intercept(features: FeatureMap) -> FeatureMap:
-    """The same map, with a constant 1 in front if it has none."""
-    last = features.steps[-1] if isinstance(features, ChainMap) else features
-    if getattr(last, "intercept", False):
-        return features
-    return ChainMap(steps=(features, IdentityMap(width_in=features.width)))
 
 
 def _same(left: Float64Array | None, right: Float64Array | None) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from shpi._core.progress import progress_bar
 from shpi.data._log.users import held_out_users
 from shpi.data.logged import LoggedData
-from shpi.errors import ConfigError, DataError
+from shpi.errors import DataError, require_settings
 from shpi.features import FeatureMap
 from shpi.features.base import Recipe, fit_features
 from shpi.learners.base import rewards_of
@@ -45,14 +45,11 @@ class Settings(Protocol):
 def check_settings(settings: Settings) -> None:
     """Raise on the first setting that is out of its range."""
     whole = (settings.steps, settings.batch, settings.patience, *settings.hidden)
-    checks: tuple[tuple[bool, str, Any], ...] = (
+    require_settings(type(settings).__name__, (
         (min(whole) >= 1, "steps, batch, patience and hidden sizes of at least 1", whole),
         (0 < settings.learning_rate < np.inf, "a positive learning rate", settings.learning_rate),
         (0 <= settings.held_out < 1, "held_out in [0, 1)", settings.held_out),
-    )
-    for fine, expected, value in checks:
-        if not fine:
-            raise ConfigError(expected=expected, found=repr(value), where=type(settings).__name__)
+    ))  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

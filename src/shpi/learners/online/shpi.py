@@ -32,7 +32,7 @@ import numpy as np
 from shpi._core.progress import progress_bar
 from shpi.advantages import Advantages, Horizon, StateValues, checked_horizon, k_step_advantages
 from shpi.data.logged import LoggedData
-from shpi.errors import ConfigError, DataError
+from shpi.errors import ConfigError, DataError, require_settings
 from shpi.features.defaults import curves, lines
 from shpi.learners._shpi.local_scale import NARROW, local_scale
 from shpi.learners._shpi.steady import Steady
@@ -96,7 +96,7 @@ class OnlineSHPI:
         checked_horizon(self.k)
         checked_gamma(self.gamma)
         least = 2 * TESTED_ROUNDS if self.keep == "best" else self.batch_users
-        checks: tuple[tuple[bool, str, Any], ...] = (
+        require_settings("OnlineSHPI", (
             (self.batch_users >= 2, "batch_users of at least 2", self.batch_users),
             (self.episodes >= least, f"at least {least} episodes", self.episodes),
             (all(0 <= share <= 1 for share in self._epsilons), "epsilon in [0, 1]", self.epsilon),
@@ -104,10 +104,7 @@ class OnlineSHPI:
             (self.value_memory is None or self.value_memory >= 1,
              "value_memory of at least 1, or None", self.value_memory),
             (self.keep in ("best", "last"), "keep 'best' or 'last'", self.keep),
-        )  # fmt: skip
-        for fine, expected, value in checks:
-            if not fine:
-                raise ConfigError(expected=expected, found=repr(value), where="OnlineSHPI")
+        ))  # fmt: skip
 
     @classmethod
     def paper(cls, **changes: Any) -> OnlineSHPI:
