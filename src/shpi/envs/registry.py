@@ -12,7 +12,7 @@ from shpi.protocols import Simulator
 
 
 class World(NamedTuple):
-    """Where a simulator is found, and the parameters that its name stands for."""
+    """The module of a simulator, and the parameters that its name stands for."""
 
     module: str
     attribute: str

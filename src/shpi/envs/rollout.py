@@ -39,7 +39,7 @@ SESSION_END = "session_end"
 
 
 class Returns(NamedTuple):
-    """What a policy earned, user by user."""
+    """The returns of a policy, user by user."""
 
     returns: Float64Array  # [n] the undiscounted sum of rewards
     scores: Float64Array | None  # [n] the simulator's own measure, where it has one
@@ -96,7 +96,7 @@ def mean_return(
     horizon: int | None = None,
     batch: int | None = None,
 ) -> Returns:
-    """What users first .. first+n-1 bring under ``policy``; the same users as in `rollout`, without a log."""
+    """The returns of users first .. first+n-1 under ``policy``; the users of `rollout`, without a log."""
     check_reset(n, seed, first)
     steps = _horizon(simulator, policy, horizon)
     score: Callable[[], Float64Array] | None = getattr(simulator, "score", None)
@@ -206,7 +206,7 @@ def _log_part(
 def _columns(
     decision: _Decision, step: Step, rows: Any, n: int, keep_behaviour: bool
 ) -> dict[str, NDArray[Any]]:
-    """What is kept of one time step, by name; metrics of the simulator are under ``info:``."""
+    """The columns of one time step, by name; metrics of the simulator are under ``info:``."""
     place = np.arange(len(decision.actions))
     columns: dict[str, NDArray[Any]] = {
         "contexts": decision.contexts,

@@ -100,7 +100,7 @@ class Streams:
         return out
 
     def _address(self, label: int, counter: int | IntArray) -> tuple[np.uint64, UInt64Array | None]:
-        """Where the label and a common counter lead, and how much further each user's own counter does."""
+        """The offset of the label and a common counter, and the further step of each user's own counter."""
         start = _mix_word(self._label_word + label * _H)
         if not isinstance(counter, np.ndarray) or counter.ndim == 0:
             return np.uint64((start + int(counter) * _G) & _WORD), None

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parts:
-    """What one object is made of. A tuple field ``f`` becomes the entries ``f.0``, ``f.1``, …."""
+    """The parts of one object. A tuple field ``f`` becomes the entries ``f.0``, ``f.1``, …."""
 
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)  # JSON-ready values

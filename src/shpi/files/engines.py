@@ -72,6 +72,6 @@ def translated(
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in a line."""
+    """The message of an error, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__

@@ -61,7 +61,7 @@ def check_seal(path: Path) -> None:
 
 
 def _find(file: IO[bytes]) -> int | None:
-    """Where the eight digits are: after the last mark in the last part of the file."""
+    """The position of the eight digits: after the last mark in the last part of the file."""
     size = file.seek(0, os.SEEK_END)
     start = max(0, size - _TAIL)
     file.seek(start)

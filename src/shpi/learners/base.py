@@ -1,4 +1,4 @@
-"""What a learner is: configuration with one method, ``fit``, that returns a policy.
+"""The protocol of a learner: configuration with one method, ``fit``, that returns a policy.
 
 Two faces, since experience comes in two ways:
 

@@ -1,4 +1,4 @@
-"""What SHPI returns: a policy, what it brings over mu, and why it was preferred."""
+"""The result of SHPI: a policy, its lift over mu, and why it was preferred."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shpi.values import FittedValue
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """How much more than the first policy a later one earned, with a one-sided lower bound."""
+    """The gain of a later policy over the first one, with a one-sided lower bound."""
 
     estimate: float
     lower: float
@@ -89,7 +89,7 @@ class ImprovedPolicy(PolicyMethods):
 
     @property
     def learned_form(self) -> Policy | None:
-        """What was learned; None if it is mu, which may be an object of somebody else."""
+        """The learned policy; None if it is mu, which may be the caller's object."""
         return self.policy if self.chosen > 0 else None
 
     @property

@@ -160,7 +160,7 @@ class OfflineSHPI:
 
     @classmethod
     def released(cls, **changes: Any) -> OfflineSHPI:
-        """What the authors' released code does, see `shpi.learners._shpi.readings`."""
+        """The authors' released code, see `shpi.learners._shpi.readings`."""
         return cls(**(released_settings() | changes))
 
     @from_log

@@ -25,7 +25,7 @@ _PACKAGES = {"neural": "torch", "vw": "vowpalwabbit", "gbdt": "lightgbm"}  # wha
 
 
 class Entry(NamedTuple):
-    """Where a learner is found, and what it is."""
+    """The module of a learner, and its kind."""
 
     module: str  # below shpi.learners
     constructor: str  # a class, or a class and one of its class methods
@@ -94,7 +94,7 @@ def names(kind: Kind | None = None) -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """What is known about a name, without importing its module."""
+    """The entry of a name, without importing its module."""
     if name not in _LEARNERS:
         raise ConfigError(expected=f"the name of a learner, one of {', '.join(_LEARNERS)}", found=repr(name))
     return _LEARNERS[name]

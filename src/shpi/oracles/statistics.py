@@ -1,4 +1,4 @@
-"""What a linear regression per action needs to know of a log: sums, so they add up over shards.
+"""Sufficient statistics of a linear regression per action: sums, so they add up over shards.
 
     G_a = sum_{i: a_i = a} omega_i phi(x_i) phi(x_i)'        [A, p, p]    `GramStatistics`: once per log
     c_a = sum_{i: a_i = a} omega_i phi(x_i) (y_i - m)        [A, p]       `TargetStatistics`: once per target

@@ -1,4 +1,4 @@
-"""What every policy can do: act with a propensity, and be saved. One function each, shared by all."""
+"""Methods that every policy shares: act with a propensity, and save."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def context_width(policy: Any) -> int | None:
 
 
 def short_repr(policy: Policy) -> str:
-    """One line: what it is, what it chooses from, what it looks at."""
+    """One line: the kind of policy, its actions, its contexts."""
     width = getattr(policy, "width", None)
     sizes = f"{policy.n_actions} actions" + (f", {width} context dimensions" if width is not None else "")
     return f"{type(policy).__name__}({sizes})"

@@ -31,7 +31,7 @@ _TABLES = ("polars", "pandas", "pyarrow")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Items:
-    """How rows become contexts, and which items the numbers 0..A-1 stand for.
+    """The map from rows to contexts, and the items that the numbers 0..A-1 stand for.
 
     Args:
         of_schema: the schema, or the JSON of one, which is read when it is first needed.

@@ -106,7 +106,7 @@ def _enlarged(known: Any, table: Any, item: str) -> tuple[ActionSpace, Float64Ar
 
 
 def _rows(known: Float64Array, new: Float64Array) -> Float64Array:
-    """How much each known item's row counts in that of a new one, [new, A]: ridge regression on features."""
+    """The weight of each known item's row in that of a new one, [new, A]: ridge regression on features."""
     center, spread = known.mean(axis=0), known.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
 

@@ -158,7 +158,7 @@ class FunctionScorer:
     width: int | None = None
 
     def scores(self, contexts: FloatArray) -> Float64Array:
-        """What the function says, [n, A]; the contexts are handed over read-only."""
+        """The function's scores, [n, A]; it gets the contexts read-only."""
         view = np.asarray(contexts).view()
         view.setflags(write=False)
         return np.asarray(self.function(view), dtype=np.float64)

@@ -66,7 +66,7 @@ class TrainingUsers:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What a manifest keeps; the arrays go beside it."""
+        """The entry of a manifest; the arrays go beside it."""
         return {
             "users": self.count,
             "threshold": f"{self.threshold:016x}",
@@ -76,7 +76,7 @@ class TrainingUsers:
 
     @classmethod
     def from_json(cls, described: Any, hashes: Any, contents: Any) -> TrainingUsers:
-        """What `to_json` and the arrays describe."""
+        """The inverse of `to_json`, with the arrays."""
         try:
             users = cls(
                 count=int(described["users"]),
@@ -141,7 +141,7 @@ def remember(policy: Any, *users: TrainingUsers) -> None:
 
 
 def training_users(policy: Any) -> tuple[TrainingUsers, ...]:
-    """The users that a policy, or else its parts, was learned from; empty if nobody knows."""
+    """The users that a policy, or else its parts, was learned from; empty if unknown."""
     by_salt = {users.salt: users for users in _recorded(policy)}
     return tuple(by_salt.values())
 
@@ -162,7 +162,7 @@ def _recorded(thing: Any) -> Iterator[TrainingUsers]:
 
 
 def users_to_file(policy: Any) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
-    """What a manifest says about the training users of a policy, and the arrays beside it."""
+    """The manifest's entry about a policy's training users, and the arrays beside it."""
     described, arrays = [], {}
     for number, users in enumerate(training_users(policy)):
         described.append(users.to_json())

@@ -108,7 +108,7 @@ class LSTD:
         return solve([self.sums(logs, choice, gamma=gamma)], choice)
 
     def sums(self, shard: LoggedData, choice: Choice, *, gamma: float) -> LstdSums:
-        """What one shard contributes; products in single precision where that is far below the noise."""
+        """The sums of one shard; products in single precision where that is far below the noise."""
         return LstdSums.of(
             shard, choice.features, gamma=gamma, lookahead=self.lookahead, precision=choice.precision
         )

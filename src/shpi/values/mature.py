@@ -129,7 +129,7 @@ class Complete:
     def _rest_on_clock(
         self, timeline: Timeline, definition: RewardDefinition, shown: Float64Array, rows: Int64Array
     ) -> Float64Array:
-        """What is expected after the log's end, [rows]."""
+        """The expected rest of the reward after the log's end, [rows]."""
         _, closed = definition.look_ahead(timeline)
         known = np.flatnonzero(closed)
         if not len(known):
@@ -158,7 +158,7 @@ class Complete:
 
 
 class _Seen(NamedTuple):
-    """What can be seen of some decisions at their cut."""
+    """The observable state of some decisions at their cut."""
 
     inputs: Float64Array  # [b, p]
     open: BoolArray  # [b] False: the rest is known to be 0

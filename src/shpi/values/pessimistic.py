@@ -95,7 +95,7 @@ class LowerLinear:
         return np.maximum(self.value(contexts) - self.margin(contexts), self.floor)
 
     def margin(self, contexts: FloatArray) -> Float64Array:
-        """How much is taken off, [n], before the floor."""
+        """The amount that is subtracted, [n], before the floor."""
         parts = [np.zeros(0)]
         for i in range(0, len(contexts), BLOCK):
             phi = with_intercept(self.value.features, contexts[i : i + BLOCK])

@@ -1,4 +1,4 @@
-"""Which decisions of a log have a known future: the one place where the three endings are told apart.
+"""Decisions of a log with a known future: the one place where the three endings are told apart.
 
 A transition (x_t, a_t, r_t, x_{t+1}) is *usable* when what follows the decision is known:
     inside a trajectory       x_{t+1} is the next row (a session end is no exception)
@@ -66,7 +66,7 @@ def next_states(logs: LoggedData) -> Int64Array:
 
 
 def states(logs: LoggedData, inputs: FeatureMap) -> Float32Array:
-    """What a network sees of every decision, then of the end of every trajectory, [n + N, p].
+    """The network inputs of every decision, then of the end of every trajectory, [n + N, p].
 
     Filled in blocks, so that no second copy in double precision is made.
     """

@@ -46,7 +46,7 @@ class Predictor:
         return np.concatenate([np.ones((len(scaled), 1)), scaled], axis=1).astype(np.float32)
 
     def mask(self, candidates: BoolArray | None) -> BoolArray | None:
-        """Which actions can have a probability: candidates that the log has chosen at least once."""
+        """The actions that can have a probability: candidates that the log has chosen at least once."""
         if candidates is None:
             return None if self.seen.all() else self.seen[None, :]
         known = candidates & self.seen

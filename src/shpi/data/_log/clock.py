@@ -22,7 +22,7 @@ NODES = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Clock:
-    """How time becomes features."""
+    """The features of time."""
 
     nodes: Float64Array  # [K] of the hats, in microseconds, rising; empty without a calendar
     usual: Float64Array  # [width] the features of a decision at the end of the log, at the mean step

@@ -1,4 +1,4 @@
-"""What lies ahead of a decision inside its trajectory: searches and sums, with no Python loop over users.
+"""Searches and sums over the future of a decision in its trajectory, with no Python loop over users.
 
 Everything works on flat arrays, and costs O(n log T) for trajectories of at most T decisions.
 """

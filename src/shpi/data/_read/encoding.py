@@ -1,4 +1,4 @@
-"""What has to be known of a whole table before its rows can be encoded: categories, means, action ids."""
+"""The facts about a whole table that its rows need to be encoded: categories, means, action ids."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _allocate(n: int, columns: Columns, encoding: Encoding, metrics: list[str]) 
 def _expressions(
     table: TableSource, columns: Columns, encoding: Encoding, metrics: list[str]
 ) -> list[pl.Expr]:
-    """What each block brings: encoded contexts and the other columns under fixed names."""
+    """The columns of each block: encoded contexts and the others under fixed names."""
     types = table.frame.collect_schema()
     ids = encoding.action_space.ids
     whole = bool(ids) and isinstance(ids[0], int)

@@ -34,7 +34,7 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnFacts:
-    """What stands out among the context columns."""
+    """The suspicious context columns."""
 
     names: tuple[str, ...]  # features
     constant: tuple[str, ...]  # features
@@ -156,7 +156,7 @@ def _leaks(logs: LoggedData, varying: Int64Array, suspicious: float) -> list[Lea
 
 
 def _targets(logs: LoggedData) -> list[tuple[str, Float64Array, Int64Array]]:
-    """What a context must not know: name, values [n], and the rows where they are defined."""
+    """The outcomes that a context must not know: name, values [n], and the rows where they are defined."""
     rewards = np.asarray(logs.rewards)
     observed = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
     following = np.roll(rewards, -1)

@@ -97,7 +97,7 @@ class AuditReport:
         }
 
     def count(self, severity: Severity) -> int:
-        """How many findings have this severity."""
+        """The number of findings with this severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
     def show(self, console: Console | None = None) -> None:

@@ -24,7 +24,7 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What is added up for each user, and over which time.
+    """The quantity that is added up for each user, and the time over which it is.
 
     >>> Metric.parse("purchases in 30d").words()
     "adds up each user's purchases in the 30 days after the first decision"
@@ -98,7 +98,7 @@ class Metric:
         raise ConfigError(expected=f"a metric such as {EXAMPLES}", found=repr(value))
 
     def to_mapping(self) -> dict[str, Any]:
-        """What differs from the defaults, for a column map or JSON."""
+        """The settings that differ from the defaults, for a column map or JSON."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     @property

@@ -73,7 +73,7 @@ class Events:
         return cls(**(dict(content) | {"table": place}))
 
     def to_mapping(self) -> dict[str, Any]:
-        """What differs from the defaults, for a column map."""
+        """The settings that differ from the defaults, for a column map."""
         plain = asdict(self)
         return {
             item.name: plain[item.name] for item in fields(self) if plain[item.name] not in (None, {}, "last")

@@ -1,4 +1,4 @@
-"""What a file is, by its content and not by its name alone; and its text, whatever the encoding."""
+"""The format of a file, by its content and not by its name alone; and its text, whatever the encoding."""
 
 from __future__ import annotations
 

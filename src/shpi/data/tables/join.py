@@ -53,7 +53,7 @@ def join_events(table: TableSource, columns: Columns) -> tuple[TableSource, Colu
 def _outcome(
     frame: pl.DataFrame, columns: Columns, events: Events
 ) -> tuple[Float64Array, str, int | float | None]:
-    """What each row of the log gets [n], what is to be said about it, and until when that is known."""
+    """The outcome of each row of the log [n], a note about it, and the time until which it is known."""
     source = open_table(events.table)
     happened = _selected(source, events)
     value = pl.lit(1.0) if events.value is None else pl.col(events.value).cast(pl.Float64)

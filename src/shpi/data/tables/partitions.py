@@ -18,7 +18,7 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def root_of(source: str | Path) -> Path:
-    """Where the partitions of a source begin: a folder itself, the plain part of a glob, never a file."""
+    """The folder above the partitions of a source: itself, or the plain part of a glob; never a file."""
     place = Path(source)
     if place.exists():
         return place

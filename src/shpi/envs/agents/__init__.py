@@ -28,7 +28,7 @@ LARGEST = 300_000  # bytes of one agent
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How the agent of a world is trained, and which properties of the world it is bound to."""
+    """The training of a world's agent, and the properties of the world that it is bound to."""
 
     learner: DeepSARSA
     fixed: tuple[str, ...]  # attributes of the simulator; another value is another world
@@ -122,7 +122,7 @@ def train_agent(
 
 
 def evaluate_agent(simulator: Simulator, agent: Policy) -> dict[str, Any]:
-    """What the agent scores without noise, with 30 % of it, and what noise alone scores: mean and error."""
+    """The scores of the agent without noise, with 30 % of it, and of noise alone: mean and error."""
     from shpi.envs.rollout import mean_return
 
     uniform = UniformPolicy(simulator.n_actions)

@@ -34,7 +34,7 @@ __all__ = ["FittedWorld", "WorldModel"]
 
 @dataclass(frozen=True, kw_only=True)
 class WorldModel:
-    """How a world is learned from a log.
+    """The settings with which a world is learned from a log.
 
     Args:
         members: B, how many models the ensemble has beside the fit to all users.

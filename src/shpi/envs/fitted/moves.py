@@ -1,4 +1,4 @@
-"""How a context moves: the protocol that a world model asks, and the form for any log, `Neighbours`.
+"""The movement of contexts: the protocol that a world model asks, and the form for any log, `Neighbours`.
 
 `Neighbours` copies: the next context of a simulated user is reached by the step that a logged user took in a
 like context, under the same action, with a like reward, of the same kind (staying in the session, or
@@ -29,7 +29,7 @@ REWARD_WEIGHT = 4.0  # a unit of reward (in standard deviations) counts like so 
 
 
 class Moves(Protocol):
-    """What a world model asks about feedback and contexts. Every answer is row by row."""
+    """The questions of a world model about feedback and contexts. Every answer is row by row."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class Moves(Protocol):
         ...
 
     def after(self, x: Float32Array, rewards: Float64Array, metrics: Float64Array) -> Float32Array:
-        """What ends and returns depend on, [n, q]: the context's d columns, then others."""
+        """The inputs of ends and returns, [n, q]: the context's d columns, then others."""
         ...
 
     def move(
@@ -174,7 +174,7 @@ class Neighbours:
 
     @cached_property
     def _space(self) -> tuple[Float64Array, Float64Array, float]:
-        """Where donors are compared: the columns' centres [d], directions [d, p] and the reward's scale."""
+        """The space in which donors are compared: centres [d], directions [d, p] and the reward's scale."""
         centre, spread = (
             self.contexts.mean(axis=0, dtype=np.float64),
             self.contexts.std(axis=0, dtype=np.float64),

@@ -24,7 +24,7 @@ class _Plan(NamedTuple):
 @saveable("envs/world-models")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Models:
-    """What a world knows. d context columns; after a decision q >= d columns, the first d of them its own.
+    """A world's models. d context columns; after a decision q >= d columns, the first d of them its own.
 
     The hazard of the first return bin has tables of its own, since it is what daily retention is about; the
     later bins share one set of tables, with the bin as one more column.
@@ -76,7 +76,7 @@ class Models:
     # ------------------------------------------------------------------ codes
 
     def fixed_parts(self, x: Float32Array, members: IntArray | int) -> Fixed:
-        """What the columns that never move add to eta, once per user and model."""
+        """The part of eta that comes from columns that never move, once per user and model."""
         codes = self.bins.code(x)
         after = np.zeros((len(x), self.after_bins.width), dtype=np.float32)
         after[:, : x.shape[1]] = x

@@ -39,7 +39,7 @@ _SMALL = 0.5  # counts added to both outcomes for the first intercept, so that i
 @saveable("envs/world-bins")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bins:
-    """Where each column is cut: bin i of column j is edges[i-1] < x_j <= edges[i] of its own edges."""
+    """The bins of each column: bin i of column j is edges[i-1] < x_j <= edges[i] of its own edges."""
 
     edges: Float64Array  # the edges of all columns, one column after the other
     offsets: Int64Array  # [p + 1]
@@ -187,7 +187,7 @@ def _layout(sizes: IntArray, crossed: IntArray, n_actions: int) -> Iterator[Term
 
 
 def _place(term: Term, sizes: Int64Array, codes: Codes, actions: IntArray | None) -> Int64Array:
-    """Where in the term's table each row looks, [n]."""
+    """The position of each row in the term's table, [n]."""
     if not term.by_action:
         return codes[:, term.column].astype(np.int64)
     if actions is None:
@@ -330,7 +330,7 @@ class _Problem:
 
 
 def bootstrap_weights(users: Int64Array, members: int, rng: np.random.Generator) -> Float64Array:
-    """How often each row [n] counts in each member [B, n]: users are drawn with replacement."""
+    """The weight of each row in each member [B, n]: users are drawn with replacement."""
     total = int(users.max()) + 1
     draws = [np.bincount(rng.integers(0, total, total), minlength=total) for _ in range(members)]
     return np.array(draws, dtype=np.float64).reshape(members, total)[:, users]

@@ -1,4 +1,4 @@
-"""How KuaiRand's contexts move: counters are kept by their own rules, time and place are copied from the log.
+"""The movement of KuaiRand's contexts: counters follow rules, time and place are copied from the log.
 
 The last 17 columns of a context move. All counts are written log(1 + count):
 

@@ -212,12 +212,12 @@ class RecoGym:
 
     @property
     def transitions(self) -> Int64Array:
-        """How often the chain drew each transition [3, 3] in this batch, before clicks made users organic."""
+        """The count of each transition [3, 3] in this batch, before clicks made users organic."""
         return self._started().transitions.copy()
 
     @property
     def rescued(self) -> int:
-        """How many users of this batch drew "stop" in the very tick of a click, and so stayed."""
+        """The number of users of this batch who drew "stop" in the very tick of a click, and so stayed."""
         return self._started().rescued
 
     # ------------------------------------------------------------------ one tick, one organic phase

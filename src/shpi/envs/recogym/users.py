@@ -25,7 +25,7 @@ _SAFE_LOGIT = 600.0  # exp of anything smaller neither overflows nor vanishes
 
 
 class Users(Protocol):
-    """What the simulator asks of its users. ``rows`` are positions in the batch."""
+    """The users as the simulator needs them. ``rows`` are positions in the batch."""
 
     counts: Float32Array  # [n, P] views so far
     ltr: LongTermReward | None

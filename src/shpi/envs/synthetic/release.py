@@ -220,7 +220,7 @@ def _mean(past: Float64Array) -> Float64Array:
 
 
 class Replay(NamedTuple):
-    """What the release's generator gives for one run: two worlds, and one user of each."""
+    """The draw of the release's generator for one run: two worlds, and one user of each."""
 
     train: ReleasedSynthetic
     test: ReleasedSynthetic

@@ -82,7 +82,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Direction:
-    """What to tilt mu towards: an f of every side, and its scores where that side is judged."""
+    """The function to tilt mu towards: an f of every side, and its scores where that side is judged."""
 
     shape: str
     k: Horizon

@@ -168,7 +168,7 @@ class Judge:
         return lift, parts + here - lift / users
 
     def _target(self, states: StateMap, weights: Float64Array) -> Float64Array:
-        """What a row says of E_{a ~ pi} A^mu(x, a) [n]."""
+        """Each row's estimate of E_{a ~ pi} A^mu(x, a) [n]."""
         if not self.realised:
             return weights * states.delta
         return np.where(self.usable, weights - 1.0, 0.0) * states.surprise

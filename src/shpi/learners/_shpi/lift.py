@@ -1,4 +1,4 @@
-r"""How much better than mu, with a bound that holds for tests in order.
+r"""The lift over mu, with a bound that holds for tests in order.
 
     lower_i = lift_i - q se_i
 
@@ -24,7 +24,7 @@ SHARE_OF_ORDER = 0.8  # of the level, where candidates outside the sequence are 
 
 @dataclass(frozen=True, kw_only=True)
 class Lift:
-    """What a policy brings per user over mu: discounted rewards from the first decision on."""
+    """The lift of a policy over mu per user: discounted rewards from the first decision on."""
 
     estimate: float
     lower: float  # one-sided

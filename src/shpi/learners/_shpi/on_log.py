@@ -1,4 +1,4 @@
-"""What a policy or its scores say of the logged decisions: all that the next round needs of it.
+"""A policy's probabilities and scores on the logged decisions: all that the next round needs of it.
 
 Features, scores and mu's probabilities are needed again and again: they are kept, in single precision.
 """
@@ -98,7 +98,7 @@ class Improvement:
         return isinstance(scorer, LinearScorer) and 4 * len(self.logs) * scorer.features.width <= CACHE_BYTES
 
     def _unit(self, scorer: Scorer) -> float:
-        """What `_scores` are divided by, so that single precision holds them."""
+        """The divisor of `_scores`, so that single precision holds them."""
         if not self._single(scorer):
             return 1.0
         return float(np.abs(scorer.weights - scorer.weights.mean(axis=0)).max()) or 1.0

@@ -1,4 +1,4 @@
-"""What SPIBB, MBS and their compositions share: a baseline mu, the support of the log, and policies between.
+"""The common part of SPIBB, MBS and their compositions: a baseline mu, the log's support, policies between.
 
     mu           the policy that the user brings, or one recovered from the log
     support      n(x, a): how often a was taken in x; exact counts where contexts take few values,
@@ -40,7 +40,7 @@ _TINY = 1e-6  # penalties that only make a solution unique
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Constraint:
-    """Which policies are allowed: between mu and greedy, as the support of the log permits."""
+    """The allowed policies: between mu and greedy, as the support of the log permits."""
 
     mu: Policy
     support: Scorer  # n(x, a)
@@ -53,7 +53,7 @@ class Constraint:
         return SupportLimited(scorer, self.mu, self.support, self.threshold, self.mode)
 
     def on(self, contexts: FloatArray, candidates: BoolArray | None) -> Rows:
-        """What the constraint says at some contexts, by blocks."""
+        """The constraint at some contexts, computed by blocks."""
         n, actions = len(contexts), self.mu.n_actions
         kept = np.empty((n, actions), dtype=np.float32)
         supported, free = np.empty((n, actions), dtype=bool), np.empty(n)
@@ -72,7 +72,7 @@ class Constraint:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """What the constraint says at some contexts: computed once, used with many scores."""
+    """The constraint at some contexts: computed once, used with many scores."""
 
     kept: Float32Array  # [n, A] the probabilities that stay as mu has them
     free: Float64Array  # [n] what goes to the best supported action; 0 where none is
@@ -153,7 +153,7 @@ def constrain(
 
 
 def table_behaviour(logs: LoggedData, cells: CellsMap) -> ClonedPolicy:
-    """What mu does in each cell, from the best that the log has.
+    """The probabilities of mu in each cell, from the best source that the log has.
 
     The logged distributions where they are there. Else the propensities: the log says mu(a|x) exactly for
     every action that it took in x, and what is left of 1 is shared by those that it took elsewhere only.

@@ -24,7 +24,7 @@ ASKED = 50_000  # decisions of held-out users that are looked at, so that memory
 
 
 class Settings(Protocol):
-    """What the descent needs to know."""
+    """The settings of the descent."""
 
     @property
     def learning_rate(self) -> float: ...

@@ -14,7 +14,7 @@ from shpi.learners.neural._replay import CHUNK, Batch, Replay
 
 
 class Settings(Protocol):
-    """What the loop needs to know; both learners have these fields."""
+    """The settings of the loop; both learners have these fields."""
 
     @property
     def gamma(self) -> float: ...

@@ -125,7 +125,7 @@ class Replay:
 
 
 def _usable(logs: LoggedData) -> tuple[BoolArray, BoolArray | None]:
-    """Which decisions have a known future [n], and what is not allowed at each state [n + N, A]."""
+    """The decisions with a known future [n], and the forbidden actions at each state [n + N, A]."""
     usable = usable_transitions(logs)
     allowed = check_candidates(logs.candidates, len(logs), logs.n_actions)
     forbidden = None

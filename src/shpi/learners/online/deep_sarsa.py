@@ -40,7 +40,7 @@ _TAILS = (0.01, 0.99)  # the scale ignores what lies outside these quantiles
 
 
 class Round(NamedTuple):
-    """How one round of training went."""
+    """The record of one round of training."""
 
     number: int  # 0, 1, …
     rounds: int
@@ -165,7 +165,7 @@ def sarsa_targets(
 
 @dataclass
 class _State:
-    """What changes while the agent learns."""
+    """The state of the agent while it learns."""
 
     torch: Any
     users_seed: int
@@ -189,7 +189,7 @@ class _Seen(NamedTuple):
 
 
 class _Trajectories(NamedTuple):
-    """What one round of n users brought, over T decisions."""
+    """The data of one round of n users, over T decisions."""
 
     contexts: Float32Array  # [T + 1, n, d]
     actions: Int64Array  # [T + 1, n] the last one would have been taken next

@@ -23,7 +23,7 @@ MAX_STEPS = 1_000_000  # per rollout: an environment without a time limit may ne
 
 
 class World(Protocol):
-    """What is needed of a world: its actions, and the log of new users under a policy.
+    """The protocol of a world: its actions, and the log of new users under a policy.
 
     Every `shpi.protocols.Simulator` is one.
     """
@@ -117,7 +117,7 @@ class GymWorld:
 
 @dataclass
 class _Book:
-    """What was seen so far, step by step."""
+    """The steps so far."""
 
     places: int
     rows: list[dict[str, NDArray[Any]]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a round of practice tells of the policy that acted in it, and which policy to keep in the end."""
+"""Measurements of the policies that acted in each round, and the choice of the one to keep."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FLOOR = 1e-6  # a least-squares probability below this is taken for it
 
 
 class LinearClone(PolicyMethods):
-    """What a clone of mu with linear scores phi(x)'w_a has: checked weights, and its sizes."""
+    """The weights of a clone of mu with linear scores phi(x)'w_a, checked, and its sizes."""
 
     weights: Float64Array  # [A, p]
     features: FeatureMap

@@ -66,7 +66,7 @@ class SupportLimited(ScorerPolicyMethods):
 @saveable("policies/pseudo-counts")
 @dataclass(frozen=True, eq=False)
 class PseudoCounts:
-    """How many logged decisions (x, a) is worth, by the leverage of phi(x) among those with action a.
+    """The number of logged decisions that (x, a) is worth: the leverage of phi(x) among those with action a.
 
         n(x, a) = phi(x)'phi(x) / phi(x)'(Phi_a'Phi_a + ridge I)^{-1} phi(x)  -  ridge
 
