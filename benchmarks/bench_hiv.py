@@ -33,11 +33,11 @@ def steps_per_second(world: HIV, n: int, decisions: int) -> float:
     actions = np.random.default_rng(0).integers(0, 4, (decisions, n))
     world.reset(n, seed=0)
     speeds = []
-    for part in np.array_split(actions, 5):
+    for block in np.array_split(actions, 5):
         began = time.process_time()
-        for decision in part:
+        for decision in block:
             world.step(decision)
-        speeds.append(part.size / (time.process_time() - began))
+        speeds.append(block.size / (time.process_time() - began))
     return float(np.median(speeds))
 
 
@@ -155,10 +155,10 @@ def rows_of(integrator: str, vode: tuple[float, float], lsoda: tuple[float, floa
         Row("200 patients", steps_per_second(world, 200, 100), "decisions/CPU-s", "a batch of the agent"),
         Row("one patient", steps_per_second(world, 1, 100), "decisions/CPU-s", "calls dominate"),
     ]
-    found = errors(integrator)
-    if found is not None:
-        note = f"200 decisions, 55 reference trajectories; median {found[1]:.0e}"
-        rows.append(Row("largest relative error", found[0], "", note, "<= 1e-6"))
+    largest_and_median = errors(integrator)
+    if largest_and_median is not None:
+        note = f"200 decisions, 55 reference trajectories; median {largest_and_median[1]:.0e}"
+        rows.append(Row("largest relative error", largest_and_median[0], "", note, "<= 1e-6"))
     return [row._replace(name=f"{integrator}: {row.name}") for row in rows]
 
 

@@ -92,12 +92,12 @@ def ridge_rows(n: int) -> list[Row]:
 
 
 def growth_rows() -> list[Row]:
-    one, ten = (iterations(300_000, count) for count in (1, 10))
+    single, ten = (iterations(300_000, count) for count in (1, 10))
     small = iterations(30_000, 10)
     return [
-        Row("one iteration, n=300,000", one, "CPU s", "prepare, tune, fit, score on the log"),
+        Row("one iteration, n=300,000", single, "CPU s", "prepare, tune, fit, score on the log"),
         Row("ten iterations, n=300,000", ten, "CPU s", "the same, with ten fits and scores"),
-        Row("ten iterations over one", ten / one, "×", "regression and scores alone"),
+        Row("ten iterations over one", ten / single, "×", "regression and scores alone"),
         Row("ten fits over one, without scores", fits_ratio(), "×", "prepare and tune included", "<= 2"),
         Row("n=300,000 over n=30,000", ten / small, "×", "ten iterations; 10 would be linear", "<= 12"),
     ]

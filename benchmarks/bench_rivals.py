@@ -119,12 +119,12 @@ def parity(seeds: tuple[int, ...], steps: int) -> list[Row]:
     for name, options in WORLDS:
         world = make(name, **options)
         for epsilon in (0.3, 1.0):
-            found = [compare(world, epsilon, seed, learner) for seed in seeds]
+            new_pairs = [compare(world, epsilon, seed, learner) for seed in seeds]
             logged = mean_return(world, LoggingPolicy(world, epsilon), ROLLOUTS, 10_000).mean
             rows += [
-                against(found, who, f"{name}, epsilon {epsilon}", logged) for who in ("ours", "defaults")
+                against(new_pairs, who, f"{name}, epsilon {epsilon}", logged) for who in ("ours", "defaults")
             ]
-            pairs += found
+            pairs += new_pairs
     ratio = sum(pair.their_seconds for pair in pairs) / sum(pair.our_seconds for pair in pairs)
     speed = steps * len(pairs) / sum(pair.our_seconds for pair in pairs)
     rows.append(

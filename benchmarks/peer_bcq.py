@@ -73,8 +73,8 @@ def main() -> None:
         algo.update(buffer.sample_transition_batch(settings["batch"]))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     modules = algo.impl.modules
-    seen = np.concatenate([episode.observations for episode in played])[: settings["greedy_rows"]]
-    arrays: dict[str, Any] = {"cpu": cpu, "wall": wall, "seen": seen, "greedy": algo.predict(seen)}
+    contexts = np.concatenate([episode.observations for episode in played])[: settings["greedy_rows"]]
+    arrays: dict[str, Any] = {"cpu": cpu, "wall": wall, "seen": contexts, "greedy": algo.predict(contexts)}
     arrays |= {f"q{i}": weights for i, weights in enumerate(parameters(modules.q_funcs[0]))}
     arrays |= {f"imitation{i}": weights for i, weights in enumerate(parameters(modules.imitator))}
     np.savez(settings["out"], **arrays)
