@@ -48,12 +48,17 @@ lint: $(BIN)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The peers' tests need a second, large environment: they run where `make peers` or `make bench` has made it.
 test: lint docs  ## lint, documentation, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+	@if test -e $(VENV)-peers/.done; then $(MAKE) peers; fi
 
 # Round trips with obp and d3rlpy, which pin old versions and cannot share an environment with the rest.
-peers: $(VENV)-peers/.done  ## the tests that need obp and d3rlpy
+$(VENV)-peers/.tests: $(VENV)-peers/.done pyproject.toml
 	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt pytest hypothesis -e .
+	touch $@
+
+peers: $(VENV)-peers/.tests  ## the tests that need obp and d3rlpy
 	$(VENV)-peers/bin/python -m pytest -q tests/data/test_adapters_bandit_feedback.py \
 		tests/data/test_adapters_trajectories.py -k 'obp or d3rlpy'
 

@@ -110,12 +110,12 @@ def trial(case: tuple[str, int]) -> dict[Key, float]:
     logs = world.logs(seed)
     mu = BehaviourCloning(seed=seed).fit(logs)
     fitted = {key: Fitted(value.fit(logs, gamma=GAMMA, seed=seed)) for key, value in VALUES.items()}
-    found: dict[Key, float] = {}
+    scores: dict[Key, float] = {}
     untested: dict[str, Any] = {"tested": False, "behaviour": mu, "iterations": ROUNDS}
     for key, changes in _cases(world, fitted):
         settings = changes if key[0] == "option" else untested | changes
-        found[key] = world.score(OfflineSHPI(**settings, seed=seed, progress=False).fit(logs), seed)
-    return found
+        scores[key] = world.score(OfflineSHPI(**settings, seed=seed, progress=False).fit(logs), seed)
+    return scores
 
 
 def _cases(world: World, fitted: dict[str, Fitted]) -> Iterator[tuple[Key, dict[str, Any]]]:
@@ -129,12 +129,12 @@ def _cases(world: World, fitted: dict[str, Fitted]) -> Iterator[tuple[Key, dict[
 
 def run() -> list[Row]:
     cases = [(name, seed) for name in worlds() for seed in SEEDS]
-    found: dict[str, list[dict[Key, float]]] = {}
+    by_world: dict[str, list[dict[Key, float]]] = {}
     with ProcessPoolExecutor(2) as pool:
         for (name, seed), scores in zip(cases, pool.map(trial, cases), strict=True):
-            found.setdefault(name, []).append(scores)
+            by_world.setdefault(name, []).append(scores)
             print(f"  {name}, seed {seed}: {len(scores)} configurations", flush=True)
-    means = {name: _means(some) for name, some in found.items()}
+    means = {name: _means(some) for name, some in by_world.items()}
     write_page(means)
     return [
         Row(f"{name}: {DEFAULTS}", scores["option", DEFAULTS], "share", _note(scores))
@@ -143,7 +143,7 @@ def run() -> list[Row]:
 
 
 def _means(trials: list[dict[Key, float]]) -> dict[Key, float]:
-    return {key: float(np.mean([one[key] for one in trials])) for key in trials[0]}
+    return {key: float(np.mean([scores[key] for scores in trials])) for key in trials[0]}
 
 
 def _note(scores: dict[Key, float]) -> str:

@@ -70,9 +70,9 @@ class Errors:
         """The root of the mean squared error, over the logs with an answer."""
         return float(np.sqrt(np.nanmean((self.found[name] - self.lift) ** 2)))
 
-    def beats(self, one: str, other: str) -> bool:
+    def beats(self, name: str, other: str) -> bool:
         """Whether the squared errors of the first are clearly smaller, log by log."""
-        gain = (self.found[other] - self.lift) ** 2 - (self.found[one] - self.lift) ** 2
+        gain = (self.found[other] - self.lift) ** 2 - (self.found[name] - self.lift) ** 2
         gain = gain[np.isfinite(gain)]
         return len(gain) > 2 and bool(gain.mean() > CLEAR * gain.std(ddof=1) / np.sqrt(len(gain)))
 
@@ -88,21 +88,21 @@ def measure(world: World) -> list[Errors]:
     for share in SHARES:
         policy = Mixture([world.mu, better], [1 - share, share])
         gain = world.returns(policy) - world.own
-        found: dict[str, list[float]] = {}
+        lifts_of: dict[str, list[float]] = {}
         weight = 1.0
-        for number, one in enumerate(logs):
-            problem = Problem.of(policy, one, Settings(truncated=world.truncated, seed=number))
+        for number, log in enumerate(logs):
+            problem = Problem.of(policy, log, Settings(truncated=world.truncated, seed=number))
             if number == 0:
                 weight = float(np.exp(next(problem.parts()).log_ratios.max()))
             for estimator in estimators():
-                found.setdefault(estimator.name, []).append(_lift(estimator, problem))
+                lifts_of.setdefault(estimator.name, []).append(_lift(estimator, problem))
         measured.append(
             Errors(
                 share=share,
                 lift=float(gain.mean()),
                 lift_error=float(gain.std() / np.sqrt(len(gain))),
                 weight=weight,
-                found={name: np.array(lifts) for name, lifts in found.items()},
+                found={name: np.array(lifts) for name, lifts in lifts_of.items()},
             )
         )
         print(f"{world.name}, share {share}: done", file=sys.stderr)
@@ -118,11 +118,11 @@ def _lift(estimator: Estimator, problem: Problem) -> float:
 
 def worlds() -> list[World]:
     """Those that were asked for and whose data are there."""
-    found = [WORLDS[name]() for name in CHOSEN]
+    chosen = [WORLDS[name]() for name in CHOSEN]
     return [
-        replace(one, horizon=HORIZONS.get(one.name, one.horizon), truth_users=TRUTH * one.truth_users)
-        for one in found
-        if one is not None
+        replace(world, horizon=HORIZONS.get(world.name, world.horizon), truth_users=TRUTH * world.truth_users)
+        for world in chosen
+        if world is not None
     ]
 
 
@@ -131,16 +131,18 @@ def worlds() -> list[World]:
 
 def run() -> list[Row]:
     """Measure, write the page, and return the errors of the k-step estimator and of its best rival."""
-    found = [(world, measure(world)) for world in worlds()]
+    by_world = [(world, measure(world)) for world in worlds()]
     draft = PAGE.with_name(f".{PAGE.name}.part")
-    draft.write_text(page(found), encoding="utf-8")
+    draft.write_text(page(by_world), encoding="utf-8")
     draft.replace(PAGE)
     rows = []
-    for world, measured in found:
-        for one in measured:
-            for name in ("SHPI(auto)", _best(one, ours=False)):
-                note = f"lift {one.lift:.4g}, share {one.share:g}"
-                rows.append(Row(f"{world.name}: {name}", 100 * one.rmse(name) / abs(one.lift), "%", note))
+    for world, measured in by_world:
+        for errors in measured:
+            for name in ("SHPI(auto)", _best(errors, ours=False)):
+                note = f"lift {errors.lift:.4g}, share {errors.share:g}"
+                rows.append(
+                    Row(f"{world.name}: {name}", 100 * errors.rmse(name) / abs(errors.lift), "%", note)
+                )
     return rows
 
 
@@ -156,11 +158,13 @@ the four k the best one is named in hindsight, which favours the k-step estimato
 """
 
 
-def page(found: Sequence[tuple[World, list[Errors]]]) -> str:
+def page(by_world: Sequence[tuple[World, list[Errors]]]) -> str:
     """The document."""
     parts = [HEAD.format(logs=LOGS, clear=CLEAR, noise=(2 * LOGS) ** -0.5), "## In one sentence each\n"]
-    parts.append("\n".join(f"* **{world.name}**: {sentence(measured)}" for world, measured in found) + "\n")
-    for world, measured in found:
+    parts.append(
+        "\n".join(f"* **{world.name}**: {sentence(measured)}" for world, measured in by_world) + "\n"
+    )
+    for world, measured in by_world:
         parts.append(f"## {world.name}\n\n{_words(world)}, {world.users} users.\n")
         parts.append(_table(measured))
     parts.append(NOTES)
@@ -176,51 +180,57 @@ def _words(world: World) -> str:
 def sentence(measured: Sequence[Errors]) -> str:
     """Where the k-step estimator wins, and where it loses."""
     rivals = [name for name in measured[0].found if name not in OURS]
-    wins, losses = [], []
-    for one in measured:
-        best, other = _best(one, ours=True), _best(one, ours=False)
-        beaten = sum(one.beats(best, name) for name in rivals)
+    wins, losses = list[str](), list[str]()
+    for errors in measured:
+        best, other = _best(errors, ours=True), _best(errors, ours=False)
+        beaten = sum(errors.beats(best, name) for name in rivals)
         text = (
-            f"at share {one.share:g} {best} ({_percent(one, best)}) against {other} "
-            f"({_percent(one, other)}), clearly better than {beaten} of {len(rivals)} rivals"
+            f"at share {errors.share:g} {best} ({_percent(errors, best)}) against {other} "
+            f"({_percent(errors, other)}), clearly better than {beaten} of {len(rivals)} rivals"
         )
-        (wins if one.rmse(best) <= one.rmse(other) else losses).append(text)
+        (wins if errors.rmse(best) <= errors.rmse(other) else losses).append(text)
     won = "The k-step estimator wins " + "; ".join(wins) if wins else ""
     lost = ("it loses " if wins else "The k-step estimator loses ") + "; ".join(losses) if losses else ""
-    return "; ".join(part for part in (won, lost) if part) + "."
+    return "; ".join(clause for clause in (won, lost) if clause) + "."
 
 
-def _best(one: Errors, *, ours: bool) -> str:
-    names = [name for name in one.found if (name in OURS) == ours and np.isfinite(one.found[name]).all()]
-    return min(names, key=one.rmse)
+def _best(errors: Errors, *, ours: bool) -> str:
+    names = [
+        name for name in errors.found if (name in OURS) == ours and np.isfinite(errors.found[name]).all()
+    ]
+    return min(names, key=errors.rmse)
 
 
-def _percent(one: Errors, name: str) -> str:
-    return f"{100 * one.rmse(name) / abs(one.lift):.0f} %"
+def _percent(errors: Errors, name: str) -> str:
+    return f"{100 * errors.rmse(name) / abs(errors.lift):.0f} %"
 
 
 def _table(measured: Sequence[Errors]) -> str:
     heads = [
-        f"share {one.share:g}: lift {one.lift:.4g} ± {one.lift_error:.2g}, pi/mu up to {one.weight:.2g}"
-        for one in measured
+        f"share {e.share:g}: lift {e.lift:.4g} ± {e.lift_error:.2g}, pi/mu up to {e.weight:.2g}"
+        for e in measured
     ]
     lines = ["| estimator | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
     lines += [
-        f"| {name} | " + " | ".join(_cell(one, name) for one in measured) + " |" for name in measured[0].found
+        f"| {name} | " + " | ".join(_cell(e, name) for e in measured) + " |" for name in measured[0].found
     ]
     return "\n".join(lines) + "\n"
 
 
-def _cell(one: Errors, name: str) -> str:
-    known = one.found[name][np.isfinite(one.found[name])]
+def _cell(errors: Errors, name: str) -> str:
+    known = errors.found[name][np.isfinite(errors.found[name])]
     if not len(known):
         return "no answer"
-    bias = 100 * (float(known.mean()) - one.lift) / abs(one.lift)
-    text = f"{_percent(one, name)} ({bias:+.0f} %)"
-    missing = len(one.found[name]) - len(known)
+    bias = 100 * (float(known.mean()) - errors.lift) / abs(errors.lift)
+    text = f"{_percent(errors, name)} ({bias:+.0f} %)"
+    missing = len(errors.found[name]) - len(known)
     if missing:
         return f"{text}, {missing} logs without an answer"
-    return f"**{text}**" if name == min((_best(one, ours=o) for o in (True, False)), key=one.rmse) else text
+    return (
+        f"**{text}**"
+        if name == min((_best(errors, ours=o) for o in (True, False)), key=errors.rmse)
+        else text
+    )
 
 
 NOTES = """## What to take from it

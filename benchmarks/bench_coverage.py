@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from benchmarks.report import Row
 from shpi.data.logged import LoggedData
@@ -75,7 +76,7 @@ class Setting:
 class Table:
     """pi(a|x) from the first context dimension, which counts the rows of a table."""
 
-    def __init__(self, table: Sequence[Sequence[float]]) -> None:
+    def __init__(self, table: ArrayLike) -> None:
         self.table = np.asarray(table, dtype=np.float64)
 
     @property
@@ -221,11 +222,11 @@ def settings() -> list[Setting]:
 
 def estimators() -> list[Estimator]:
     """All of them; the models get linear features, in which these worlds are exact."""
-    model = {"features": PLAIN}
+    x = PLAIN
     return [
-        SNPDIS(), SNIPS(), PDIS(), IPS(), WDR(**model), DR(**model), MAGIC(**model), FQE(**model),
-        DirectMethod(**model), MIS(**model), KStepSHPI(k=1, **model), KStepSHPI(k=4, **model),
-        SLOPE(candidates=tuple(KStepSHPI(k=k, **model) for k in (20, 8, 4, 2, 1))),
+        SNPDIS(), SNIPS(), PDIS(), IPS(), WDR(features=x), DR(features=x), MAGIC(features=x), FQE(features=x),
+        DirectMethod(features=x), MIS(features=x), KStepSHPI(k=1, features=x), KStepSHPI(k=4, features=x),
+        SLOPE(candidates=tuple(KStepSHPI(k=k, features=x) for k in (20, 8, 4, 2, 1))),
     ]  # fmt: skip
 
 
@@ -238,36 +239,36 @@ def one_log(setting: Setting, seed: int) -> Record:
     lift = setting.value - setting.baseline
     record: Record = {}
     answers: list[Estimate] = []
-    for one in estimators():
-        if one.name not in ALWAYS and seed - FIRST >= FEWER:
+    for estimator in estimators():
+        if estimator.name not in ALWAYS and seed - FIRST >= FEWER:
             continue
         try:
-            found = one.estimate(problem)
+            estimate = estimator.estimate(problem)
         except Exception as error:
-            record[one.name, "failed"] = (float(len(str(error))),)
+            record[estimator.name, "failed"] = (float(len(str(error))),)
             continue
-        at, value_at = found.lift_interval, found.value_interval
-        record[one.name, METHODS[0]] = (
-            found.lift - lift,
-            found.lift_error,
+        at, value_at = estimate.lift_interval, estimate.value_interval
+        record[estimator.name, METHODS[0]] = (
+            estimate.lift - lift,
+            estimate.lift_error,
             float(at.lower <= lift <= at.upper),
             float(at.lower_bound <= lift),
             float(value_at.lower <= setting.value <= value_at.upper),
             at.width / 2,
-            found.effective_users,
+            estimate.effective_users,
         )
-        if one.name in BY_METHOD:
+        if estimator.name in BY_METHOD:
             for method in METHODS[1:]:
                 if method == "bootstrap" and seed - FIRST >= FEWER:
                     continue
-                other = interval_of(found.lift, found.influence_lift, method=method, seed=seed)
-                record[one.name, method] = (
+                other = interval_of(estimate.lift, estimate.influence_lift, method=method, seed=seed)
+                record[estimator.name, method] = (
                     float(other.lower <= lift <= other.upper),
                     float(other.lower_bound <= lift),
                     other.width / 2,
                 )
-        if one.name in DECIDE:
-            answers.append(found)
+        if estimator.name in DECIDE:
+            answers.append(estimate)
     if seed - FIRST < FLAGGED:
         record |= _said(problem, answers)
     if setting.name == "users":
@@ -279,9 +280,9 @@ def _said(problem: Problem, answers: list[Estimate]) -> Record:
     """Which warnings there are about the log or about an estimator, for each as the one that decides."""
     record: Record = {}
     for main in answers:
-        for one in diagnose(problem, answers, main.name):
-            if one.severity in ("warning", "fatal") and one.estimator in (None, main.name):
-                record[main.name, f"says {one.name}"] = (1.0,)
+        for diagnostic in diagnose(problem, answers, main.name):
+            if diagnostic.severity in ("warning", "fatal") and diagnostic.estimator in (None, main.name):
+                record[main.name, f"says {diagnostic.name}"] = (1.0,)
                 record[main.name, "flagged"] = (1.0,)
     return record
 
@@ -306,10 +307,10 @@ def measure(number: int, logs: int, jobs: int) -> list[Record]:
     place = None if folder is None else Path(folder) / f"{number}-{logs}-{FIRST}.json"
     if place is not None and place.exists():
         saved = json.loads(place.read_text(encoding="utf-8"))
-        return [{(name, what): tuple(values) for name, what, values in one} for one in saved]
+        return [{(name, what): tuple(values) for name, what, values in record} for record in saved]
     records = _measured(number, logs, jobs)
     if place is not None:
-        content = [[[*key, values] for key, values in one.items()] for one in records]
+        content = [[[*key, values] for key, values in record.items()] for record in records]
         place.write_text(json.dumps(content), encoding="utf-8")
     return records
 
@@ -328,15 +329,15 @@ def _measured(number: int, logs: int, jobs: int) -> list[Record]:
 def run() -> list[Row]:
     """Measure, write the page, and return the share of statements that hold."""
     jobs = int(os.environ.get("SHPI_JOBS", "1"))
-    found = [(setting, measure(number, LOGS, jobs)) for number, setting in enumerate(settings())]
-    text = page(found)
+    by_setting = [(setting, measure(number, LOGS, jobs)) for number, setting in enumerate(settings())]
+    text = page(by_setting)
     draft = PAGE.with_name(f".{PAGE.name}.part")
     draft.write_text(text, encoding="utf-8")
     draft.replace(PAGE)
     rows = []
-    for setting, records in found:
+    for setting, records in by_setting:
         for name in ("SNPDIS", "WDR"):
-            table = np.array([one[name, METHODS[0]] for one in records if (name, METHODS[0]) in one])
+            table = np.array([record[name, METHODS[0]] for record in records if (name, METHODS[0]) in record])
             two, lower = table[:, 2].mean(), table[:, 3].mean()
             rows.append(
                 Row(f"{setting.name}: {name} two-sided", 100 * two, "%", f"{len(table)} logs", ">= 93")
@@ -362,18 +363,18 @@ those whose bias is more than half of their spread.
 """
 
 
-def page(found: Sequence[tuple[Setting, list[Record]]]) -> str:
+def page(by_setting: Sequence[tuple[Setting, list[Record]]]) -> str:
     """The document."""
     margin = 1.96 * np.sqrt(0.95 * 0.05 / LOGS)
     parts = [HEAD.format(logs=LOGS, fewer=FEWER, low=0.95 - margin, high=0.95 + margin)]
-    for setting, records in found:
+    for setting, records in by_setting:
         parts.append(
             f"## {setting.name}\n\n{setting.words}. True lift {setting.value - setting.baseline:.4g}.\n"
         )
         parts.append(_table(records))
         parts.append(_outside(records))
         if setting.name == "users":
-            rows = np.array([one["rows", "all"] for one in records]).mean()
+            rows = np.array([record["rows", "all"] for record in records]).mean()
             parts.append(
                 f"Taking every row for a user, the interval of the mean reward itself covers {rows:.1%}.\n"
             )
@@ -381,13 +382,13 @@ def page(found: Sequence[tuple[Setting, list[Record]]]) -> str:
         "## Ways of making an interval\n\nOf the lift: two-sided / lower bound / half-width. The "
         f"bootstrap is that of the first {FEWER} logs.\n"
     )
-    parts.append(_methods(found))
+    parts.append(_methods(by_setting))
     parts.append(NOTES.format(flagged=FLAGGED))
     return "\n".join(parts)
 
 
 def _table(records: list[Record]) -> str:
-    names = [one.name for one in estimators()]
+    names = [record.name for record in estimators()]
     heads = (
         "estimator",
         "logs",
@@ -400,8 +401,8 @@ def _table(records: list[Record]) -> str:
     )
     lines = ["| " + " | ".join((*heads, "eff. users")) + " |", "|---|" + "---|" * len(heads)]
     for name in names:
-        rows = np.array([one[name, METHODS[0]] for one in records if (name, METHODS[0]) in one])
-        failed = sum((name, "failed") in one for one in records)
+        rows = np.array([record[name, METHODS[0]] for record in records if (name, METHODS[0]) in record])
+        failed = sum((name, "failed") in record for record in records)
         if not len(rows):
             lines.append(f"| {name} | no answer in all {failed} logs | | | | | | |")
             continue
@@ -423,19 +424,19 @@ def _outside(records: list[Record]) -> str:
     """Which of those that may decide miss 93 to 97 %, and what their diagnostics say."""
     lines = []
     for name in DECIDE:
-        rows = np.array([one[name, METHODS[0]] for one in records if (name, METHODS[0]) in one])
+        rows = np.array([record[name, METHODS[0]] for record in records if (name, METHODS[0]) in record])
         if not len(rows):
             continue
         two, lower = rows[:, 2].mean(), rows[:, 3].mean()
         if 0.93 <= two <= 0.97 and 0.93 <= lower <= 0.97:
             continue
         counts: dict[str, int] = {}
-        for one in records[:FLAGGED]:
-            for key, what in one:
+        for record in records[:FLAGGED]:
+            for key, what in record:
                 if key == name and what.startswith("says "):
                     counts[what[5:]] = counts.get(what[5:], 0) + 1
         logs = min(FLAGGED, len(records))
-        flagged = sum((name, "flagged") in one for one in records[:FLAGGED])
+        flagged = sum((name, "flagged") in record for record in records[:FLAGGED])
         flags = ", ".join(f"{what} ({count})" for what, count in sorted(counts.items()))
         short = "too short" if min(two, lower) < 0.93 else "longer than needed"
         noise = "" if _beyond_noise(two, lower, len(rows)) else ", by less than one standard error"
@@ -460,13 +461,13 @@ def _mark(share: float) -> str:
     return f"{share:.1%} wide" if share > 0.97 else f"{share:.1%}"
 
 
-def _methods(found: Sequence[tuple[Setting, list[Record]]]) -> str:
+def _methods(by_setting: Sequence[tuple[Setting, list[Record]]]) -> str:
     lines = ["| setting | estimator | " + " | ".join(METHODS) + " |", "|---|---|" + "---|" * len(METHODS)]
-    for setting, records in found:
+    for setting, records in by_setting:
         for name in BY_METHOD:
             cells = []
             for method in METHODS:
-                rows = np.array([one[name, method] for one in records if (name, method) in one])
+                rows = np.array([record[name, method] for record in records if (name, method) in record])
                 if not len(rows):
                     cells.append("no answer")
                     continue

@@ -17,7 +17,7 @@ from shpi.data.shards import ShardedLog, prepare_shards
 FOLDER = Path(os.environ.get("SHPI_BENCH_DATA", "bench-data"))
 ROWS = int(os.environ.get("SHPI_BENCH_ROWS", 10_000_000))
 MANY_ROWS = int(os.environ.get("SHPI_BENCH_MANY_ROWS", 50_000_000))
-FEATURES = [f"f{j}" for j in range(16)]
+FEATURES = tuple(f"f{j}" for j in range(16))
 COLUMNS = shpi.Columns(
     user="user", time="ts", order="seq", action="item", propensity="p", reward="r",
     context=FEATURES, session_gap="30m",
@@ -29,11 +29,11 @@ def generate(folder: str, rows: int, users: int) -> int:
     place, step = Path(folder), 2_500_000
     place.mkdir(parents=True)
     random = np.random.default_rng(0)
-    for part, start in enumerate(range(0, rows, step)):
+    for number, start in enumerate(range(0, rows, step)):
         n = min(step, rows - start)
         columns: dict[str, object] = {
             "user": random.integers(0, users, n),
-            "ts": np.sort(random.integers(0, 86_400_000_000, n)) + 86_400_000_000 * part,
+            "ts": np.sort(random.integers(0, 86_400_000_000, n)) + 86_400_000_000 * number,
             "seq": np.arange(start, start + n),
             "item": random.integers(0, 50, n, dtype=np.int32),
             "p": np.full(n, 1 / 50),
@@ -41,7 +41,7 @@ def generate(folder: str, rows: int, users: int) -> int:
         }
         columns |= {name: random.standard_normal(n, dtype=np.float32) for name in FEATURES}
         frame = pl.DataFrame(columns).with_columns(pl.col("ts").cast(pl.Datetime("us")))
-        frame.write_parquet(place / f"part-{part:03d}.parquet")
+        frame.write_parquet(place / f"part-{number:03d}.parquet")
     return rows
 
 

@@ -7,12 +7,12 @@ seeds from 100. Writes docs/offline-defaults.md.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from benchmarks.report import Row
 from benchmarks.synthetic_task import Outcome, log_of, logging_policy, outcome, standard_error
@@ -77,18 +77,18 @@ def run() -> list[Row]:
     cases = [(epsilon, seed) for epsilon in EPSILONS for seed in SEEDS]
     with ProcessPoolExecutor(2) as pool:
         trials = []
-        for one in pool.map(trial, cases):
-            trials.append(one)
-            print(f"  epsilon {one.epsilon:g} seed {one.seed}: {one.ours:.4f}, mu {one.mu:.4f}, "
-                  f"paper() {one.paper:.4f}, tests {one.tests}, {one.seconds:.0f} s", flush=True)  # fmt: skip
+        for t in pool.map(trial, cases):
+            trials.append(t)
+            print(f"  epsilon {t.epsilon:g} seed {t.seed}: {t.ours:.4f}, mu {t.mu:.4f}, "
+                  f"paper() {t.paper:.4f}, tests {t.tests}, {t.seconds:.0f} s", flush=True)  # fmt: skip
     write_page(trials)
     rows = []
     for epsilon in EPSILONS:
-        some = [one for one in trials if one.epsilon == epsilon]
+        some = [t for t in trials if t.epsilon == epsilon]
         goal = ">= 0.98" if epsilon > 0 else ""
         note = f"mu {_mean([t.mu for t in some]):.4f}, paper() {_mean([t.paper for t in some]):.4f}"
         rows.append(Row(f"attained, epsilon {epsilon:g}", _mean([t.ours for t in some]), "share", note, goal))
-    worst = min(_z(one) for one in trials)
+    worst = min(_z(t) for t in trials)
     return [
         *rows,
         Row("worst trial against mu, attained", worst, "s.e.", "paired, 200 users", f">= -{NOISE:g}"),
@@ -97,12 +97,12 @@ def run() -> list[Row]:
     ]  # fmt: skip
 
 
-def _z(one: Trial) -> float:
+def _z(t: Trial) -> float:
     """How many standard errors better than mu; differences below 1e-4 are none."""
-    return one.difference / max(one.noise, 1e-4)
+    return t.difference / max(t.noise, 1e-4)
 
 
-def _mean(values: ArrayLike) -> float:
+def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
@@ -120,7 +120,7 @@ def write_page(trials: list[Trial]) -> None:
         "|---|---|---|---|---|---|---|",
     ]
     for epsilon in EPSILONS:
-        some = [one for one in trials if one.epsilon == epsilon]
+        some = [t for t in trials if t.epsilon == epsilon]
         ours, below = [t.ours for t in some], sum(_z(t) < -2 for t in some)
         head.append(
             f"| {epsilon:g} | {_mean([t.mu for t in some]):.4f} | **{_mean(ours):.4f}** "

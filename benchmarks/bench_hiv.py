@@ -33,11 +33,11 @@ def steps_per_second(world: HIV, n: int, decisions: int) -> float:
     actions = np.random.default_rng(0).integers(0, 4, (decisions, n))
     world.reset(n, seed=0)
     speeds = []
-    for part in np.array_split(actions, 5):
+    for block in np.array_split(actions, 5):
         began = time.process_time()
-        for decision in part:
+        for decision in block:
             world.step(decision)
-        speeds.append(part.size / (time.process_time() - began))
+        speeds.append(block.size / (time.process_time() - began))
     return float(np.median(speeds))
 
 
@@ -60,12 +60,13 @@ def plain_rhs(_: float, x: np.ndarray, eps1: float, eps2: float) -> list[float]:
 def by_vode(x: np.ndarray, eps: np.ndarray) -> np.ndarray:
     """One decision with the original's integrator and settings."""
     solver = ode(plain_rhs).set_integrator("vode", method="bdf", nsteps=10_000, rtol=1e-6, atol=1e-12)
-    return solver.set_initial_value(x, 0.0).set_f_params(*eps).integrate(5.0)
+    return np.asarray(solver.set_initial_value(x, 0.0).set_f_params(*eps).integrate(5.0))
 
 
 def by_lsoda(x: np.ndarray, eps: np.ndarray) -> np.ndarray:
     """One decision with scipy's current solver, at about our accuracy."""
-    return solve_ivp(plain_rhs, (0.0, 5.0), x, "LSODA", args=tuple(eps), rtol=1e-9, atol=1e-12).y[:, -1]
+    solved = solve_ivp(plain_rhs, (0.0, 5.0), x, "LSODA", args=tuple(eps), rtol=1e-9, atol=1e-12)
+    return np.asarray(solved.y[:, -1])
 
 
 def peer(solve: Callable[[np.ndarray, np.ndarray], np.ndarray], decisions: int) -> tuple[float, float]:
@@ -154,10 +155,10 @@ def rows_of(integrator: str, vode: tuple[float, float], lsoda: tuple[float, floa
         Row("200 patients", steps_per_second(world, 200, 100), "decisions/CPU-s", "a batch of the agent"),
         Row("one patient", steps_per_second(world, 1, 100), "decisions/CPU-s", "calls dominate"),
     ]
-    found = errors(integrator)
-    if found is not None:
-        note = f"200 decisions, 55 reference trajectories; median {found[1]:.0e}"
-        rows.append(Row("largest relative error", found[0], "", note, "<= 1e-6"))
+    largest_and_median = errors(integrator)
+    if largest_and_median is not None:
+        note = f"200 decisions, 55 reference trajectories; median {largest_and_median[1]:.0e}"
+        rows.append(Row("largest relative error", largest_and_median[0], "", note, "<= 1e-6"))
     return [row._replace(name=f"{integrator}: {row.name}") for row in rows]
 
 

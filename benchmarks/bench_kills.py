@@ -105,7 +105,7 @@ def _shards(target: Path, number: int) -> object:
 
 def _check_shards(target: Path) -> None:
     if target.exists():
-        assert sum(len(part) for part in ShardedLog.open(target)) in [len(logs) for logs in _LOGS]
+        assert sum(len(shard) for shard in ShardedLog.open(target)) in [len(logs) for logs in _LOGS]
 
 
 def _report(target: Path, number: int) -> object:

@@ -26,13 +26,13 @@ STEPS = {"bcq": 1000, "cql": 1000, "cb-mf": 500, "nn-ips": 500}
 def run() -> list[Row]:
     shop = Storefront()
     logs = [shop.rollout(UniformPolicy(shop.n_actions), USERS, seed=seed) for seed in SEEDS]
-    found = {
+    values_of = {
         name: [value(shop, name, log, seed) for log, seed in zip(logs, SEEDS, strict=True)]
         for name in registry.names()
         if registry.missing(name) is None and name != "shpi-released"  # needs windows of 30 decisions
     }
-    write(found)
-    return [Row(name, float(np.mean(values)), "conversions a month") for name, values in found.items()]
+    write(values_of)
+    return [Row(name, float(np.mean(values)), "conversions a month") for name, values in values_of.items()]
 
 
 def value(shop: Storefront, name: str, log: LoggedData, seed: int) -> float:
@@ -48,13 +48,13 @@ def value(shop: Storefront, name: str, log: LoggedData, seed: int) -> float:
     return float(shop.exact_value(policy.action_probs(shop.contexts)))
 
 
-def write(found: dict[str, list[float]]) -> None:
+def write(values_of: dict[str, list[float]]) -> None:
     """Put the table between the two marks of the page."""
     head = ["| learner | " + " | ".join(f"s = {seed}" for seed in SEEDS) + " | mean |"]
     head.append("|---" * (len(SEEDS) + 2) + "|")
     rows = [
-        f"| `{name}` | " + " | ".join(f"{one:.3f}" for one in values) + f" | {np.mean(values):.3f} |"
-        for name, values in sorted(found.items(), key=lambda item: -float(np.mean(item[1])))
+        f"| `{name}` | " + " | ".join(f"{value:.3f}" for value in values) + f" | {np.mean(values):.3f} |"
+        for name, values in sorted(values_of.items(), key=lambda item: -float(np.mean(item[1])))
     ]
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)

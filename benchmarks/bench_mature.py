@@ -58,17 +58,17 @@ def finite() -> Iterator[Row]:
     """V, A_k and the policy, for few and many users, with common and random ends."""
     for ends in ("together", "at random"):
         for users in (200, MANY):
-            found: dict[str, list[tuple[float, float, float]]] = {}
+            errors_of: dict[str, list[tuple[float, float, float]]] = {}
             for seed in WORLDS:
                 mdp, mu, full = logged(seed, users)
                 logs = full if ends == "together" else cut_at_random(full, seed)
-                for name, part in treated(logs, REWARD, COMPLETE).items():
-                    found.setdefault(name, []).append(judged(part, mdp, mu))
+                for name, logs_ in treated(logs, REWARD, COMPLETE).items():
+                    errors_of.setdefault(name, []).append(judged(logs_, mdp, mu))
                 later = mdp.log(mu, users, STEPS + WINDOW, seed, ragged=False)
                 known = with_metric(later).with_rewards(REWARD, log_end=STEPS + WINDOW - 1)
                 known = keep_prefixes(known, known.steps < STEPS, known.ledger)
-                found.setdefault("later", []).append(judged(known, mdp, mu))
-            for name, rows in found.items():
+                errors_of.setdefault("later", []).append(judged(known, mdp, mu))
+            for name, rows in errors_of.items():
                 label, exact = f"{users:,} users, ends {ends}: {name}", name == "complete" and users == MANY
                 for figure, values in zip(
                     ("bias of V", f"error of A_{K}", "attained"), zip(*rows, strict=True), strict=True
@@ -102,10 +102,10 @@ def treated(logs: LoggedData, reward: Any, complete: Complete, **options: Any) -
     """The log with rewards as before, dropped and completed."""
     marked = logs.with_rewards(reward, censored="mark", **options)
     gone = np.repeat(logs.terminated, np.diff(logs.offsets))
-    seen = np.ones(len(logs), bool) if marked.reward_observed is None else marked.reward_observed
+    observed = np.ones(len(logs), bool) if marked.reward_observed is None else marked.reward_observed
     before = replace(marked, reward_observed=None)
     return {
-        "before": keep_prefixes(before, seen | gone, marked.ledger),
+        "before": keep_prefixes(before, observed | gone, marked.ledger),
         "drop": logs.with_rewards(reward, **options),
         "complete": logs.with_rewards(reward, censored=complete, **options),
     }
@@ -135,8 +135,8 @@ def spread(values: Any) -> str:
 
 def cells(logs: LoggedData, mdp: TabularMDP, values: StateValues, k: int) -> Float64Array:
     """The mean advantage of every state and action, [S, A]; NaN where there is none."""
-    found = k_step_advantages(logs, values, k=k, gamma=GAMMA)
-    return means(logs, mdp, found.values, found.valid)
+    advantages = k_step_advantages(logs, values, k=k, gamma=GAMMA)
+    return means(logs, mdp, advantages.values, advantages.valid)
 
 
 def means(logs: LoggedData, mdp: TabularMDP, targets: Float64Array, used: Any) -> Float64Array:
@@ -167,7 +167,7 @@ def past() -> Iterator[Row]:
 
 def defaults() -> Iterator[Row]:
     """The policy of `OfflineSHPI`, whose V sees past rewards."""
-    found: dict[str, list[float]] = {}
+    attained_by: dict[str, list[float]] = {}
     for seed in WORLDS:
         mdp, mu, logs = logged(seed, 1_000)
         plain, share = replace(mdp, gamma=1.0), mdp.occupancy(mu, horizon=STEPS)
@@ -175,12 +175,12 @@ def defaults() -> Iterator[Row]:
         exact = truth.k_step_advantage(mu, mu, 1)
         parts = treated(logs, REWARD, COMPLETE)
         parts["drop, past as before"] = replace(parts["drop"], immediate=None)
-        for name, part in parts.items():
-            policy = OfflineSHPI(gamma=GAMMA, k=K, progress=False, seed=seed).fit(part)
+        for name, treated_logs in parts.items():
+            policy = OfflineSHPI(gamma=GAMMA, k=K, progress=False, seed=seed).fit(treated_logs)
             probs = policy.action_probs(mdp.contexts(np.arange(mdp.n_states)))
             attained = share @ (probs * exact).sum(axis=1) / (share @ exact.max(axis=1))
-            found.setdefault(name, []).append(float(attained))
-    for name, values in found.items():
+            attained_by.setdefault(name, []).append(float(attained))
+    for name, values in attained_by.items():
         yield Row(f"OfflineSHPI, {name}: attained", float(np.mean(values)), "", spread(values))
 
 
@@ -202,9 +202,9 @@ def clock() -> Iterator[Row]:
             exact, share = later_means(timed(mdp, mu, 30_000, seed + 100), mdp, reward)
             future = timed(mdp, mu, 2_000, seed)
             tables = {"later": later_means(future, mdp, reward)[0]}
-            for name, part in treated(until(future, END), reward, COMPLETE, log_end=END).items():
-                assert part.rewards is not None
-                tables[name] = means(part, mdp, part.rewards, slice(None))
+            for name, treated_logs in treated(until(future, END), reward, COMPLETE, log_end=END).items():
+                assert treated_logs.rewards is not None
+                tables[name] = means(treated_logs, mdp, treated_logs.rewards, slice(None))
             for name, table in tables.items():
                 off = np.where(np.isnan(table), 0.0, table - exact)
                 scale = np.sqrt((share * exact**2).sum() - (share * exact).sum() ** 2)
@@ -257,7 +257,7 @@ def storefront() -> Iterator[Row]:
         ahead = (shop.expected_reward + shop.transition @ ahead).mean(axis=1)
     exact = shop.expected_reward + shop.transition @ ahead  # [S, A] under the uniform logging policy
     for users in (300, 2_000):
-        found: dict[str, list[tuple[float, float]]] = {}
+        errors_of: dict[str, list[tuple[float, float]]] = {}
         for seed in SHOP_SEEDS:
             full = with_metric(shop.rollout(UniformPolicy(shop.n_actions), users, seed=seed))
             share = np.bincount(full.contexts[:, 0].astype(int), minlength=shop.n_states) / len(full)
@@ -267,10 +267,10 @@ def storefront() -> Iterator[Row]:
                 off = policy.scorer.scores(shop.contexts) - exact
                 error = np.sqrt(share @ np.mean(off**2, axis=1) / (share @ np.var(exact, axis=1)))
                 value = shop.exact_value(policy.action_probs(shop.contexts))
-                found.setdefault(name, []).append((float(error), value))
-        for name, rows in found.items():
+                errors_of.setdefault(name, []).append((float(error), value))
+        for name, rows in errors_of.items():
             errors, values = zip(*rows, strict=True)
-            gained = np.subtract(values, [value for _, value in found["drop"]])
+            gained = np.subtract(values, [value for _, value in errors_of["drop"]])
             note = f"{spread(values)}; {gained.mean():+.3f} {spread(gained)} beside drop"
             yield Row(
                 f"storefront, {users:,} users: {name}: error", float(np.mean(errors)), "", spread(errors)

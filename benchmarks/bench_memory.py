@@ -75,7 +75,7 @@ def generate(folder: str, name: str) -> int:
     shape, random = SHAPES[name], np.random.default_rng(0)
     total = int(SCALE * shape.rows)
     once = shape.users == shape.rows
-    for part, start in enumerate(range(0, total, STEP)):
+    for number, start in enumerate(range(0, total, STEP)):
         n = min(STEP, total - start)
         actions = random.integers(0, shape.actions, n, dtype=np.int32)
         frame: dict[str, Any] = {
@@ -86,7 +86,7 @@ def generate(folder: str, name: str) -> int:
             "r": (actions % 10 == 0) + random.standard_normal(n),
         }
         frame |= {f"f{j}": random.standard_normal(n, dtype=np.float32) for j in range(shape.columns)}
-        pl.DataFrame(frame).write_parquet(Path(folder) / f"part-{part:03d}.parquet")
+        pl.DataFrame(frame).write_parquet(Path(folder) / f"part-{number:03d}.parquet")
     return total
 
 
@@ -138,7 +138,7 @@ class _Favours:
 def _columns(name: str) -> shpi.Columns:
     return shpi.Columns(
         user="user", time="ts", action="item", propensity="p", reward="r",
-        context=[f"f{j}" for j in range(SHAPES[name].columns)],
+        context=tuple(f"f{j}" for j in range(SHAPES[name].columns)),
     )  # fmt: skip
 
 

@@ -72,8 +72,8 @@ def peer_seconds() -> float:
     assert logs.rewards is not None
     with tempfile.TemporaryDirectory() as folder:
         file = write_npz(logs, logs.contexts, logs.final_contexts, logs.rewards, Path(folder) / "log.npz")
-        found = run_peer_bcq(file, n_actions=ACTIONS, steps=PEER_STEPS, batch=256)
-    return found.cpu * ALL_STEPS / PEER_STEPS
+        peer = run_peer_bcq(file, n_actions=ACTIONS, steps=PEER_STEPS, batch=256)
+    return peer.cpu * ALL_STEPS / PEER_STEPS
 
 
 def spread(seconds: list[float]) -> str:
@@ -84,8 +84,8 @@ def spread(seconds: list[float]) -> str:
 def rows() -> Iterator[Row]:
     ones, tens, peers = [], [], []
     for _ in range(REPEATS):
-        one, ten = (in_process(__name__, "fit", 300_000, count) for count in (1, 10))
-        ones.append(one["result"]["cpu"])
+        single, ten = (in_process(__name__, "fit", 300_000, count) for count in (1, 10))
+        ones.append(single["result"]["cpu"])
         tens.append(ten["result"]["cpu"])
         if peer_python() is not None:
             peers.append(peer_seconds())
@@ -102,21 +102,21 @@ def rows() -> Iterator[Row]:
         yield Row("d3rlpy DiscreteBCQ, 10,000 steps", peer, "CPU s", note)
         yield Row("DiscreteBCQ over ten iterations", peer / all_ten, "×", "same log, same run", ">= 20")
     ten["result"]["cpu"] = all_ten
-    found = {300_000: ten} | {n: in_process(__name__, "fit", n, 10) for n in SIZES if n != 300_000}
+    by_size = {300_000: ten} | {n: in_process(__name__, "fit", n, 10) for n in SIZES if n != 300_000}
     for n in SIZES:
-        yield Row(f"{n:,} decisions, ten iterations", found[n]["result"]["cpu"], "CPU s")
-        yield Row(f"{n:,} decisions: peak memory", found[n]["peak"] / 2**20, "MiB", "with the log itself")
+        yield Row(f"{n:,} decisions, ten iterations", by_size[n]["result"]["cpu"], "CPU s")
+        yield Row(f"{n:,} decisions: peak memory", by_size[n]["peak"] / 2**20, "MiB", "with the log itself")
     for small, large in zip(SIZES[:-1], SIZES[1:], strict=True):
-        times = found[large]["result"]["cpu"] / found[small]["result"]["cpu"]
-        memory = found[large]["peak"] / found[small]["peak"]
+        times = by_size[large]["result"]["cpu"] / by_size[small]["result"]["cpu"]
+        memory = by_size[large]["peak"] / by_size[small]["peak"]
         yield Row(f"time, {large:,} over {small:,}", times, "×", "10 would be linear", "<= 12")
         yield Row(f"memory, {large:,} over {small:,}", memory, "×", "10 would be linear", "<= 12")
 
 
 def run() -> list[Row]:
     os.environ.update(dict.fromkeys(THREADS, "1"))  # for the processes that are started
-    found = []
+    rows_ = []
     for row in rows():
         print(f"  {row.name}: {row.value:.4g} {row.unit}", flush=True)
-        found.append(row)
-    return found
+        rows_.append(row)
+    return rows_

@@ -39,10 +39,10 @@ def evaluate_million() -> dict[str, Any]:
     start = time.process_time()
     problem = Problem.of(policy, logs, Settings(gamma=0.95))
     seconds = {"policy and facts": time.process_time() - start}
-    for one in default_estimators(problem, k=4):
+    for estimator in default_estimators(problem, k=4):
         before = time.process_time()
-        one.estimate(problem)
-        seconds[one.name] = time.process_time() - before
+        estimator.estimate(problem)
+        seconds[estimator.name] = time.process_time() - before
     return {
         "seconds": seconds,
         "total": time.process_time() - start,
@@ -73,7 +73,7 @@ def evaluate_shards() -> dict[str, Any]:
         (Path(folder) / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
         start = time.process_time()
         problem = Problem.of(make_policy(1), ShardedLog.open(folder), Settings(gamma=0.95))
-        values = [one.estimate(problem).value for one in (SNPDIS(), PDIS())]
+        values = [estimator.estimate(problem).value for estimator in (SNPDIS(), PDIS())]
         return {"seconds": time.process_time() - start, "values": values}
 
 
@@ -118,10 +118,10 @@ def make_log(shard: int | None = None) -> Any:
         lengths[rows] += 1
         x[rows] = 0.8 * x[rows] + pull[actions] + 0.4 * rng.standard_normal((len(rows), WIDTH))
         alive[rows] = rng.random(len(rows)) > 0.002
-    who = np.concatenate([one["rows"] for one in columns])
+    who = np.concatenate([step["rows"] for step in columns])
     order = np.argsort(who, kind="stable")
-    flat = {
-        name: np.concatenate([one[name] for one in columns])[order] for name in columns[0] if name != "rows"
+    flat: dict[str, Any] = {
+        name: np.concatenate([step[name] for step in columns])[order] for name in columns[0] if name != "rows"
     }
     return LoggedData.from_arrays(
         **flat,

@@ -75,17 +75,17 @@ def run() -> list[Row]:
     if python is None:
         print("no environment with obp and scope-rl: run `make .venv-peers/.done`", file=sys.stderr)
         return []
-    found = [(case, *answers(case, python)) for case in cases()]
+    answered = [(case, *answers(case, python)) for case in cases()]
     draft = PAGE.with_name(f".{PAGE.name}.part")
-    draft.write_text(page(found), encoding="utf-8")
+    draft.write_text(page(answered), encoding="utf-8")
     draft.replace(PAGE)
     rows = []
-    for case, mine, theirs in found:
+    for case, mine, theirs in answered:
         for library, estimates in theirs.items():
             if "missing" in estimates:
                 print(f"{library}: {estimates['missing']}", file=sys.stderr)
                 continue
-            apart = max(abs(mine[name]["value"] - one["value"]) for name, one in estimates.items())
+            apart = max(abs(mine[name]["value"] - estimate["value"]) for name, estimate in estimates.items())
             note = f"largest difference of {', '.join(estimates)}"
             rows.append(Row(f"{case.name}: {library}", apart, "", note, "<= 1e-9"))
             wide = _width(estimates["SNIPS"]["bootstrap"]) / _width(mine["SNIPS"]["skewed"])
@@ -97,11 +97,11 @@ def answers(case: Case, python: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Ours and theirs."""
     problem = Problem.of(case.policy, case.logs, Settings())
     mine = {}
-    for one in ours():
-        found = one.estimate(problem)
-        mine[one.name] = {
-            "value": found.value,
-            "skewed": [found.value_interval.lower, found.value_interval.upper],
+    for estimator in ours():
+        estimate = estimator.estimate(problem)
+        mine[estimator.name] = {
+            "value": estimate.value,
+            "skewed": [estimate.value_interval.lower, estimate.value_interval.upper],
         }
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "log.npz", Path(folder) / "out.json"
@@ -123,11 +123,11 @@ def answers(case: Case, python: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def as_arrays(case: Case, problem: Problem) -> dict[str, Any]:
     """The log, pi(.|x) and our Q_{H-t}(x, .), each from the fit that has not seen the user."""
-    part = next(problem.parts())
+    users = next(problem.parts())
     fits = cross_fits(problem, "pi", PLAIN, None)
     features = fits[0].design.of(case.logs.contexts)
     q = np.empty((len(case.logs), case.policy.n_actions))
-    for row, (fold, step) in enumerate(zip(part.fold, part.steps, strict=True)):
+    for row, (fold, step) in enumerate(zip(users.fold, users.steps, strict=True)):
         to_go = problem.horizon - int(step)
         q[row] = np.clip(fits[fold].tables(to_go) @ features[row], *value_limits(problem, to_go))
     return {
@@ -169,10 +169,10 @@ METHODS = (
 )
 
 
-def page(found: list[tuple[Case, dict[str, Any], dict[str, Any]]]) -> str:
+def page(answered: list[tuple[Case, dict[str, Any], dict[str, Any]]]) -> str:
     """The document."""
     parts = [HEAD]
-    for case, mine, theirs in found:
+    for case, mine, theirs in answered:
         parts.append(f"## {case.name}\n\n{case.words}. True value {case.value:g}.\n")
         heads = ["ours", *(f"{library}, {method}" for library, method in METHODS)]
         lines = ["| estimator | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
@@ -184,8 +184,8 @@ def page(found: list[tuple[Case, dict[str, Any], dict[str, Any]]]) -> str:
     return "\n".join([*parts, NOTES])
 
 
-def _cell(one: dict[str, Any] | None, method: str) -> str:
-    return "–" if one is None else f"{one['value']:.6f}; {_width(one[method]):.3g}"
+def _cell(estimate: dict[str, Any] | None, method: str) -> str:
+    return "–" if estimate is None else f"{estimate['value']:.6f}; {_width(estimate[method]):.3g}"
 
 
 def _width(ends: list[float]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from benchmarks.report import Row
 from shpi.data.logged import LoggedData
 from shpi.features import Identity
 from shpi.oracles import Ridge
-from shpi.shift import DualDICE, LinearRatio
+from shpi.protocols import Policy
+from shpi.shift import DualDICE, LinearRatio, Ratio, RatioEstimator
 from shpi.testing.tabular import random_mdp
 
 WIDTH, ACTIONS = 47, 112
@@ -91,12 +92,12 @@ def ridge_rows(n: int) -> list[Row]:
 
 
 def growth_rows() -> list[Row]:
-    one, ten = (iterations(300_000, count) for count in (1, 10))
+    single, ten = (iterations(300_000, count) for count in (1, 10))
     small = iterations(30_000, 10)
     return [
-        Row("one iteration, n=300,000", one, "CPU s", "prepare, tune, fit, score on the log"),
+        Row("one iteration, n=300,000", single, "CPU s", "prepare, tune, fit, score on the log"),
         Row("ten iterations, n=300,000", ten, "CPU s", "the same, with ten fits and scores"),
-        Row("ten iterations over one", ten / one, "×", "regression and scores alone"),
+        Row("ten iterations over one", ten / single, "×", "regression and scores alone"),
         Row("ten fits over one, without scores", fits_ratio(), "×", "prepare and tune included", "<= 2"),
         Row("n=300,000 over n=30,000", ten / small, "×", "ten iterations; 10 would be linear", "<= 12"),
     ]
@@ -113,6 +114,10 @@ def fits_ratio() -> float:
     return seconds(lambda: work(10))[0] / seconds(lambda: work(1))[0]
 
 
+def _ratio(estimator: RatioEstimator, logs: LoggedData, pi: Policy) -> Ratio:
+    return estimator.prepare(logs, seed=0).fit(pi)
+
+
 def ratio_rows() -> list[Row]:
     """Against the exact ratio of a random world of 20 states and 4 actions, 40,000 rows, gamma 0.99."""
     mdp = random_mdp(20, 4, 0, gamma=0.99)
@@ -121,11 +126,12 @@ def ratio_rows() -> list[Row]:
     truth = (mdp.occupancy(pi) / mdp.occupancy(mu, horizon=100))[mdp.states_of(logs.contexts)]
     table = Identity(intercept=False)
     rows = []
-    for name, estimator, goal in (
+    estimators: tuple[tuple[str, RatioEstimator, str], ...] = (
         ("LinearRatio", LinearRatio(gamma=0.99, features=table), ">= 0.99"),
         ("DualDICE, 10,000 steps", DualDICE(gamma=0.99, features=table), ">= 0.95"),
-    ):
-        spent, ratio = seconds(lambda e=estimator: e.prepare(logs, seed=0).fit(mdp.policy(pi)))
+    )
+    for name, estimator, goal in estimators:
+        spent, ratio = seconds(partial(_ratio, estimator, logs, mdp.policy(pi)))
         match = float(np.corrcoef(ratio.weights, truth)[0, 1])
         error = float(((ratio.weights - truth) ** 2).mean() / truth.var())
         rows += [

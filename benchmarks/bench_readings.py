@@ -156,7 +156,7 @@ def releases(
 
 
 def _many(train: Simulator, mu: LoggingPolicy, agent: Greedy, epsilon: float, seed: int) -> LoggedData:
-    return with_q_shares(train.rollout(mu, USERS, seed), agent, epsilon, seed=seed)  # type: ignore[attr-defined]
+    return with_q_shares(train.rollout(mu, USERS, seed), agent, epsilon, seed=seed)
 
 
 def _tried(world: Simulator, policy: Policy, seed: int) -> float:
@@ -190,8 +190,8 @@ def page(first: Sequence[Score], second: Sequence[Score]) -> str:
         "## From `paper()` to `repaired()`",
         "",
         f"The synthetic task of this package, {USERS:,} trajectories, seeds {_seeds(first)}: the attained",
-        "share of the possible improvement, mean ± deviation over seeds (lowest). Every row below `paper()` is",
-        "`paper()` with this change alone, or with the two that are named.",
+        "share of the possible improvement, mean ± deviation over seeds (lowest). Every row below `paper()`",
+        "is `paper()` with this change alone, or with the two that are named.",
         "",
         *_table(first, lambda v: f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f} ({min(v):.4f})"),
         "",

@@ -62,7 +62,7 @@ def _of(products: int) -> list[Row]:
         Row(f"P = {products}: empty contexts", empty, "share"),
     ]
     for variant in ("difference", "level"):
-        view = ReleasedRows(length=50, step=10, rewards=variant)  # type: ignore[arg-type]
+        view = ReleasedRows(length=50, step=10, rewards=variant)
         policy = OfflineSHPI.released(view=view, progress=False).fit(logs)
         rows.append(tried(f"released(), {variant}", policy, USERS // 2, 5))
     return rows

@@ -37,7 +37,7 @@ from shpi.protocols import Simulator
 SEEDS = tuple(range(5))
 TRAJECTORIES, ROLLOUTS = 200, 200
 STEPS, BATCH, COPY_EVERY = 2_000, 256, 100
-WORLDS = (("synthetic", {}), ("hiv", {"start_spread": 0.05}))
+WORLDS: tuple[tuple[str, dict[str, float]], ...] = (("synthetic", {}), ("hiv", {"start_spread": 0.05}))
 
 
 class Pair(NamedTuple):
@@ -90,11 +90,13 @@ def compare(world: Simulator, epsilon: float, seed: int, learner: DiscreteBCQ) -
     policy, seconds, peer, replay = train_both(logs, replace(learner, seed=seed))
     theirs = peer_policy(peer, replay, learner.threshold)
     defaults = replace(learner, seed=seed, copy_every=None, average=True).fit(logs)
-    returns = [mean_return(world, p, ROLLOUTS, 10_000 + seed).mean for p in (policy, defaults, theirs)]
+    served = (policy, defaults, theirs)
+    ours, plain, peers = (mean_return(world, p, ROLLOUTS, 10_000 + seed).mean for p in served)
     rebuilt = theirs.action_probs(logs.contexts[: len(peer.greedy)]).argmax(axis=1)
     # The peer's rows have one more per trajectory, its last context: only the first trajectory is compared.
     first = int(logs.offsets[1])
-    return Pair(*returns, seconds, peer.cpu, float((rebuilt == peer.greedy)[:first].mean()))
+    agreement = float((rebuilt == peer.greedy)[:first].mean())
+    return Pair(ours, plain, peers, seconds, peer.cpu, agreement)
 
 
 def against(pairs: list[Pair], who: str, label: str, logged: float) -> Row:
@@ -117,12 +119,12 @@ def parity(seeds: tuple[int, ...], steps: int) -> list[Row]:
     for name, options in WORLDS:
         world = make(name, **options)
         for epsilon in (0.3, 1.0):
-            found = [compare(world, epsilon, seed, learner) for seed in seeds]
+            new_pairs = [compare(world, epsilon, seed, learner) for seed in seeds]
             logged = mean_return(world, LoggingPolicy(world, epsilon), ROLLOUTS, 10_000).mean
             rows += [
-                against(found, who, f"{name}, epsilon {epsilon}", logged) for who in ("ours", "defaults")
+                against(new_pairs, who, f"{name}, epsilon {epsilon}", logged) for who in ("ours", "defaults")
             ]
-            pairs += found
+            pairs += new_pairs
     ratio = sum(pair.their_seconds for pair in pairs) / sum(pair.our_seconds for pair in pairs)
     speed = steps * len(pairs) / sum(pair.our_seconds for pair in pairs)
     rows.append(

@@ -67,7 +67,7 @@ def cases(shop: Storefront) -> Iterator[Case]:
 
 def outcomes(shop: Storefront, case: Case) -> list[Outcome]:
     """Those of the logs in which it decides: WDR has too few effective users, and it has enough."""
-    found: list[Outcome] = []
+    steps: list[Outcome] = []
     logging, policy = TabularPolicy(shop.uniform()), TabularPolicy(case.table)
     for seed in range(FIRST, FIRST + (LOGS if case.users < USERS[-1] else max(LOGS // 2, 1))):
         log = rollout(shop, logging, case.users, seed, keep_behaviour=True)
@@ -81,14 +81,14 @@ def outcomes(shop: Storefront, case: Case) -> list[Outcome]:
         if own.effective_users < LEAST_EFFECTIVE:
             continue
         longer = longest(problem, own)
-        found.append(
+        steps.append(
             Outcome(
                 own=own.lift_interval.lower_bound,
                 witness=None if longer is None else longer.lift_interval.lower_bound,
                 steps=0 if longer is None else longer.steps or problem.horizon,
             )
         )
-    return found
+    return steps
 
 
 def run() -> list[Row]:
@@ -98,11 +98,15 @@ def run() -> list[Row]:
     too_high = np.zeros(3)  # by itself, with the witness, logs
     for case in cases(shop):
         truth = shop.exact_value(case.table) - shop.exact_value(shop.uniform())
-        found = outcomes(shop, case)
-        if not found:
+        tried = outcomes(shop, case)
+        if not tried:
             continue
-        lines.append(_line(case, truth, found))
-        too_high += (_above([one.own for one in found], truth), _above(_both(found), truth), len(found))
+        lines.append(_line(case, truth, tried))
+        too_high += (
+            _above([outcome.own for outcome in tried], truth),
+            _above(_both(tried), truth),
+            len(tried),
+        )
     draft = PAGE.with_name(f".{PAGE.name}.part")
     draft.write_text(HEAD + "".join(lines) + NOTES, encoding="utf-8")
     draft.replace(PAGE)
@@ -114,24 +118,24 @@ def run() -> list[Row]:
     ]
 
 
-def _both(found: Sequence[Outcome]) -> list[float]:
-    return [one.both for one in found if one.both is not None]
+def _both(tried: Sequence[Outcome]) -> list[float]:
+    return [outcome.both for outcome in tried if outcome.both is not None]
 
 
 def _above(bounds: Sequence[float], truth: float) -> int:
     return sum(bound > truth for bound in bounds)
 
 
-def _line(case: Case, truth: float, found: Sequence[Outcome]) -> str:
-    both = _both(found)
-    own = [one.own for one in found]
-    steps = sorted({one.steps for one in found if one.steps})
+def _line(case: Case, truth: float, tried: Sequence[Outcome]) -> str:
+    both = _both(tried)
+    own = [outcome.own for outcome in tried]
+    steps = sorted({outcome.steps for outcome in tried if outcome.steps})
     bounds = f"{np.median(own):+.2f}", f"{np.median(both):+.2f}" if both else "–"
     return (
-        f"| {case.users:,} | {case.name} | {truth:+.3f} | {len(found)} | {bounds[0]} | "
-        f"{_above(own, truth) / len(found):.0%} | {', '.join(map(str, steps)) or '–'} | "
-        f"{len(found) - len(both)} | {bounds[1]} | {_above(both, truth) / len(found):.0%} | "
-        f"{_above(both, 0.0) / len(found):.0%} |\n"
+        f"| {case.users:,} | {case.name} | {truth:+.3f} | {len(tried)} | {bounds[0]} | "
+        f"{_above(own, truth) / len(tried):.0%} | {', '.join(map(str, steps)) or '–'} | "
+        f"{len(tried) - len(both)} | {bounds[1]} | {_above(both, truth) / len(tried):.0%} | "
+        f"{_above(both, 0.0) / len(tried):.0%} |\n"
     )
 
 

@@ -27,12 +27,12 @@ def episodes(file: Path) -> list[Any]:
             log[name]
             for name in ("contexts", "actions", "rewards", "offsets", "terminated", "final_contexts")
         )
-    found = []
+    played = []
     for i, (start, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
         x, a, r = contexts[start:end], actions[start:end], rewards[start:end]
         if not terminated[i]:
             x, a, r = np.concatenate([x, finals[i : i + 1]]), np.append(a, 0), np.append(r, 0.0)
-        found.append(
+        played.append(
             d3rlpy.dataset.Episode(
                 observations=x.astype(np.float32),
                 actions=a.astype(np.int64)[:, None],
@@ -40,12 +40,12 @@ def episodes(file: Path) -> list[Any]:
                 terminated=bool(terminated[i]),
             )
         )
-    return found
+    return played
 
 
 def parameters(module: Any) -> list[np.ndarray]:
     """W_0 [in, out], b_0, W_1, … of a perceptron."""
-    arrays = [part.detach().numpy() for part in module.parameters()]
+    arrays = [weights.detach().numpy() for weights in module.parameters()]
     return [array.T if array.ndim == 2 else array for array in arrays]
 
 
@@ -53,9 +53,9 @@ def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     torch.set_num_threads(1)
     d3rlpy.seed(settings["seed"])
-    found = episodes(Path(settings["npz"]))
+    played = episodes(Path(settings["npz"]))
     buffer = d3rlpy.dataset.ReplayBuffer(
-        d3rlpy.dataset.InfiniteBuffer(), episodes=found, action_size=settings["n_actions"]
+        d3rlpy.dataset.InfiniteBuffer(), episodes=played, action_size=settings["n_actions"]
     )
     algo = d3rlpy.algos.DiscreteBCQConfig(
         batch_size=settings["batch"],
@@ -73,10 +73,11 @@ def main() -> None:
         algo.update(buffer.sample_transition_batch(settings["batch"]))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     modules = algo.impl.modules
-    arrays = {f"q{i}": part for i, part in enumerate(parameters(modules.q_funcs[0]))}
-    arrays |= {f"imitation{i}": part for i, part in enumerate(parameters(modules.imitator))}
-    seen = np.concatenate([episode.observations for episode in found])[: settings["greedy_rows"]]
-    np.savez(settings["out"], cpu=cpu, wall=wall, seen=seen, greedy=algo.predict(seen), **arrays)
+    contexts = np.concatenate([episode.observations for episode in played])[: settings["greedy_rows"]]
+    arrays: dict[str, Any] = {"cpu": cpu, "wall": wall, "seen": contexts, "greedy": algo.predict(contexts)}
+    arrays |= {f"q{i}": weights for i, weights in enumerate(parameters(modules.q_funcs[0]))}
+    arrays |= {f"imitation{i}": weights for i, weights in enumerate(parameters(modules.imitator))}
+    np.savez(settings["out"], **arrays)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ import numpy as np
 RESAMPLES = 2_000
 
 
-def bounds(found: dict[str, float]) -> list[float]:
+def bounds(interval: dict[str, float]) -> list[float]:
     """The two ends, whatever the level is called."""
-    return [next(float(found[key]) for key in found if side in key) for side in ("lower", "upper")]
+    return [next(float(interval[key]) for key in interval if side in key) for side in ("lower", "upper")]
 
 
 def obp(log: dict[str, Any]) -> dict[str, Any]:
@@ -46,12 +46,12 @@ def obp(log: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         name: {
-            "value": float(one.estimate_policy_value(**common, **more)),
+            "value": float(estimator.estimate_policy_value(**common, **more)),
             "bootstrap": bounds(
-                one.estimate_interval(**common, **more, n_bootstrap_samples=RESAMPLES, random_state=0)
+                estimator.estimate_interval(**common, **more, n_bootstrap_samples=RESAMPLES, random_state=0)
             ),
         }
-        for name, (one, more) in estimators.items()
+        for name, (estimator, more) in estimators.items()
     }
 
 
@@ -80,16 +80,16 @@ def scope_rl(log: dict[str, Any]) -> dict[str, Any]:
         "SNPDIS": (SelfNormalizedPDIS(), {}),
         "DR": (DoublyRobust(), q),
     }
-    found = {}
-    for name, (one, more) in estimators.items():
-        found[name] = {"value": float(one.estimate_policy_value(**common, **more))}
+    estimates: dict[str, dict[str, Any]] = {}
+    for name, (estimator, more) in estimators.items():
+        estimates[name] = {"value": float(estimator.estimate_policy_value(**common, **more))}
         for method in ("bootstrap", "ttest", "bernstein", "hoeffding"):
-            found[name][method] = bounds(
-                one.estimate_interval(
+            estimates[name][method] = bounds(
+                estimator.estimate_interval(
                     **common, **more, ci=method, n_bootstrap_samples=RESAMPLES, random_state=0
                 )
             )
-    return found
+    return estimates
 
 
 def main(file: Path, out: Path) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.protocols import Float64Array
+from shpi.protocols import FloatArray
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MISSING = "d3rlpy is not installed: run `make .venv-peers/.done` (it gets an environment of its own)"
@@ -34,12 +34,12 @@ class PeerBCQ(NamedTuple):
 def peer_python() -> Path | None:
     """The interpreter of the peers' environment, beside ours or under SHPI_PEERS; None if there is none."""
     home = Path(os.environ.get("SHPI_PEERS", f"{sys.prefix}-peers"))
-    found = home / "bin" / "python"
-    return found if found.exists() else None
+    python = home / "bin" / "python"
+    return python if python.exists() else None
 
 
 def write_npz(
-    logs: LoggedData, contexts: Float64Array, finals: Float64Array, rewards: Float64Array, to: Path
+    logs: LoggedData, contexts: FloatArray, finals: FloatArray, rewards: FloatArray, to: Path
 ) -> Path:
     """The transitions of a log whose last contexts are known, with the inputs and rewards that are given."""
     if not (logs.final_observed | logs.terminated).all():
@@ -106,15 +106,16 @@ def run_peer_bcq(
         )
         if done.returncode:
             raise RuntimeError(f"d3rlpy failed:\n{done.stderr[-2_000:]}")
-        with np.load(out, allow_pickle=False) as found:
+        with np.load(out, allow_pickle=False) as arrays:
             parts = {
-                name: [found[f"{name}{i}"] for i in range(2 * len(hidden) + 2)] for name in ("q", "imitation")
+                name: [arrays[f"{name}{i}"] for i in range(2 * len(hidden) + 2)]
+                for name in ("q", "imitation")
             }
             return PeerBCQ(
-                float(found["cpu"]),
-                float(found["wall"]),
+                float(arrays["cpu"]),
+                float(arrays["wall"]),
                 parts["q"],
                 parts["imitation"],
-                found["seen"],
-                found["greedy"],
+                arrays["seen"],
+                arrays["greedy"],
             )

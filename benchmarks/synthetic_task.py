@@ -9,7 +9,7 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.envs.logging import LoggingPolicy
 from shpi.envs.synthetic.simulator import Synthetic
-from shpi.protocols import Float64Array, Policy
+from shpi.protocols import Float64Array, FloatArray, Policy
 
 USERS, ROLLOUTS, GAMMA = 2000, 200, 0.99
 NEW_USERS = 10_000  # seeds of the users on whom policies are tried start here
@@ -36,7 +36,8 @@ def log_of(epsilon: float, seed: int, users: int = USERS) -> LoggedData:
 def outcome(policy: Policy, seed: int, users: int = ROLLOUTS) -> Outcome:
     """Serve new users, the same for every policy of a trial."""
     world, chance = Synthetic.small(), np.random.default_rng(seed)
-    contexts, total = world.reset(users, NEW_USERS + seed), np.zeros(users)
+    contexts: FloatArray = world.reset(users, NEW_USERS + seed)
+    total = np.zeros(users)
     for t in range(world.horizon):
         below = policy.action_probs(contexts).cumsum(axis=1)
         step = world.step((below > chance.random((users, 1)) * below[:, -1:]).argmax(axis=1))

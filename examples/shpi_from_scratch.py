@@ -16,9 +16,13 @@ and then try all three on new readers. ``shpi.OfflineSHPI`` does the same, with 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+Function = Callable[[np.ndarray], np.ndarray]  # of contexts [n, 2]: probabilities, features or values
+Row = tuple[np.ndarray, int, float, float]  # context, action, its probability, click
 
 # ---------------------------------------------------------------------- 1. a small world
 
@@ -42,11 +46,12 @@ class Log:
     terminated: np.ndarray  # [N] True: the reader left for good. False: the log just stops
 
 
-def simulate(policy, n_readers, seed):
+def simulate(policy: Function, n_readers: int, seed: int) -> Log:
     """Serve readers, each for at most STEPS decisions. ``policy`` maps contexts [n, 2] to probs [n, 4]."""
-    rng, readers = np.random.default_rng(seed), []
+    rng, readers = np.random.default_rng(seed), list[tuple[list[Row], np.ndarray, bool]]()
     for _ in range(n_readers):
-        x, rows, left = np.array([rng.normal(), rng.uniform(0, 2)], dtype=np.float32), [], False
+        x = np.array([rng.normal(), rng.uniform(0, 2)], dtype=np.float32)
+        rows, left = list[Row](), False
         while len(rows) < STEPS and not left:
             probs = policy(x[None])[0]
             a = rng.choice(4, p=probs)
@@ -56,10 +61,13 @@ def simulate(policy, n_readers, seed):
             x = np.array([0.95 * x[0] + 0.3 * rng.normal(), fatigue], dtype=np.float32)
             left = rng.random() < 0.02 + 0.1 * (fatigue > 2)  # and leave more often
         readers.append((rows, x, left))
-    x, a, p, r = (np.array([row[i] for rows, *_ in readers for row in rows]) for i in range(4))
+    contexts, actions, probs, rewards = (
+        np.array([row[i] for rows, *_ in readers for row in rows]) for i in range(4)
+    )
     lengths = [len(rows) for rows, *_ in readers]
     finals = np.array([last for _, last, _ in readers])
-    return Log(x, a, p, r, np.append(0, np.cumsum(lengths)), finals, np.array([left for *_, left in readers]))
+    offsets, left_for_good = np.append(0, np.cumsum(lengths)), np.array([left for *_, left in readers])
+    return Log(contexts, actions, probs, rewards, offsets, finals, left_for_good)
 
 
 # ---------------------------------------------------------------------- 2. features
@@ -68,11 +76,11 @@ def simulate(policy, n_readers, seed):
 class Features:
     """phi(x) = (1, z, z^2, …) with z the standardised context."""
 
-    def __init__(self, contexts, degree):
+    def __init__(self, contexts: np.ndarray, degree: int) -> None:
         contexts = contexts.astype(np.float64)
         self.mean, self.scale, self.degree = contexts.mean(axis=0), contexts.std(axis=0), degree
 
-    def __call__(self, contexts):
+    def __call__(self, contexts: np.ndarray) -> np.ndarray:
         """Contexts [n, 2] to features [n, p]."""
         z = (contexts.astype(np.float64) - self.mean) / self.scale
         return np.hstack([np.ones((len(z), 1)), *(z**power for power in range(1, self.degree + 1))])
@@ -81,7 +89,7 @@ class Features:
 # ---------------------------------------------------------------------- 3. the termination bonus
 
 
-def following(log, rows, finals):
+def following(log: Log, rows: np.ndarray, finals: np.ndarray) -> np.ndarray:
     """What comes after each decision: the next row's entry, or the final one; 0 after the reader has left."""
     ahead = np.empty_like(rows)
     ahead[:-1] = rows[1:]
@@ -91,7 +99,7 @@ def following(log, rows, finals):
     return ahead
 
 
-def lstd(log, features, gamma, ridge):
+def lstd(log: Log, features: Features, gamma: float, ridge: float) -> Function:
     """V(x) = phi(x)'theta of the logging policy: LSTD, the closed form of temporal differences.
 
     theta solves  sum_t phi_t (phi_t - gamma phi_{t+1})' theta + penalty theta = sum_t phi_t r_t.
@@ -106,7 +114,7 @@ def lstd(log, features, gamma, ridge):
     return lambda contexts: features(contexts) @ theta
 
 
-def no_bonus(contexts):
+def no_bonus(contexts: np.ndarray) -> np.ndarray:
     """V = 0."""
     return np.zeros(len(contexts))
 
@@ -114,7 +122,14 @@ def no_bonus(contexts):
 # ---------------------------------------------------------------------- 4. k-step advantages
 
 
-def advantages(log, value, pi_taken, k, gamma, clip=(0.5, 2.0)):
+def advantages(
+    log: Log,
+    value: Function,
+    pi_taken: np.ndarray,
+    k: int,
+    gamma: float,
+    clip: tuple[float, float] = (0.5, 2.0),
+) -> np.ndarray:
     """A_k(x_t, a_t): what follows if a_t is taken, and then pi for k-1 steps, above what mu would bring.
 
         delta_t = r_t + gamma V(x_{t+1}) - V(x_t)
@@ -139,7 +154,9 @@ def advantages(log, value, pi_taken, k, gamma, clip=(0.5, 2.0)):
 # ---------------------------------------------------------------------- 5. the regression
 
 
-def regress(log, features, targets, own=1.0, shared=0.1):
+def regress(
+    log: Log, features: Features, targets: np.ndarray, own: float = 1.0, shared: float = 0.1
+) -> np.ndarray:
     """f(x, a) = phi(x)'(w_0 + w_a): ridge regression with a shared part and a part per action.
 
         minimise  sum_t (A_t - f(x_t, a_t))^2 + shared |w_0|^2 + own sum_a |w_a|^2
@@ -170,16 +187,18 @@ class Greedy:
     features: Features
     beta: np.ndarray  # [A, p]
 
-    def scores(self, contexts):
+    def scores(self, contexts: np.ndarray) -> np.ndarray:
         """f(x, .), [n, A]."""
-        return self.features(contexts) @ self.beta.T
+        return np.asarray(self.features(contexts) @ self.beta.T)
 
-    def __call__(self, contexts):
+    def __call__(self, contexts: np.ndarray) -> np.ndarray:
         """Probabilities [n, A]: 1 for the best action."""
-        return np.eye(len(self.beta))[self.scores(contexts).argmax(axis=1)]
+        return np.asarray(np.eye(len(self.beta))[self.scores(contexts).argmax(axis=1)])
 
 
-def offline_shpi(log, *, k, gamma=0.95, iterations=10, bonus=True):
+def offline_shpi(
+    log: Log, *, k: int, gamma: float = 0.95, iterations: int = 10, bonus: bool = True
+) -> tuple[Greedy, Function]:
     """V once; then advantages, regression, greedy step, J times. Starts from pi_0 = mu.
 
     Without the bonus it is session-based RL; without it and with k = 1, a contextual bandit.
@@ -196,16 +215,16 @@ def offline_shpi(log, *, k, gamma=0.95, iterations=10, bonus=True):
 # ---------------------------------------------------------------------- 7. try it
 
 
-def logging_policy(contexts):
+def logging_policy(contexts: np.ndarray) -> np.ndarray:
     """The probabilities mu(.|x), [n, A]."""
     return np.tile(MU, (len(contexts), 1))
 
 
-def main():
+def main() -> None:
     """Learn three policies from one log, and serve new readers with each."""
     log = simulate(logging_policy, 1500, seed=0)
     print(f"{len(log.actions):,} decisions of {len(log.offsets) - 1:,} readers")
-    policies = {
+    policies: dict[str, Function] = {
         "mu, the logging policy": logging_policy,
         "a bandit (k = 1, no bonus)": offline_shpi(log, k=1, bonus=False)[0],
         "session RL (k = 5, no bonus)": offline_shpi(log, k=5, bonus=False)[0],

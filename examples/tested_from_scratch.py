@@ -13,7 +13,7 @@ library returns the same policy with the same lift and bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import stats
@@ -38,7 +38,7 @@ class Log:
     last: np.ndarray  # [n] whether it is the reader's last decision
 
 
-def simulate(policy, readers, seed):
+def simulate(policy: np.ndarray, readers: int, seed: int) -> Log:
     """Serve readers, each for at most STEPS decisions; ``policy`` is a table [STATES, 3]."""
     rng, rows = np.random.default_rng(seed), []
     for reader in range(readers):
@@ -57,7 +57,7 @@ def simulate(policy, readers, seed):
 # ---------------------------------------------------------------------- 2. V of mu, and the judge
 
 
-def one_hot(state):
+def one_hot(state: np.ndarray) -> np.ndarray:
     """phi(x) = (1, 1[x = 0], ..., 1[x = 3]); zeros after the reader has left."""
     phi = np.zeros((len(state), 1 + STATES))
     here = state >= 0
@@ -69,7 +69,7 @@ def one_hot(state):
 class Judge:
     """Measures the lift of any policy over mu, with every reader's part in the error."""
 
-    def __init__(self, log):
+    def __init__(self, log: Log) -> None:
         self.log, self.readers = log, int(log.reader.max()) + 1
         self.phi, self.change = one_hot(log.state), one_hot(log.state) - GAMMA * one_hot(log.after)
         self.penalty = 1e-3 * np.sum(self.phi**2, axis=0) + 1e-9 * len(self.phi)
@@ -83,14 +83,14 @@ class Judge:
                 self.surprise[row] += GAMMA * self.surprise[row + 1]
         self.realised = False  # whether A comes from what followed, or from V at the next state
 
-    def difference(self, rho, followed, target):
+    def difference(self, rho: np.ndarray, followed: int, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """D = V^pi - V^mu where pi is followed for so many decisions: theta, and the system it solves."""
         weighted = self.phi * rho[:, None]
         system = (1 - 1 / followed) * weighted.T @ self.change + weighted.T @ self.phi / followed
         system += np.diag(self.penalty)
         return np.linalg.solve(system, self.phi.T @ target), system
 
-    def lift(self, rho, followed=50):
+    def lift(self, rho: np.ndarray, followed: int = 50) -> tuple[float, np.ndarray]:
         """The lift, and every reader's part of its error [N], for ratios rho = pi / mu [n]."""
         target = (rho - 1) * self.surprise if self.realised else rho * self.delta
         theta, system = self.difference(rho, followed, target)
@@ -102,9 +102,9 @@ class Judge:
             through = np.linalg.solve(self.system.T, -((visits * rho) @ self.change))
             parts = parts + np.bincount(self.log.reader, self.delta * (self.phi @ through), self.readers)
         here = starts @ theta / self.readers
-        return here.sum(), parts + here - here.sum() / self.readers
+        return float(here.sum()), parts + here - here.sum() / self.readers
 
-    def value(self, rho, rows):
+    def value(self, rho: np.ndarray | None, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """V(x_t) and V(x_{t+1}) [n] of pi (rho None: mu), learned from some of the rows."""
         keep = rows.astype(float)
         system = self.phi.T @ (keep[:, None] * self.change) + np.diag(self.penalty)
@@ -115,15 +115,15 @@ class Judge:
         return self.phi @ theta, one_hot(self.log.after) @ theta
 
 
-def error(parts):
+def error(parts: np.ndarray) -> float:
     """The standard error. Two halves teach each other noise, so the variance counts twice."""
-    return np.sqrt(2 * len(parts) / (len(parts) - 1) * np.sum(parts**2))
+    return float(np.sqrt(2 * len(parts) / (len(parts) - 1) * np.sum(parts**2)))
 
 
-def lower_bound(lift, parts, confidence):
+def lower_bound(lift: float, parts: np.ndarray, confidence: float) -> float:
     """One-sided; Student's quantile with as many degrees of freedom as readers make up the variance."""
     share = parts**2 / np.sum(parts**2)
-    return lift - stats.t.ppf(confidence, max(1 / np.sum(share**2) - 1, 1)) * error(parts)
+    return lift - float(stats.t.ppf(confidence, max(1 / np.sum(share**2) - 1, 1))) * error(parts)
 
 
 # ---------------------------------------------------------------------- 3. candidates
@@ -134,21 +134,21 @@ class Candidate:
     """mu^power exp(size f): a recipe that all readers (side 0) and each half (1 and 2) have followed."""
 
     words: str
-    f: list  # three tables [STATES, 3], each in its own standard deviations under mu
+    f: list[np.ndarray]  # three tables [STATES, 3], each in its own standard deviations under mu
     size: float = 0.0
     power: float = 1.0
     lift: float = 0.0
-    parts: np.ndarray | float = 0.0
-    rho: np.ndarray | None = None
+    parts: np.ndarray = field(default_factory=lambda: np.zeros(1))  # [N] every reader's part of the error
+    rho: np.ndarray = field(default_factory=lambda: np.ones(1))  # [n] pi / mu
     crowned: bool = False  # whether it has been champion
 
-    def policy(self, side=0):
+    def policy(self, side: int = 0) -> np.ndarray:
         """The table [STATES, 3] of probabilities."""
         logits = self.power * np.log(MU) + (self.size * self.f[side] if self.size else 0.0)
         weights = np.exp(logits - np.max(logits, axis=-1, keepdims=True)) * np.ones((STATES, 1))
-        return weights / weights.sum(axis=1, keepdims=True)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
-    def better_than(self, other):
+    def better_than(self, other: Candidate) -> bool:
         """By a standard error of the difference on common readers, and by 1 %."""
         gain = self.lift - other.lift
         return gain > max(0.7 * error(self.parts - other.parts), 0.01 * abs(other.lift))
@@ -157,17 +157,18 @@ class Candidate:
 class Climb:
     """From mu to the boldest policy that the log can vouch for."""
 
-    def __init__(self, log, seed=0):
-        self.log, self.judge, self.tested = log, Judge(log), []
+    def __init__(self, log: Log, seed: int = 0) -> None:
+        self.log, self.judge = log, Judge(log)
+        self.tested: list[Candidate] = []
         half = np.random.default_rng(seed).permutation(self.judge.readers) % 2
         self.half = half[log.reader]  # [n]
         self.learns = [np.ones(len(self.half), bool), self.half != 0, self.half != 1]  # by side
 
-    def ratios(self, candidate, side):
+    def ratios(self, candidate: Candidate, side: int) -> np.ndarray:
         """The ratios pi / mu [n] as one side has learned them."""
-        return candidate.policy(side)[self.log.state, self.log.action] / MU[self.log.action]
+        return np.asarray(candidate.policy(side)[self.log.state, self.log.action] / MU[self.log.action])
 
-    def direction(self, champion):
+    def direction(self, champion: Candidate) -> list[np.ndarray]:
         """Regress A_1 = r + gamma V(x') - V(x), V that of the champion, on (x, a): three tables f."""
         tables = []
         for side in range(3):
@@ -182,29 +183,29 @@ class Climb:
             tables.append(table / spread)
         return tables
 
-    def test(self, candidate):
+    def test(self, candidate: Candidate) -> Candidate:
         """Each half is judged with what the other has learned."""
         rho = np.where(self.half == 0, self.ratios(candidate, 1), self.ratios(candidate, 2))
         lift, parts = self.judge.lift(rho)
         self.tested.append(replace(candidate, lift=lift, parts=parts, rho=rho))
         return self.tested[-1]
 
-    def settle(self, f):
+    def settle(self, f: list[np.ndarray]) -> None:
         """Believe V at the next state where it is more precise than what followed, and no contradiction."""
         first, ways = self.test(Candidate("", f, 0.5)), []
         self.tested.clear()
         for self.judge.realised in (False, True):
             ways.append(self.judge.lift(first.rho))
-        (by_value, one), (by_log, other) = ways
-        believed = error(one) < error(other) and abs(by_value - by_log) <= 2 * error(one - other)
+        (by_value, parts), (by_log, others) = ways
+        believed = error(parts) < error(others) and abs(by_value - by_log) <= 2 * error(parts - others)
         self.judge.realised = not believed
 
-    def grow(self, number, champion, f):
+    def grow(self, number: int, champion: Candidate, f: list[np.ndarray]) -> Candidate:
         """The size doubles while that pays."""
-        best, before, size = champion, None, champion.size or 0.5
+        best, before, size = champion, champion, champion.size or 0.5
         while size <= 64:
             new = self.test(Candidate(f"round {number}: size {size:g}", f, size))
-            if before is not None and not new.better_than(before):
+            if before is not champion and not new.better_than(before):
                 break
             if new.better_than(best):
                 best = new
@@ -212,7 +213,7 @@ class Climb:
             before, size = new, 2 * size
         return best
 
-    def run(self, rounds=10):
+    def run(self, rounds: int = 10) -> list[Candidate]:
         """Rounds of growth from mu, then mu's favourite action."""
         champion = Candidate("mu", [])
         f = first = self.direction(champion)
@@ -229,9 +230,10 @@ class Climb:
 # ---------------------------------------------------------------------- 4. what is proven
 
 
-def learn(log, confidence=0.95):
+def learn(log: Log, confidence: float = 0.95) -> tuple[Candidate | None, float, list[Candidate]]:
     """The best candidate that is proven, and what it promises; None where nothing is."""
-    climb, best, unbroken = Climb(log), None, True
+    climb, unbroken = Climb(log), True
+    best: Candidate | None = None
     tested = climb.run()
     for candidate in tested:  # champions in order, each at 4 %: after a failure nothing is proven
         in_order = candidate.crowned
@@ -244,7 +246,8 @@ def learn(log, confidence=0.95):
             best, tested_bound = candidate, lower_bound(candidate.lift, candidate.parts, level)
     if best is None:
         return None, 0.0, tested
-    shorter = lower_bound(*climb.judge.lift(best.rho, followed=10), confidence)
+    lift, parts = climb.judge.lift(best.rho, followed=10)
+    shorter = lower_bound(lift, parts, confidence)
     return best, min(tested_bound, max(shorter, 0.0)), tested
 
 
@@ -253,8 +256,9 @@ if __name__ == "__main__":
     for candidate in tested:
         mark = "  <- returned" if candidate is best else ""
         print(f"{candidate.words:24s} {candidate.lift:+.3f} ± {error(candidate.parts):.3f}{mark}")
-    for name, policy in {"mu": np.tile(MU, (STATES, 1)), "learned": best.policy()}.items():
+    learned = best.policy() if best else np.tile(MU, (STATES, 1))
+    for name, policy in {"mu": np.tile(MU, (STATES, 1)), "learned": learned}.items():
         new = simulate(policy, 2_000, seed=1)
         print(f"{name:8s} {new.reward.sum() / 2_000:.2f} clicks per reader")
     print(f"promised: at least {promise:+.3f} discounted clicks per reader")
-    print(np.round(best.policy(), 2))
+    print(np.round(learned, 2))

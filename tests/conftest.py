@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run: a failure is one of the change that shows it. `make fuzz` draws new ones.
+settings.register_profile("shpi", derandomize=True, deadline=None)
+settings.load_profile("shpi")
 
 # A word in the reason of a skip -> how to cover what was skipped.
 HOW_TO_COVER = {

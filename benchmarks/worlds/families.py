@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.worlds.finite import Case, FiniteWorld
 from shpi.policies import mask_probs
+from shpi.policies.heads import one_hot
 from shpi.protocols import BoolArray, Float32Array, Float64Array
 from shpi.testing.tabular import TabularMDP
 
@@ -118,7 +119,7 @@ def _favourite(rng: np.random.Generator, mdp: TabularMDP) -> Float64Array:
     scores = rng.random(mdp.reward.shape)
     if mdp.allowed is not None:
         scores = np.where(mdp.allowed, scores, -1.0)
-    return np.eye(mdp.n_actions)[scores.argmax(axis=1)]
+    return one_hot(scores.argmax(axis=1), mdp.n_actions)
 
 
 def _points(rng: np.random.Generator, states: int) -> Float32Array:

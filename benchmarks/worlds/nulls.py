@@ -13,6 +13,7 @@ from benchmarks.worlds.families import garnet, sizes, with_leaving
 from benchmarks.worlds.finite import Case, FiniteWorld
 from shpi.data.logged import LoggedData
 from shpi.policies import sample_actions
+from shpi.policies.heads import one_hot
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
 from shpi.testing.tabular import TabularMDP
 
@@ -92,7 +93,8 @@ class Indifferent(World):
         if self.rewards == "rare":
             return (rng.random(len(level)) < RARE).astype(np.float64)
         noise = rng.standard_normal(len(level))
-        return noise + {"state": level, "moved": 0.0, "persistent": means}[self.rewards]
+        mean: dict[str, Float64Array | float] = {"state": level, "moved": 0.0, "persistent": means}
+        return noise + mean[self.rewards]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +115,7 @@ class _Leaning:
         if not self.narrow:
             return even
         favourite = (np.asarray(contexts, dtype=np.float64) @ self.slopes).argmax(axis=1)
-        return NARROW * even + (1 - NARROW) * np.eye(ACTIONS)[favourite]
+        return NARROW * even + (1 - NARROW) * one_hot(favourite, ACTIONS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -147,7 +147,7 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "constrained_shpi": "constrained.shpi",
         "cql": "neural.cql",
         "fitted_q": "constrained.fitted_q",
-        "gain": "_shpi.gain",
+        "gain": "improved",
         "gym_world": "online.gym_world",
         "local_scale": "_shpi.local_scale",
         "mbs": "constrained.mbs",

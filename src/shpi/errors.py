@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -92,6 +93,13 @@ class MissingExtraError(ShpiError, ImportError):
             found="that it is not installed",
             remedy=f"pip install 'shpi[{extra}]'",
         )
+
+
+def require_settings(where: str, checks: Iterable[tuple[bool, str, object]]) -> None:
+    """Raise a `ConfigError` for the first check (does it hold, what is expected, the value) that fails."""
+    for holds, expected, value in checks:
+        if not holds:
+            raise ConfigError(expected=expected, found=repr(value), where=where)
 
 
 def _restored(kind: type[ShpiError], args: tuple[Any, ...], state: dict[str, Any]) -> ShpiError:

@@ -171,7 +171,7 @@ def condition_2_bound(error: float, *, gamma: float, k: int, horizon: float = np
 
     It holds for the optimal policy of the world reshaped with lambda (rewards r + (1-lambda) gamma V-hat(x'),
     discount lambda gamma), from which it was taken. It does not hold for what k-step policy iteration
-    returns: see `fixed_point_bound`.
+    returns: the returns, as in `fixed_point_bound`.
     """
     return error * (1 - condition_2_lambda(k, horizon) * gamma) ** 2 / (1 - gamma) ** 2
 

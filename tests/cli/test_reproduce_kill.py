@@ -10,16 +10,18 @@ import sys
 import time
 from pathlib import Path
 
-PATIENCE = 120  # seconds, on a busy machine
+PATIENCE = 600  # seconds: the first cell is slow on a busy machine, and without numba
 
 
 def test_a_killed_run_is_recorded_and_goes_on(tmp_path: Path) -> None:
     words = [sys.executable, "-c", "import sys; from shpi.cli.main import main; sys.exit(main(sys.argv[1:]))"]
     words += ["reproduce", "hiv", "--quick", "--jobs", "1", "--out", str(tmp_path)]
+    words += ["--only", "logging", "CB", "SHPI, defaults"]  # those that run without torch
     run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     rows, began = tmp_path / "hiv.jsonl", time.monotonic()
-    while not rows.exists() and time.monotonic() - began < PATIENCE:
+    while not rows.exists() and run.poll() is None and time.monotonic() - began < PATIENCE:
         time.sleep(0.05)
+    assert rows.exists(), f"no cell came to its end in {PATIENCE} seconds"
     os.kill(run.pid, signal.SIGTERM)
     assert run.wait(PATIENCE) != 0
     first = {json.loads(line)["cell"] for line in rows.read_text(encoding="utf-8").splitlines()}

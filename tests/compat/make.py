@@ -75,7 +75,7 @@ def main(folder: Path) -> None:
             ),
         )
     columns = shpi.Columns(
-        user="uid", time="ts", time_unit="s", action="item", propensity="p", reward="r", context=["a", "c"]
+        user="uid", time="ts", time_unit="s", action="item", propensity="p", reward="r", context=("a", "c")
     )
     logs = shpi.LoggedData.read(table(), columns)
     logs.to_parquet(folder / "log.parquet")

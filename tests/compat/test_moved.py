@@ -19,6 +19,7 @@ NAMES: dict[str, list[str]] = json.loads(Path(__file__).with_name("names_0_1.jso
 GONE = {
     "shpi.cli.evaluate": {"headed"},
     "shpi.learners.cloning": {"FEW_DIMENSIONS"},
+    "shpi.learners.gain": {"clustered_error", "gain_parts", "held_out_gain"},
     "shpi.ope.recipes": {"FEW_DIMENSIONS"},
     "shpi.oracles.ridge": {"FEW_DIMENSIONS"},
     "shpi.policies.cloned": {"RelativeDensity"},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import shpi
 
 COLUMNS = shpi.Columns(
-    user="uid", time="ts", time_unit="s", action="item", propensity="p", reward="r", context=["f*"]
+    user="uid", time="ts", time_unit="s", action="item", propensity="p", reward="r", context=("f*",)
 )
 
 

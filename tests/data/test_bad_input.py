@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -215,8 +216,6 @@ def test_broken_csv_line_is_named(tmp_path: Path, line: str, fields: int) -> Non
 
 
 def test_truncated_gzip(tmp_path: Path) -> None:
-    import gzip
-
     path = tmp_path / "log.csv.gz"
     path.write_bytes(gzip.compress(table().write_csv().encode())[:-12])
     with pytest.raises(DataError, match="a complete CSV file"):
@@ -298,3 +297,20 @@ def test_what_cannot_fit_into_memory_is_refused_before_polars_tries(monkeypatch:
     monkeypatch.setattr(memory, "available_memory", lambda: 500)
     with pytest.raises(MemoryLimitError, match=r"6 rows with \d context dimensions, found 0.0 GiB"):
         read_log(table(), COLUMNS)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.jsonl"])
+def test_a_text_file_that_cannot_fit_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A small gzip file may unpack to any size, so it is counted while it is unpacked."""
+    from shpi._core import memory
+
+    place = tmp_path / name
+    line = b'{"a": 1}\n' if name.endswith("jsonl") else b"1,2\n"
+    text = (b"" if name.endswith("jsonl") else b"a,b\n") + line * 200_000
+    place.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    monkeypatch.setattr(memory, "available_memory", lambda: 5_000_000)
+    with pytest.raises(MemoryLimitError, match=r"GiB of memory for the .* MiB of text in") as caught:
+        read_log(place, COLUMNS)
+    assert "Parquet" in caught.value.remedy

@@ -61,7 +61,7 @@ def main(shuffle: bool) -> None:
         action="item",
         propensity="p",
         reward="r",
-        context=["x*", "colour"],
+        context=("x*", "colour"),
         missing={"x0": "mean"},
     )
     logs = shpi.LoggedData.read(frame, columns)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shpi.advantages import StateValues, k_step_advantages, taken_probs
+from shpi.advantages import taken_probs
 from shpi.data.logged import LoggedData
 from shpi.features import Identity
-from shpi.learners._shpi.gain import clustered_error, gain_parts, held_out_gain
 from shpi.learners._shpi.on_log import Improvement
 from shpi.learners.cloning import BehaviourCloning
 from shpi.oracles import Ridge
@@ -86,46 +85,3 @@ def test_scorers_that_are_not_linear_go_another_way(world: Any) -> None:
     improve = Improvement(logs=logs, mu=mdp.policy(mu), reach=1.2)
     expected = taken_probs(logs, improve.policy(Waves()))
     np.testing.assert_allclose(improve.taken_probs(Waves()), expected, atol=1e-6)
-
-
-# ---------------------------------------------------------------------- the gain
-
-
-def test_the_gain_is_that_of_one_decision_and_zero_for_mu(world: Any) -> None:
-    mdp, mu, _ = world
-    logs = mdp.log(mu, 3000, 20, seed=1, ragged=False)
-    states, value = mdp.states_of(logs.contexts), mdp.value(mu)
-    exact = StateValues(rows=value[states], final=value[mdp.states_of(logs.final_contexts)])
-    advantages = k_step_advantages(logs, exact, k=1, gamma=0.9)
-    assert logs.propensities is not None
-    same = held_out_gain(logs, advantages, logs.propensities, 0.95)
-    assert same.estimate == pytest.approx(0.0, abs=1e-12)
-    assert same.effective_decisions == pytest.approx(len(logs))
-    pi = mdp.random_policy(9)
-    found = held_out_gain(logs, advantages, pi[states, logs.actions], 0.95)
-    truth = float(mdp.occupancy(mu, horizon=20) @ ((pi - mu) * mdp.q(mu)).sum(axis=1))
-    assert abs(found.estimate - truth) < 4 * found.standard_error
-    assert found.lower < found.estimate < found.lower + 2 * found.standard_error
-    assert found.users == 3000
-
-
-def test_the_error_of_the_gain_is_that_of_repeated_logs(world: Any) -> None:
-    mdp, mu, _ = world
-    pi, gains, errors = mdp.random_policy(9), [], []
-    for seed in range(60):
-        logs = mdp.log(mu, 100, 20, seed=seed, ragged=False)
-        states = mdp.states_of(logs.contexts)
-        advantages = k_step_advantages(logs, StateValues.zeros(logs), k=2, gamma=0.9)
-        rho = pi[states, logs.actions] / mu[states, logs.actions]
-        gain, parts = gain_parts(logs, advantages, rho)
-        gains.append(gain)
-        errors.append(clustered_error(parts))
-    assert np.mean(errors) == pytest.approx(np.std(gains, ddof=1), rel=0.3)
-
-
-def test_a_policy_that_the_log_never_follows_has_no_bound(world: Any) -> None:
-    _, _, logs = world
-    advantages = k_step_advantages(logs, StateValues.zeros(logs), k=1, gamma=0.9)
-    none = held_out_gain(logs, advantages, np.zeros(len(logs)), 0.95)
-    assert none.lower == -np.inf
-    assert none.effective_decisions == 0

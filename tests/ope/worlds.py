@@ -31,7 +31,7 @@ def advantage(mdp: TabularMDP, mu: np.ndarray, t: int, horizon: int = H) -> np.n
     """A^mu_t [S, A] with horizon - t decisions to go."""
     values, live = mdp.values_by_time(mu, horizon), ~mdp.terminal
     ahead = mdp.reward + mdp.gamma * mdp.transition @ (values[t + 1] * live)
-    return (ahead - values[t][:, None]) * live[:, None]
+    return np.asarray((ahead - values[t][:, None]) * live[:, None])
 
 
 def sliding_lift(mdp: TabularMDP, pi: np.ndarray, mu: np.ndarray, k: int, horizon: int = H) -> float:
@@ -104,6 +104,7 @@ def brute_force(
     whole: bool = False,
 ) -> tuple[float, float]:
     """PDIS (or IPS) and its self-normalised form, one trajectory and one step at a time, nobody censored."""
+    assert logs.rewards is not None
     top, weight, at_risk = np.zeros(horizon), np.zeros(horizon), np.zeros(horizon)
     for i, (start, stop) in enumerate(itertools.pairwise(logs.offsets)):
         rewards, rho, length = logs.rewards[start:stop], ratios[start:stop], stop - start

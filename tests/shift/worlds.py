@@ -14,20 +14,20 @@ from shpi.testing.tabular import TabularMDP
 TABLE = Identity(intercept=False)  # contexts are indicators: one weight per state
 
 
-def correlation(left, right) -> float:
+def correlation(left: np.ndarray, right: np.ndarray) -> float:
     return float(np.corrcoef(left, right)[0, 1])
 
 
-def relative_error(found, truth) -> float:
-    return float(((found - truth) ** 2).mean() / truth.var())
+def relative_error(estimate: np.ndarray, truth: np.ndarray) -> float:
+    return float(((estimate - truth) ** 2).mean() / truth.var())
 
 
-def stationary(mdp: TabularMDP, pi) -> np.ndarray:
+def stationary(mdp: TabularMDP, pi: np.ndarray) -> np.ndarray:
     steps = np.einsum("sa,sat->st", pi, mdp.transition)
     probs = np.full(mdp.n_states, 1 / mdp.n_states)
     for _ in range(5000):
         probs = probs @ steps
-    return probs / probs.sum()
+    return np.asarray(probs / probs.sum())
 
 
 def grid(side: int, gamma: float) -> TabularMDP:
@@ -54,7 +54,7 @@ def grid(side: int, gamma: float) -> TabularMDP:
 def with_coordinates(logs: LoggedData, side: int) -> LoggedData:
     """The same log with (row, column) as the context."""
 
-    def place(contexts):
+    def place(contexts: np.ndarray) -> np.ndarray:
         state = contexts[:, 0].astype(int)
         return np.stack([state // side, state % side], axis=1).astype(np.float32)
 

@@ -1,1 +1,1 @@
-"""What every room uses and no user sees: lazy names, memory, progress, softmax, threads."""
+"""Internals that every room uses: lazy names, memory, progress, softmax, threads."""

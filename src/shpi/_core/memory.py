@@ -30,22 +30,22 @@ def peak_memory() -> int | None:
 
 def available_memory() -> int | None:
     """Bytes that this process can still have: of the machine, its control group and its own limit."""
-    found: list[int] = []
+    limits: list[int] = []
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+        limits.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
     with suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text(encoding="ascii"))  # "max" without a limit
-        found.append(limit - int((group / "memory.current").read_text(encoding="ascii")))
+        limits.append(limit - int((group / "memory.current").read_text(encoding="ascii")))
     with suppress(ImportError, OSError, ValueError, IndexError):
         import resource
 
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         if soft != resource.RLIM_INFINITY:
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-            found.append(soft - pages * resource.getpagesize())
-    return min(found) if found else None
+            limits.append(soft - pages * resource.getpagesize())
+    return min(limits) if limits else None
 
 
 def require_memory(size: int, what: str, remedy: str) -> None:
@@ -54,7 +54,7 @@ def require_memory(size: int, what: str, remedy: str) -> None:
     Args:
         size: bytes that it needs at its peak.
         what: it is, for the message.
-        remedy: what needs less.
+        remedy: a way that needs less memory.
     """
     there = available_memory()
     if there is not None and size > there:

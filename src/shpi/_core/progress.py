@@ -93,7 +93,7 @@ def begin(stage: str) -> None:
 
 
 def in_stages(label: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Of a function: what it calls `begin` for is shown in a terminal."""
+    """Decorate a function: show in a terminal the stages that it calls `begin` for."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)

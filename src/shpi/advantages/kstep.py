@@ -102,7 +102,7 @@ def k_step_advantages(
         ratios: rho [n], see `importance_ratios`; None when pi itself wrote the log (online: weights 1).
         weight_clip: (q1, q2) with q1 <= 1 <= q2, or None.
         form: the residual form, or the paper's raw form.
-        clip: which reading of the paper's clipping; under "ratio" a ratio may be negative, as those of the
+        clip: reading of the paper's clipping; under "ratio" a ratio may be negative, as those of the
             release are, whose propensities are not probabilities.
         bonus_ratio: weight the bonus as printed in Eq. 4.
     """
@@ -155,9 +155,9 @@ def _ratio_at(stops: Int64Array, ratios: Float64Array, logs: LoggedData) -> Floa
     return np.where(stops < ends, ratios[np.minimum(stops, len(ratios) - 1)], 1.0)
 
 
-def _checked_choice(name: str, found: str, allowed: tuple[str, ...]) -> None:
-    if found not in allowed:
-        raise ConfigError(expected=f"{name} to be one of {', '.join(allowed)}", found=repr(found))
+def _checked_choice(name: str, chosen: str, allowed: tuple[str, ...]) -> None:
+    if chosen not in allowed:
+        raise ConfigError(expected=f"{name} to be one of {', '.join(allowed)}", found=repr(chosen))
 
 
 def _checked_clip(clip: tuple[float, float] | None) -> tuple[float, float] | None:

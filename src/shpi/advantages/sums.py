@@ -92,10 +92,10 @@ def _doubled(terms: Float64Array, left: Int64Array, gamma: float) -> Float64Arra
     sums, place, discount = np.zeros(len(left)), np.arange(len(left)), np.ones(len(left))
     block, size, step = terms.copy(), 1, gamma  # over `size` rows from each one on; step = gamma^size
     while True:
-        part = np.flatnonzero(left & size)
-        sums[part] += discount[part] * block[place[part]]
-        place[part] += size
-        discount[part] *= step
+        rows = np.flatnonzero(left & size)
+        sums[rows] += discount[rows] * block[place[rows]]
+        place[rows] += size
+        discount[rows] *= step
         if 2 * size > left.max(initial=0):
             return sums
         block[:-size] += step * block[size:]

@@ -1,4 +1,4 @@
-"""Where each decision's window of k steps ends, on ragged logs with all endings.
+"""The end of each decision's window of k steps, on ragged logs with all endings.
 
 The window of decision t is the rows t .. stop_t - 1, and the bonus is paid at the context after the last of
 them. It ends at the first of

@@ -135,16 +135,16 @@ def _check_table(table: pl.DataFrame, header: dict[str, Any], where: str) -> Non
     """Every column that the header promises, of its type and without gaps; one last context per user."""
     for name, kind in _columns(header, table.columns).items():
         if name not in table.columns:
-            found = "none"
+            problem = "none"
         elif table[name].null_count():
-            found = f"{table[name].null_count()} empty values"
+            problem = f"{table[name].null_count()} empty values"
         elif not kind(table[name].dtype):
-            found = str(table[name].dtype)
+            problem = str(table[name].dtype)
         else:
             continue
         raise DataError(
             expected=f"the column '{name}', complete and of its type",
-            found=found,
+            found=problem,
             where=where,
             remedy=DAMAGED,
         )

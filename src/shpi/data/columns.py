@@ -161,7 +161,7 @@ class Columns:
         listed = content.get("events", ())
         if not isinstance(listed, Sequence) or isinstance(listed, str):
             raise ConfigError(expected="events to be a list of tables", found=repr(listed)[:80], where=where)
-        values = dict(content) | {"events": tuple(Events.of(one, folder) for one in listed)}
+        values = dict(content) | {"events": tuple(Events.of(table, folder) for table in listed)}
         beside = content.get("action_features")
         if folder is not None and isinstance(beside, str) and not Path(beside).exists():
             values["action_features"] = str(folder / beside)  # relative to the map
@@ -174,7 +174,7 @@ class Columns:
         for item in fields(self):
             value = getattr(self, item.name)
             if item.name == "events":
-                tables += [line for one in value for line in ("[[events]]", *_pairs(one.to_mapping()))]
+                tables += [line for events in value for line in ("[[events]]", *_pairs(events.to_mapping()))]
             elif isinstance(value, Metric):
                 lines.append(f"metric = {{ {', '.join(_pairs(value.to_mapping()))} }}")
             elif isinstance(value, Mapping):
@@ -261,16 +261,16 @@ def matches(column: str, patterns: Iterable[str]) -> bool:
 
 def expand(role: str, patterns: Sequence[str], available: Sequence[str], taken: set[str]) -> list[str]:
     """The columns that patterns name, in the order of the patterns and then of the table."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for pattern in patterns:
         if pattern in available:
-            found[pattern] = None
+            names[pattern] = None
             continue
         hits = [name for name in available if fnmatch.fnmatchcase(name, pattern) and name not in taken]
         if not hits:
             raise missing_column(role, pattern, available)
-        found.update(dict.fromkeys(hits))
-    return list(found)
+        names.update(dict.fromkeys(hits))
+    return list(names)
 
 
 def missing_column(role: str, name: str, available: Sequence[str]) -> ColumnError:

@@ -71,8 +71,8 @@ def decompose(logs: LoggedData) -> Decomposition:
     """
     total = None
     if logs.rewards is not None:
-        seen = logs.rewards if logs.reward_observed is None else logs.rewards[logs.reward_observed]
-        total = float(seen.mean()) * len(logs) if len(seen) else None
+        observed = logs.rewards if logs.reward_observed is None else logs.rewards[logs.reward_observed]
+        total = float(observed.mean()) * len(logs) if len(observed) else None
     span = int(logs.times.max()) - int(logs.times.min()) if logs.time_unit == "us" else 0
     return Decomposition(
         total_reward=total,

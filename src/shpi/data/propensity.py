@@ -83,7 +83,7 @@ class FittedPropensity:
 
     @property
     def _width(self) -> int:
-        """Of a context, without the time."""
+        """The width of a context, without the time."""
         return len(self.whole.centre) - (0 if self.clock is None else self.clock.width)
 
     def apply(self, logs: LoggedData) -> LoggedData:
@@ -129,7 +129,7 @@ class FittedPropensity:
 
 @dataclass(frozen=True, kw_only=True)
 class PropensityModel:
-    """How to estimate mu(a|x); see the module's text."""
+    """The settings for estimating mu(a|x); see the module's text."""
 
     folds: int = 5
     priors: tuple[float, ...] = (300.0, 10.0, 1.0)  # strength of the normal prior, strongest first

@@ -166,9 +166,9 @@ class ReturnWithin:
 
     def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
         """See `RewardDefinition`."""
-        counts, seen = SessionsWithin(horizon=self.horizon).look_ahead(timeline)
+        counts, observed = SessionsWithin(horizon=self.horizon).look_ahead(timeline)
         returned = np.minimum(counts, 1.0)
-        return (self.paid(timeline.logs, returned) if self.pays == "session" else returned), seen
+        return (self.paid(timeline.logs, returned) if self.pays == "session" else returned), observed
 
     @staticmethod
     def paid(logs: LoggedData, returned: Float64Array) -> Float64Array:
@@ -194,8 +194,8 @@ class SumWithin:
         """See `RewardDefinition`."""
         horizon = timeline.horizon(self.horizon)
         scale = 1.0 if self.per is None else timeline.horizon(self.per) / horizon
-        stops, seen = _window(timeline, horizon)
-        return scale * window_sums(timeline.metric(self.metric), stops), seen
+        stops, observed = _window(timeline, horizon)
+        return scale * window_sums(timeline.metric(self.metric), stops), observed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,12 +232,12 @@ class DiscountedSum:
         unit_name: Literal["step", "us"] = "step" if self.per == "step" else timeline.logs.time_unit
         unit = 1 if self.per == "step" else timeline.horizon(self.per)
         if self.horizon is None:
-            _, seen = _window(timeline, math.log(self.tail) / math.log(self.gamma) * unit)
+            _, observed = _window(timeline, math.log(self.tail) / math.log(self.gamma) * unit)
             stops = _seen_stops(timeline)
         else:
-            stops, seen = _window(timeline, in_time_unit(self.horizon, unit_name))
+            stops, observed = _window(timeline, in_time_unit(self.horizon, unit_name))
         values = timeline.metric(self.metric)
-        return window_sums(values, stops, gamma=self.gamma, clock=timeline.times, unit=unit), seen
+        return window_sums(values, stops, gamma=self.gamma, clock=timeline.times, unit=unit), observed
 
 
 def derive(
@@ -264,8 +264,8 @@ def derive(
     logs = replace(timeline.logs, immediate=_immediate(timeline, definition))
     rewards, closed = definition.look_ahead(timeline)
     open_ = ~closed & ~timeline.terminated  # nobody knows what these rewards will be
-    seen = np.ones(len(logs), bool) if not open_.any() else closed if timeline.common else ~open_
-    unseen = int((~seen).sum())
+    observed = np.ones(len(logs), bool) if not open_.any() else closed if timeline.common else ~open_
+    unseen = int((~observed).sum())
     if unseen == len(logs):
         raise DataError(
             expected=f"at least one decision whose future is known as far as {definition!r} looks",
@@ -282,16 +282,18 @@ def derive(
         note = "users who terminated are too many among those with known rewards: consider shpi.Complete()"
         ledger = replace(ledger, notes=(*ledger.notes, note))
     if censored == "mark" or not unseen:
-        return replace(logs, rewards=rewards, reward_observed=seen if unseen else None, ledger=ledger)
+        return replace(logs, rewards=rewards, reward_observed=observed if unseen else None, ledger=ledger)
     drop = Drop(
         reason="future not observed: the reward's window reaches beyond the end of the log",
         rows=unseen,
         column="time",
-        example=int(np.flatnonzero(~seen)[0]),
+        example=int(np.flatnonzero(~observed)[0]),
         remedy="shorten the horizon, give log_end if the log is complete for longer, or complete the rewards "
         "to learn from: censored=shpi.Complete()",
     )
-    return keep_prefixes(replace(logs, rewards=rewards, reward_observed=None), seen, ledger.with_drop(drop))
+    return keep_prefixes(
+        replace(logs, rewards=rewards, reward_observed=None), observed, ledger.with_drop(drop)
+    )
 
 
 def _timeline(logs: LoggedData, definition: RewardDefinition, log_end: LogEnd | None) -> Timeline:

@@ -82,7 +82,10 @@ class Feature:
                 parts = [number.fill_nan(None).fill_null(self.fill)]
             if self.missing == "indicator":
                 parts.append(number.fill_nan(None).is_null())
-        return [part.cast(pl.Float32).alias(name) for part, name in zip(parts, self.dimensions, strict=True)]
+        return [
+            expression.cast(pl.Float32).alias(name)
+            for expression, name in zip(parts, self.dimensions, strict=True)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -237,23 +237,23 @@ def _deal(
     """Stage one: rows into buckets, in the order of the source."""
     names = [pl.col(name) for name in _needed(table, columns, encoding)]
     key = pl.col(columns.user) if columns.user is not None else pl.col(ROW)
-    start, part, held, height = 0, 0, [], 0
+    start, number, held, height = 0, 0, [], 0
     for block in table.blocks(names):
         numbered = block.with_row_index(ROW, offset=start).with_columns(pl.col(ROW).cast(pl.Int64))
         held.append(numbered)
         start, height = start + block.height, height + block.height
         if height >= ROWS_PER_PART:
-            _write_parts(held, key, draft, count, part)
-            part, held, height = part + 1, [], 0
+            _write_parts(held, key, draft, count, number)
+            number, held, height = number + 1, [], 0
         advance(block.height)
     if held:
-        _write_parts(held, key, draft, count, part)
+        _write_parts(held, key, draft, count, number)
 
 
-def _write_parts(held: list[pl.DataFrame], key: pl.Expr, draft: Path, count: int, part: int) -> None:
+def _write_parts(held: list[pl.DataFrame], key: pl.Expr, draft: Path, count: int, number: int) -> None:
     frame = pl.concat(held).with_columns((key.hash(seed=0) % count).alias("__bucket"))
     for (bucket,), rows in frame.partition_by("__bucket", as_dict=True, include_key=False).items():
-        rows.write_parquet(draft / f"part-{bucket:05d}-{part:06d}.parquet", compression="lz4")
+        rows.write_parquet(draft / f"part-{bucket:05d}-{number:06d}.parquet", compression="lz4")
 
 
 def _finish(
@@ -273,7 +273,7 @@ def _finish(
         parts = sorted(draft.glob(f"part-{bucket:05d}-*.parquet"))
         if not parts:
             continue
-        frame = pl.concat([pl.read_parquet(part) for part in parts])
+        frame = pl.concat([pl.read_parquet(file) for file in parts])
         numbers = frame[ROW].to_numpy()
         # What was left out of the table as a whole is entered once.
         once = replace(table, drops=(), notes=()) if files else table
@@ -288,7 +288,7 @@ def _finish(
         write_canonical(logs, draft / name)
         files.append(name)
         ledgers.append(logs.ledger)
-        for part in parts:
-            part.unlink()
+        for file in parts:
+            file.unlink()
         advance(frame.height)
     return files, ledgers

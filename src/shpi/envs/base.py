@@ -1,4 +1,4 @@
-"""What every simulator checks in the same words: the users it starts, the actions it is given, its order."""
+"""Checks that all simulators share: the users it starts, the actions it is given, the order of calls."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def with_q_shares(logs: LoggedData, agent: Greedy, epsilon: float, *, seed: int)
     Whether a greedy action was a random draw is drawn here, given that it was taken: so it has the same law.
 
     Args:
-        logs: with the contexts in which the actions were chosen.
+        logs: a log with the contexts in which the actions were chosen.
         agent: the greedy policy of a Q-network.
         epsilon: epsilon of mu.
         seed: random seed of these draws.

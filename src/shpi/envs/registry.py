@@ -12,7 +12,7 @@ from shpi.protocols import Simulator
 
 
 class World(NamedTuple):
-    """Where a simulator is found, and the parameters that its name stands for."""
+    """The module of a simulator, and the parameters that its name stands for."""
 
     module: str
     attribute: str
@@ -87,8 +87,8 @@ def parameters(name: str) -> dict[str, Any]:
 
 def _class(name: str) -> Callable[..., Simulator]:
     world = _find(name)
-    found: Callable[..., Simulator] = getattr(import_module(world.module), world.attribute)
-    return found
+    constructor: Callable[..., Simulator] = getattr(import_module(world.module), world.attribute)
+    return constructor
 
 
 def _find(name: str) -> World:

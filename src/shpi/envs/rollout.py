@@ -39,7 +39,7 @@ SESSION_END = "session_end"
 
 
 class Returns(NamedTuple):
-    """What a policy earned, user by user."""
+    """The returns of a policy, user by user."""
 
     returns: Float64Array  # [n] the undiscounted sum of rewards
     scores: Float64Array | None  # [n] the simulator's own measure, where it has one
@@ -66,14 +66,14 @@ def rollout(
 
     Args:
         simulator: it is reset here; what it was doing before is lost.
-        policy: its probabilities are those of the log.
+        policy: the policy that acts; its probabilities become the log's propensities.
         n: the number of users.
         seed: the one seed of the world's and the policy's chance.
         first: the number of the first user; user i is the same in every batch.
         horizon: the number of decisions after which a user is truncated; the simulator's if None.
         progress: show a progress bar; None shows it in a terminal only.
         batch: advance at most so many users together, which bounds the memory of the simulator.
-        keep_behaviour: also keep the whole distribution mu(.|x), [n, A].
+        keep_behaviour: whether to keep the whole distribution mu(.|x), [n, A].
     """
     check_reset(n, seed, first)
     steps = _horizon(simulator, policy, horizon)
@@ -96,17 +96,17 @@ def mean_return(
     horizon: int | None = None,
     batch: int | None = None,
 ) -> Returns:
-    """What users first .. first+n-1 bring under ``policy``; the same users as in `rollout`, without a log."""
+    """The returns of users first .. first+n-1 under ``policy``; the users of `rollout`, without a log."""
     check_reset(n, seed, first)
     steps = _horizon(simulator, policy, horizon)
     score: Callable[[], Float64Array] | None = getattr(simulator, "score", None)
     returns, scores = np.zeros(n), np.zeros(n)
     for start, size in _parts(n, first, batch):
-        part = slice(start - first, start - first + size)
+        block = slice(start - first, start - first + size)
         for _, rows, _, step in _advance(simulator, policy, size, seed, start, steps):
-            returns[part][rows] += step.rewards[rows]
+            returns[block][rows] += step.rewards[rows]
         if score is not None:
-            scores[part] = score()
+            scores[block] = score()
     return Returns(returns, None if score is None else scores)
 
 
@@ -145,17 +145,17 @@ def _advance(
 def _decide(
     policy: Policy, contexts: FloatArray, candidates: BoolArray | None, rows: Any, streams: Streams, t: int
 ) -> _Decision:
-    seen = contexts[rows].astype(np.float32)
+    shown = contexts[rows].astype(np.float32)
     allowed = None if candidates is None else candidates[rows]
-    probs = policy.action_probs(seen, allowed)
-    if probs.shape != (len(seen), policy.n_actions):
+    probs = policy.action_probs(shown, allowed)
+    if probs.shape != (len(shown), policy.n_actions):
         raise ConfigError(
-            expected=f"action probabilities of shape {(len(seen), policy.n_actions)}",
+            expected=f"action probabilities of shape {(len(shown), policy.n_actions)}",
             found=f"shape {probs.shape}",
             where=f"{type(policy).__name__}.action_probs",
         )
     chance = streams if isinstance(rows, slice) else streams.take(rows)
-    return _Decision(seen, allowed, probs, sample_actions(probs, chance.uniform(ACTION_LABEL, t)))
+    return _Decision(shown, allowed, probs, sample_actions(probs, chance.uniform(ACTION_LABEL, t)))
 
 
 @dataclass
@@ -198,15 +198,15 @@ def _log_part(
                 final_allowed[last] = allowed[last]
         terminated |= step.ended
         advance(1)
-    part = _Part(lengths, terminated, final, final_allowed)
-    part.columns.update(_in_user_order(rows_of_step, columns_of_step, lengths))
-    return part
+    users_log = _Part(lengths, terminated, final, final_allowed)
+    users_log.columns.update(_in_user_order(rows_of_step, columns_of_step, lengths))
+    return users_log
 
 
 def _columns(
     decision: _Decision, step: Step, rows: Any, n: int, keep_behaviour: bool
 ) -> dict[str, NDArray[Any]]:
-    """What is kept of one time step, by name; metrics of the simulator are under ``info:``."""
+    """The columns of one time step, by name; metrics of the simulator are under ``info:``."""
     place = np.arange(len(decision.actions))
     columns: dict[str, NDArray[Any]] = {
         "contexts": decision.contexts,
@@ -244,11 +244,11 @@ def _in_user_order(
 # ---------------------------------------------------------------------- the log
 
 
-def _assemble(simulator: Simulator, parts: list[_Part], first: int) -> LoggedData:
-    offsets = ragged.offsets_from_lengths(np.concatenate([part.lengths for part in parts]))
+def _assemble(simulator: Simulator, blocks: list[_Part], first: int) -> LoggedData:
+    offsets = ragged.offsets_from_lengths(np.concatenate([block.lengths for block in blocks]))
     flat: dict[str, Any] = {}
-    for name in list(parts[0].columns):
-        pieces = [part.columns.pop(name) for part in parts]
+    for name in list(blocks[0].columns):
+        pieces = [block.columns.pop(name) for block in blocks]
         flat[name] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     info = {name[5:]: flat.pop(name) for name in list(flat) if name.startswith("info:")}
     session_offsets = None
@@ -256,14 +256,14 @@ def _assemble(simulator: Simulator, parts: list[_Part], first: int) -> LoggedDat
         starts = np.concatenate([[True], info.pop(SESSION_END).astype(bool)[:-1]])
         starts[offsets[:-1]] = True
         session_offsets = ragged.offsets_from_starts(starts)
-    masks = [part.final_candidates for part in parts if part.final_candidates is not None]
+    masks = [block.final_candidates for block in blocks if block.final_candidates is not None]
     return LoggedData.from_arrays(
         **flat,
         offsets=offsets,
         session_offsets=session_offsets,
         users=np.arange(first, first + len(offsets) - 1, dtype=np.int64),
-        terminated=np.concatenate([part.terminated for part in parts]),
-        final_contexts=np.concatenate([part.final_contexts for part in parts]),
+        terminated=np.concatenate([block.terminated for block in blocks]),
+        final_contexts=np.concatenate([block.final_contexts for block in blocks]),
         final_candidates=np.concatenate(masks) if masks else None,
         schema=ContextSchema.numeric(simulator.context_names),
         action_space=action_space(simulator),

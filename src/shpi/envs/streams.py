@@ -59,37 +59,37 @@ class Streams:
 
     def take(self, index: IntArray | BoolArray) -> Streams:
         """The streams of some of the users (positions, or a mask)."""
-        part = object.__new__(Streams)
-        part.users, part._keys, part._label_word = self.users[index], self._keys[index], self._label_word
-        return part
+        taken = object.__new__(Streams)
+        taken.users, taken._keys, taken._label_word = self.users[index], self._keys[index], self._label_word
+        return taken
 
     def uniform(self, label: int, counter: int | IntArray, width: int | None = None) -> Float64Array:
         """Numbers in the open interval (0, 1), [n] or [n, width].
 
         Args:
-            label: what the numbers are for; different purposes never share a number.
-            counter: which number along the user's stream, one for all users or one per user [n].
-            width: how many columns each user gets at this counter; None for one number and no column.
+            label: purpose of the numbers; different purposes never share a number.
+            counter: position along the user's stream, one for all users or one per user [n].
+            width: number of columns that each user gets at this counter; None for one number and no column.
         """
         n = len(self._keys)
         start, step = self._address(label, counter)
         if width is None:
             out = np.empty(n)
-            for part in _blocks(n, _BLOCK):
-                _to_unit(self._row(part, start, step), out[part])
+            for block in _blocks(n, _BLOCK):
+                _to_unit(self._row(block, start, step), out[block])
             return out
         out = np.empty((n, width))
         columns = np.arange(1, width + 1, dtype=np.uint64)[:, None] * np.uint64(_H)
-        for part in _blocks(n, max(_BLOCK // max(width, 1), 1)):
-            z = columns + self._row(part, start, step)  # [width, rows]: long rows, also when width is 2
+        for block in _blocks(n, max(_BLOCK // max(width, 1), 1)):
+            z = columns + self._row(block, start, step)  # [width, rows]: long rows, also when width is 2
             _mix(z)
-            _to_unit(z, out[part].T)
+            _to_unit(z, out[block].T)
         return out
 
-    def _row(self, part: slice, start: np.uint64, step: UInt64Array | None) -> UInt64Array:
-        z: UInt64Array = self._keys[part] + start
+    def _row(self, block: slice, start: np.uint64, step: UInt64Array | None) -> UInt64Array:
+        z: UInt64Array = self._keys[block] + start
         if step is not None:
-            z += step[part]
+            z += step[block]
         _mix(z)
         return z
 
@@ -100,7 +100,7 @@ class Streams:
         return out
 
     def _address(self, label: int, counter: int | IntArray) -> tuple[np.uint64, UInt64Array | None]:
-        """Where the label and a common counter lead, and how much further each user's own counter does."""
+        """The offset of the label and a common counter, and the further step of each user's own counter."""
         start = _mix_word(self._label_word + label * _H)
         if not isinstance(counter, np.ndarray) or counter.ndim == 0:
             return np.uint64((start + int(counter) * _G) & _WORD), None

@@ -8,7 +8,7 @@ import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.features.base import as_matrix, at_least_one_row
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array
 
 
@@ -103,8 +103,8 @@ class HingesMap:
     intercept: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", frozen_array(self.columns, "columns", ndim=1, dtype=np.int64))
-        object.__setattr__(self, "places", frozen_array(self.places, "places", ndim=1))
+        freeze(self, "columns", ndim=1, dtype=np.int64)
+        freeze(self, "places", ndim=1)
         inside = ((self.columns >= 0) & (self.columns < self.width_in)).all()
         if self.columns.shape != self.places.shape or not inside:
             raise ConfigError(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shpi.errors import ConfigError
 from shpi.features.base import as_matrix, at_least_one_row
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array
 
 
@@ -46,7 +46,7 @@ class CellsMap:
     cells: Float64Array  # [S, d], distinct
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cells", frozen_array(self.cells, "cells", ndim=2))
+        freeze(self, "cells", ndim=2)
         hashes = self._sorted[0]
         if not len(hashes) or (hashes[1:] == hashes[:-1]).any():
             raise ConfigError(expected="at least one cell, all of them distinct", found=f"{len(self.cells)}")
@@ -72,8 +72,8 @@ class CellsMap:
         x = as_matrix(contexts, self.width_in) + 0.0  # minus zero becomes zero
         hashes, order = self._sorted
         place = np.minimum(np.searchsorted(hashes, _hashes(x)), len(order) - 1)
-        found = order[place]
-        return np.where((self.cells[found] == x).all(axis=1), found, -1)
+        nearest = order[place]
+        return np.where((self.cells[nearest] == x).all(axis=1), nearest, -1)
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """Indicators [n, p]."""

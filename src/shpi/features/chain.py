@@ -67,6 +67,14 @@ class ChainMap:
         return x
 
 
+def with_intercept(features: FeatureMap) -> FeatureMap:
+    """The same map, with a constant 1 in front if it has none."""
+    last = features.steps[-1] if isinstance(features, ChainMap) else features
+    if getattr(last, "intercept", False):
+        return features
+    return ChainMap(steps=(features, IdentityMap(width_in=features.width)))
+
+
 def same_map(left: FeatureMap, right: FeatureMap) -> bool:
     """Whether two maps are known to give the same features: the same steps with the same numbers."""
     if left is right:
@@ -84,7 +92,7 @@ def same_map(left: FeatureMap, right: FeatureMap) -> bool:
 def _steps(features: FeatureMap) -> list[FeatureMap]:
     """The steps that do something, chains within chains laid out flat."""
     if isinstance(features, ChainMap):
-        return [part for step in features.steps for part in _steps(step)]
+        return [inner for step in features.steps for inner in _steps(step)]
     return [] if isinstance(features, IdentityMap) and not features.intercept else [features]
 
 

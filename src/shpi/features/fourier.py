@@ -14,7 +14,7 @@ import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.features.base import as_matrix, at_least_one_row
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 
 _BLOCK = 50_000  # angles that are looked at together: they stay in the cache
@@ -68,7 +68,7 @@ class RandomFourierMap:
     intercept: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "frequencies", frozen_array(self.frequencies, "frequencies", ndim=2))
+        freeze(self, "frequencies", ndim=2)
 
     @property
     def width_in(self) -> int:

@@ -1,4 +1,4 @@
-"""Where each kind of saved object is defined: its module is imported when a file asks for it, and not before.
+"""The module of each kind of saved object, imported only when a file asks for it.
 
 A file names kinds such as ``policies/greedy``. A process that only did ``import shpi`` has none of their
 classes yet; importing whole rooms would be slow, and would miss the modules that no room imports by itself.

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parts:
-    """What one object is made of. A tuple field ``f`` becomes the entries ``f.0``, ``f.1``, …."""
+    """The parts of one object. A tuple field ``f`` becomes the entries ``f.0``, ``f.1``, …."""
 
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)  # JSON-ready values
@@ -151,16 +151,22 @@ def _check_settings(cls: type[Any], values: Mapping[str, Any], kind: str) -> Non
 
 def _entries(thing: Any) -> list[tuple[str, Any]]:
     """Field names and values; a tuple is spread over numbered names."""
-    found: list[tuple[str, Any]] = []
+    entries: list[tuple[str, Any]] = []
     for item in fields(thing):
         if not item.init:
             continue
         value = getattr(thing, item.name)
         if isinstance(value, tuple):
-            found += [(f"{item.name}.{i}", member) for i, member in enumerate(value)]
+            entries += [(f"{item.name}.{i}", member) for i, member in enumerate(value)]
         else:
-            found.append((item.name, value))
-    return found
+            entries.append((item.name, value))
+    return entries
+
+
+def freeze(thing: object, *names: str, ndim: int, dtype: type[np.generic] | None = np.float64) -> None:
+    """Replace arrays of a frozen dataclass, in its ``__post_init__``, by their `frozen_array`."""
+    for name in names:
+        object.__setattr__(thing, name, frozen_array(getattr(thing, name), name, ndim=ndim, dtype=dtype))
 
 
 def frozen_array(

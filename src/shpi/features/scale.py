@@ -8,7 +8,7 @@ import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.features.base import as_matrix, at_least_one_row
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 
 
@@ -33,8 +33,7 @@ class StandardiseMap:
     scale: Float64Array  # [d]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", frozen_array(self.mean, "mean", ndim=1))
-        object.__setattr__(self, "scale", frozen_array(self.scale, "scale", ndim=1))
+        freeze(self, "mean", "scale", ndim=1)
         if self.mean.shape != self.scale.shape or not (self.scale > 0).all():
             raise ConfigError(
                 expected="one positive scale per mean",

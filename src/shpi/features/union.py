@@ -25,7 +25,7 @@ class Union:
     def fit(self, contexts: FloatArray) -> UnionMap:
         """Fit every part on the same contexts."""
         x = as_matrix(contexts)
-        return UnionMap(parts=tuple(fit_features(part, x) for part in self.parts))
+        return UnionMap(parts=tuple(fit_features(recipe, x) for recipe in self.parts))
 
 
 @saveable("features/union")
@@ -36,7 +36,7 @@ class UnionMap:
     parts: tuple[FeatureMap, ...]
 
     def __post_init__(self) -> None:
-        widths = {part.width_in for part in self.parts}
+        widths = {feature_map.width_in for feature_map in self.parts}
         if len(widths) != 1:
             raise ConfigError(expected="parts for contexts of one width", found=str(sorted(widths)))
 
@@ -48,9 +48,9 @@ class UnionMap:
     @property
     def width(self) -> int:
         """p, the sum over the parts."""
-        return sum(part.width for part in self.parts)
+        return sum(feature_map.width for feature_map in self.parts)
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """All parts, [n, p]."""
         x = as_matrix(contexts, self.width_in)
-        return np.hstack([part.transform(x) for part in self.parts])
+        return np.hstack([feature_map.transform(x) for feature_map in self.parts])

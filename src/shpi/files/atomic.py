@@ -121,7 +121,7 @@ def sweep_folder(folder: Path) -> None:
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """What the system refuses while ``target`` is written, as a `FileError` that says what to do."""
+    """Turn the system's refusals while ``target`` is written into a `FileError` that says what to do."""
     try:
         yield
     except OSError as error:

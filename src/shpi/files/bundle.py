@@ -46,7 +46,7 @@ def save_bundle(
     Args:
         target: the folder.
         manifest: JSON-ready, with ``format``, ``version`` and ``sha256``; the other two keys are added.
-        arrays: by name.
+        arrays: the arrays, by name.
         overwrite: replace a bundle of the same format that is already there.
     """
     whole = {**manifest, "arrays": f"arrays-{manifest['sha256'][:16]}.npz"}
@@ -187,10 +187,10 @@ def _write(folder: Path, text: str, name: str, arrays: Arrays) -> None:
 def _require_replaceable(target: Path, fmt: str, overwrite: bool) -> None:
     if not overwrite:
         raise already_there(target)
-    found = None
+    manifest = None
     with contextlib.suppress(OSError, DataError):
-        found = read_json(target / MANIFEST)
-    if not isinstance(found, dict) or found.get("format") != fmt:
+        manifest = read_json(target / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != fmt:
         raise ConfigError(
             expected="a path that does not exist yet",
             found=f"'{target}'",

@@ -22,7 +22,7 @@ def engine_errors(where: str, *, remedy: str = "", column: str = "") -> Iterator
 
     Args:
         where: the file, or what was worked on.
-        remedy: what the user can do; there is a general one.
+        remedy: advice to the user; there is a general default.
         column: the column that was worked on, if it is known.
     """
     try:
@@ -72,6 +72,6 @@ def translated(
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in a line."""
+    """The message of an error, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__

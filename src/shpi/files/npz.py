@@ -40,8 +40,8 @@ def write_npz(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
         for name in sorted(arrays):
             entry = zipfile.ZipInfo(f"{name}.npy")  # dated 1980: the same bytes every time
             entry.compress_type = method
-            with archive.open(entry, "w", force_zip64=True) as part:
-                npy.write_array(part, np.asanyarray(arrays[name]), version=(1, 0), allow_pickle=False)
+            with archive.open(entry, "w", force_zip64=True) as member:
+                npy.write_array(member, np.asanyarray(arrays[name]), version=(1, 0), allow_pickle=False)
 
 
 def read_npz(place: Path) -> Arrays:
@@ -102,24 +102,24 @@ def _check_sizes(archive: zipfile.ZipFile, size: int) -> None:
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(entry) as part:
-        shape, fortran, dtype = _header(part)
+    with archive.open(entry) as member:
+        shape, fortran, dtype = _header(member)
         count = math.prod(shape)
         if dtype.kind not in _KINDS or dtype.hasobject:
             raise DataError(expected="", found=f"an array of {dtype}, which was not written by shpi")
-        data = part.read(entry.file_size + 1)
-        if len(data) != count * dtype.itemsize or part.read(1):
+        data = member.read(entry.file_size + 1)
+        if len(data) != count * dtype.itemsize or member.read(1):
             raise DataError(expected="", found=f"{len(data):,} bytes for the shape {shape} of {dtype}")
     array = np.frombuffer(bytearray(data), dtype=dtype, count=count)
     return array.reshape(shape, order="F" if fortran else "C")
 
 
-def _header(part: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = npy.read_magic(part)
+def _header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = npy.read_magic(member)
     if version == (1, 0):
-        shape, fortran, dtype = npy.read_array_header_1_0(part)
+        shape, fortran, dtype = npy.read_array_header_1_0(member)
     elif version == (2, 0):
-        shape, fortran, dtype = npy.read_array_header_2_0(part)
+        shape, fortran, dtype = npy.read_array_header_2_0(member)
     else:
         raise DataError(expected="", found=f"npy version {version}")
     if any(not 0 <= length < 2**48 for length in shape) or len(shape) > 32:

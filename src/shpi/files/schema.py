@@ -77,11 +77,11 @@ def _problem(value: Any, schema: Any, path: str) -> _Problem | None:
             return "a list", _shown(value), path
         return _first(_problem(entry, schema[0], f"{path}[{i}]") for i, entry in enumerate(value))
     if isinstance(schema, tuple):
-        found = [_problem(value, choice, path) for choice in schema]
-        if any(problem is None for problem in found):
+        problems = [_problem(value, choice, path) for choice in schema]
+        if any(problem is None for problem in problems):
             return None
-        deepest = max((problem for problem in found if problem), key=lambda problem: len(problem[2]))
-        return deepest if len(deepest[2]) > len(path) else (_choices(found), _shown(value), path)
+        deepest = max((problem for problem in problems if problem), key=lambda problem: len(problem[2]))
+        return deepest if len(deepest[2]) > len(path) else (_choices(problems), _shown(value), path)
     if schema is None or isinstance(schema, type):
         good = value is None if schema is None else _is_a(value, schema)
         return None if good else (_name(schema), _shown(value), path)
@@ -117,8 +117,8 @@ def _name(schema: Any) -> str:
     return "null" if schema is None else names.get(schema, schema.__name__)
 
 
-def _choices(found: list[_Problem | None]) -> str:
-    return " or ".join(dict.fromkeys(problem[0] for problem in found if problem))
+def _choices(problems: list[_Problem | None]) -> str:
+    return " or ".join(dict.fromkeys(problem[0] for problem in problems if problem))
 
 
 def _shown(value: Any) -> str:

@@ -61,14 +61,14 @@ def check_seal(path: Path) -> None:
 
 
 def _find(file: IO[bytes]) -> int | None:
-    """Where the eight digits are: after the last mark in the last part of the file."""
+    """The position of the eight digits: after the last mark in the last part of the file."""
     size = file.seek(0, os.SEEK_END)
     start = max(0, size - _TAIL)
     file.seek(start)
     tail = file.read(_TAIL)
     at = tail.rfind(MARK)
-    found = _SEAL.match(tail, at) if at >= 0 else None
-    return None if found is None else start + found.start(1)
+    match = _SEAL.match(tail, at) if at >= 0 else None
+    return None if match is None else start + match.start(1)
 
 
 def _crc(file: IO[bytes], place: int) -> int:

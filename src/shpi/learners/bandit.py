@@ -102,8 +102,10 @@ class ContextualBandit:
         whole = regress(self.oracle, logs, rewards, usable, "none", seeds[0])
         left_over = np.empty(len(logs))
         for held_out in _halves(logs, seeds[1]):
-            seen = ~held_out if usable is None else usable & ~held_out
-            other = whole if not seen.any() else regress(self.oracle, logs, rewards, seen, "none", seeds[0])
+            training = ~held_out if usable is None else usable & ~held_out
+            other = whole
+            if training.any():
+                other = regress(self.oracle, logs, rewards, training, "none", seeds[0])
             left_over[held_out] = (rewards - taken_scores(other, logs))[held_out]
         return SumScorer(whole, regress(self.oracle, logs, left_over, usable, "mtr", seeds[0]))
 

@@ -1,4 +1,4 @@
-"""What a learner is: configuration with one method, ``fit``, that returns a policy.
+"""The protocol of a learner: configuration with one method, ``fit``, that returns a policy.
 
 Two faces, since experience comes in two ways:
 
@@ -49,7 +49,7 @@ class OnlineLearner(Protocol):
 
 
 def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[[Any, LoggedData], P]:
-    """Of a learner's ``fit``: what is no log is a clear error, and the policy knows its items and users."""
+    """Decorate a learner's ``fit``: refuse what is no log, and let the policy know its items and users."""
 
     @wraps(fit)
     @one_thread
@@ -127,5 +127,5 @@ def greedy_among_seen(scorer: Scorer, logs: LoggedData) -> Greedy | SupportLimit
     shares = np.bincount(logs.actions, minlength=logs.n_actions) / len(logs)
     if (shares > 0).all():
         return Greedy(scorer)
-    seen = PolicyDensity(ConstantPolicy(shares))
-    return SupportLimited(scorer, UniformPolicy(logs.n_actions), seen, 0.5 / len(logs), "mbs")
+    tried = PolicyDensity(ConstantPolicy(shares))
+    return SupportLimited(scorer, UniformPolicy(logs.n_actions), tried, 0.5 / len(logs), "mbs")

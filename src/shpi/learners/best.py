@@ -1,4 +1,4 @@
-"""For who does not want to choose: SHPI and other learners, as candidates of one test."""
+"""SHPI and other learners as candidates of one test: the learner for those who do not want to choose."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Recipe
 from shpi.features.base import fit_features
+from shpi.features.chain import with_intercept as add_intercept
 from shpi.features.defaults import curves, lines, may_curve
 from shpi.learners.base import from_log
 from shpi.policies.near_mu.logistic import LogisticPolicy
@@ -93,8 +94,8 @@ def exploration_floor(logs: LoggedData) -> float:
     """e, see the head of this file; 0 without propensities or when it is negligible."""
     if logs.propensities is None or len(logs) == 0:
         return 0.0
-    seen = np.bincount(logs.actions, minlength=logs.n_actions) > 0
-    counts = np.sum(seen) if logs.candidates is None else (logs.candidates & seen).sum(axis=1)
+    tried = np.bincount(logs.actions, minlength=logs.n_actions) > 0
+    counts = np.sum(tried) if logs.candidates is None else (logs.candidates & tried).sum(axis=1)
     size = np.broadcast_to(np.asarray(counts, dtype=np.float64), len(logs))
     free = size > 1
     if not free.any():
@@ -157,26 +158,24 @@ def default_recipes(width: int, seed: int, n_features: int = FEATURES) -> list[R
 
 def with_intercept(recipe: Recipe | FeatureMap, logs: LoggedData) -> FeatureMap:
     """The fitted features, with a constant among them."""
-    from shpi.oracles.ridge import with_intercept as add
-
-    return add(fit_features(recipe, logs.contexts[:: 1 + len(logs) // BLOCK]))
+    return add_intercept(fit_features(recipe, logs.contexts[:: 1 + len(logs) // BLOCK]))
 
 
 def imitate(
     logs: LoggedData, features: FeatureMap, rows: Int64Array, prior: float, steps: int, floor: float
 ) -> LogisticPolicy:
     """The logistic regression on some of the rows, above a floor."""
-    seen = np.bincount(logs.actions, minlength=logs.n_actions) > 0
+    tried = np.bincount(logs.actions, minlength=logs.n_actions) > 0
     mask = None if logs.candidates is None else logs.candidates[rows]
     probs = None
     if logs.propensities is not None:
-        counts = np.sum(seen) if mask is None else (mask & seen).sum(axis=1)
+        counts = np.sum(tried) if mask is None else (mask & tried).sum(axis=1)
         probs = logs.propensities[rows].astype(np.float32)
         if floor > 0:
             above = (probs - floor / counts) / max(1 - floor, NEGLIGIBLE)
             probs = np.clip(above, 0.0, 1.0).astype(np.float32)
     if floor == 1.0:  # nothing is left to learn
-        return LogisticPolicy(np.zeros((logs.n_actions, features.width)), features, seen)
+        return LogisticPolicy(np.zeros((logs.n_actions, features.width)), features, tried)
     weights = fit_softmax(
         features.transform(logs.contexts[rows]).astype(np.float32),
         logs.actions[rows],
@@ -186,4 +185,4 @@ def imitate(
         probs=probs,
         max_iterations=steps,
     )
-    return LogisticPolicy(weights.T, features, seen, floor)
+    return LogisticPolicy(weights.T, features, tried, floor)

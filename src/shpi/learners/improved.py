@@ -1,4 +1,4 @@
-"""What SHPI returns: a policy, what it brings over mu, and why it was preferred."""
+"""The result of SHPI: a policy, its lift over mu, and why it was preferred."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from shpi.advantages import Advantages
-from shpi.learners._shpi.gain import Gain
 from shpi.learners._shpi.lift import Lift
 from shpi.policies import Policy, PolicyMethods, save_policy
 from shpi.policies.base import short_repr
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 from shpi.report.cards import improved_card
 from shpi.values import FittedValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """The gain of a later policy over the first one, with a one-sided lower bound."""
+
+    estimate: float
+    lower: float
+    standard_error: float
+    effective_decisions: float
+    users: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +37,7 @@ class Iteration:
     advantage_deviation: float
     changed: float  # share of the logged decisions at which the policy changed
     effective_share: float  # effective sample size of the importance products, as a share
-    gain: Gain | None = None  # on users who were set aside, where there are any
+    gain: Gain | None = None  # measured online; None offline
 
     @classmethod
     def of(
@@ -74,12 +84,12 @@ class ImprovedPolicy(PolicyMethods):
 
     @property
     def saved_form(self) -> Policy:
-        """What a file keeps of it, alone or as a part of another policy."""
+        """The policy that a file keeps, alone or inside another policy."""
         return self.policy
 
     @property
     def learned_form(self) -> Policy | None:
-        """What was learned; None if it is mu, which may be an object of somebody else."""
+        """The learned policy; None if it is mu, which may be the caller's object."""
         return self.policy if self.chosen > 0 else None
 
     @property
@@ -94,7 +104,7 @@ class ImprovedPolicy(PolicyMethods):
         return width
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
-        """Those of the chosen policy, [n, A]."""
+        """The chosen policy's probabilities, [n, A]."""
         return self.policy.action_probs(contexts, candidates)
 
     def save(self, path: str | Path, **options: Any) -> Path:
@@ -102,7 +112,7 @@ class ImprovedPolicy(PolicyMethods):
         return save_policy(self, path, **options)
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """The card that notebooks show."""
         return improved_card(self, short_repr(self))
 
     def __str__(self) -> str:
@@ -115,11 +125,11 @@ class ImprovedPolicy(PolicyMethods):
             rows.append(f"{trial.words:32s} {lift}{mark}")
         if self.history:
             rows.append("round  advantage  ± deviation  changed  effective")
-        for one in self.history:
-            mark = " <- returned" if one.number == self.chosen else ""
-            gain = "" if one.gain is None else f"  {one.gain.estimate:.4g} ({one.gain.lower:.4g})"
+        for step in self.history:
+            mark = " <- returned" if step.number == self.chosen else ""
+            gain = "" if step.gain is None else f"  {step.gain.estimate:.4g} ({step.gain.lower:.4g})"
             rows.append(
-                f"{one.number:5d}  {one.advantage_mean:9.4g}  {one.advantage_deviation:11.4g}  "
-                f"{one.changed:7.1%}  {one.effective_share:9.1%}{gain}{mark}"
+                f"{step.number:5d}  {step.advantage_mean:9.4g}  {step.advantage_deviation:11.4g}  "
+                f"{step.changed:7.1%}  {step.effective_share:9.1%}{gain}{mark}"
             )
         return "\n".join([*rows, *self.notes])

@@ -28,7 +28,7 @@ from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages,
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.data.question import whole_story
-from shpi.errors import ConfigError, DataError
+from shpi.errors import DataError, require_settings
 from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
 from shpi.learners._shpi.judge import PROMISED, Judge
 from shpi.learners._shpi.lift import Lift, ordered_lifts
@@ -57,6 +57,7 @@ CHANGED = 0.01  # a decision has changed when the probability of its action has 
 NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
 ENOUGH_USERS = 10  # and users, below which a t says nothing
 MOST_CELLS, MOST_ROWS = 50_000_000, 500_000  # pairs of decision and action, and decisions, that are looked at
+ROWS_PER_ACTION, MANY_CELLS = 10, 1_000_000_000  # decisions that an action needs, if so many pairs allow it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,25 +65,25 @@ class OfflineSHPI:
     """Learn a policy that is better than mu in the long term, from mu's log alone.
 
     Args:
-        k: how many steps ahead; "session": to the end of each decision's session; "auto": 1 or
+        k: number of steps to look ahead; "session": to the end of each decision's session; "auto": 1 or
             5, whichever brings more from mu on; 5 without tests.
         gamma: the discount.
         iterations: J, the most rounds.
         weight_clip: q1 and q2.
-        form: of the advantages, "residual" or the paper's "raw".
+        form: form of the advantages, "residual" or the paper's "raw".
         clip: "prefix" (Eq. 5), "product" (Algorithm 2) or "ratio" (the authors' release).
         bonus_ratio: weight the bonus as printed in Eq. 4, see `shpi.advantages.kstep`.
         value: the termination bonus; None is the value of the champion, estimated anew in every round.
         oracle: the regression; None tries lines, and curves where contexts are narrow.
         tested: whether candidates are tested; without tests the last iterate of Algorithm 2 is returned.
-        confidence: of the lower bound on the lift, and of all tests in order.
+        confidence: confidence of the lower bound on the lift, and of all tests in order.
         rivals: other learners by name: further candidates of the same test, which must beat SHPI's best.
         behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
         start: pi_0 without tests; "behaviour" is mu itself, "random" the paper's, "uniform" the release's, or
             any policy.
         reach: without tests, pi(a|x) <= max(1, reach / max mu(.|x)) mu(a|x); None is greedy.
         explore: without tests and reach, the epsilon of a greedy policy with VW's ties; 0 is argmax.
-        view: what is made of the log before anything is learned from it, such as
+        view: function of the log that is applied before anything is learned from it, such as
             `shpi.data._log.release.ReleasedRows`.
         constraint: without tests, `SPIBB(min_count=...)` or `MBS(density=...)` in place of ``reach``.
         proximal: without tests, Lambda in standard deviations of the advantages: what the bonus is charged
@@ -121,7 +122,7 @@ class OfflineSHPI:
 
     def __post_init__(self) -> None:
         spell_out(self)
-        checks: tuple[tuple[bool, str, Any], ...] = (
+        require_settings("OfflineSHPI", (
             (self.iterations >= 1, "iterations of at least 1", self.iterations),
             (0.5 <= self.confidence < 1, "confidence in [0.5, 1)", self.confidence),
             (self.reach is None or (np.isfinite(self.reach) and self.reach >= 0),
@@ -134,10 +135,7 @@ class OfflineSHPI:
              or (self.start == "behaviour" and self.proximal == 0 and self.constraint is None),
              "tested=False where a start, a constraint or a proximal is given", "tested=True"),
             (self.tested or not self.rivals, "tested=True where rivals are given", "tested=False"),
-        )  # fmt: skip
-        for fine, expected, found in checks:
-            if not fine:
-                raise ConfigError(expected=expected, found=repr(found), where="OfflineSHPI")
+        ))  # fmt: skip
 
     @classmethod
     def paper(cls, **changes: Any) -> OfflineSHPI:
@@ -162,7 +160,7 @@ class OfflineSHPI:
 
     @classmethod
     def released(cls, **changes: Any) -> OfflineSHPI:
-        """What the authors' released code does, see `shpi.learners._shpi.readings`."""
+        """The authors' released code, see `shpi.learners._shpi.readings`."""
         return cls(**(released_settings() | changes))
 
     @from_log
@@ -193,7 +191,7 @@ class OfflineSHPI:
                 judge=judge,
                 mu=mu,
                 propensities=propensities_of(logs, "OfflineSHPI"),
-                oracles={name: one.prepare(logs, seed=self.seed) for name, one in oracles.items()},
+                oracles={name: oracle.prepare(logs, seed=self.seed) for name, oracle in oracles.items()},
                 horizons=HORIZONS if self.k == "auto" else (self.k,),
                 advantages=self._advantages_for(logs, given),
                 chained=given is None,
@@ -359,8 +357,9 @@ class OfflineSHPI:
 
 
 def _sample(logs: LoggedData, seed: int) -> LoggedData:
-    """The log, or so many of its users that the tables fit in memory."""
-    rows = min(MOST_ROWS, MOST_CELLS // max(logs.n_actions, 1))
+    """The log, or so many of its users as memory and time allow; every action needs some decisions."""
+    actions = max(logs.n_actions, 1)
+    rows = min(MOST_ROWS, max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions)))
     if len(logs) <= rows:
         return logs
     kept = deal_users(logs, 1, rows, seed) >= 0
@@ -369,8 +368,7 @@ def _sample(logs: LoggedData, seed: int) -> LoggedData:
 
 def _ratio_of(climb: Climb) -> Float64Array:
     """pi/mu [n] of mu itself, or of its clone."""
-    taken: Float64Array = climb.mu_table[np.arange(len(climb.logs)), climb.logs.actions] / climb.propensities
-    return taken
+    return climb.mu_table.of_actions(climb.logs.actions) / climb.propensities
 
 
 def _lifts(tested: list[Candidate], confidence: float) -> list[Lift]:

@@ -25,7 +25,7 @@ _PACKAGES = {"neural": "torch", "vw": "vowpalwabbit", "gbdt": "lightgbm"}  # wha
 
 
 class Entry(NamedTuple):
-    """Where a learner is found, and what it is."""
+    """The module of a learner, and its kind."""
 
     module: str  # below shpi.learners
     constructor: str  # a class, or a class and one of its class methods
@@ -94,7 +94,7 @@ def names(kind: Kind | None = None) -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """What is known about a name, without importing its module."""
+    """The entry of a name, without importing its module."""
     if name not in _LEARNERS:
         raise ConfigError(expected=f"the name of a learner, one of {', '.join(_LEARNERS)}", found=repr(name))
     return _LEARNERS[name]
@@ -102,11 +102,11 @@ def entry(name: str) -> Entry:
 
 def missing(name: str) -> str | None:
     """Why a learner cannot be made here, in a few words; None if it can."""
-    found = entry(name)
-    if find_spec(f"shpi.learners.{found.module}") is None:
+    learner = entry(name)
+    if find_spec(f"shpi.learners.{learner.module}") is None:
         return "not in this version of shpi"
-    if found.extra is not None and find_spec(_PACKAGES[found.extra]) is None:
-        return f"needs the extra '{found.extra}': pip install 'shpi[{found.extra}]'"
+    if learner.extra is not None and find_spec(_PACKAGES[learner.extra]) is None:
+        return f"needs the extra '{learner.extra}': pip install 'shpi[{learner.extra}]'"
     return None
 
 
@@ -134,17 +134,17 @@ def make(name: str, **options: Any) -> Learner | OnlineLearner:
 
 
 def _class(name: str) -> type[Any]:
-    found = entry(name)
-    if found.extra is not None and find_spec(_PACKAGES[found.extra]) is None:
-        raise MissingExtraError(_PACKAGES[found.extra], found.extra)
+    learner = entry(name)
+    if learner.extra is not None and find_spec(_PACKAGES[learner.extra]) is None:
+        raise MissingExtraError(_PACKAGES[learner.extra], learner.extra)
     try:
-        module = import_module(f"shpi.learners.{found.module}")
+        module = import_module(f"shpi.learners.{learner.module}")
     except ModuleNotFoundError as error:
-        if error.name != f"shpi.learners.{found.module}":
+        if error.name != f"shpi.learners.{learner.module}":
             raise
         there = ", ".join(known for known in names() if missing(known) is None)
         raise ConfigError(
             expected=f"a learner that this version of shpi has: {there}", found=repr(name)
         ) from None
-    cls: type[Any] = getattr(module, found.constructor.split(".")[0])
+    cls: type[Any] = getattr(module, learner.constructor.split(".")[0])
     return cls

@@ -1,4 +1,4 @@
-"""What a regression oracle is: it regresses k-step advantages on (x, a), many times on the same log.
+"""The protocol of a regression oracle: it regresses k-step advantages on (x, a), many times on one log.
 
     f <- argmin_f sum_i omega_i (f(x_i, a_i) - A_k(x_i, a_i))^2            over the logged (x_i, a_i)
 

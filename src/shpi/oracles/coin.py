@@ -232,8 +232,8 @@ class _Wabbit:
 
     def pmf(self, context: Float32Array) -> list[float]:
         """Vowpal Wabbit's own probabilities [A] at a context."""
-        found: list[float] = self.model.predict(self._event(context, -1, ""))
-        return found
+        probs: list[float] = self.model.predict(self._event(context, -1, ""))
+        return probs
 
     def _event(self, x: Float32Array, taken: int, label: str) -> list[str]:
         shared = "shared |x " + " ".join(f"{j}:{float(value)!r}" for j, value in enumerate(x))

@@ -66,7 +66,7 @@ def fold_sums(
     features: FeatureMap, logs: LoggedData, targets: Sequence[Targets], fold_of_row: Int64Array
 ) -> list[Fold]:
     """The sums of every fold; only the sample's rows are looked at. The targets have the same weights."""
-    found = []
+    sums = []
     for fold in range(int(fold_of_row.max()) + 1):
         rows = np.flatnonzero(fold_of_row == fold)
         phi, actions, size = features.transform(logs.contexts[rows]), logs.actions[rows], logs.n_actions
@@ -74,14 +74,14 @@ def fold_sums(
         ys = [target.values[rows] for target in targets]
         weighted = [y if omega is None else omega * y for y in ys]
         cross = [cross_moments(phi.__getitem__, features.width, actions, size, y) for y in weighted]
-        found.append(
+        sums.append(
             Fold(
                 grams=gram_statistics(phi.__getitem__, features.width, actions, size, omega),
                 cross=np.stack(cross),
                 squares=np.array([float(w @ y) for w, y in zip(weighted, ys, strict=True)]),
             )
         )
-    return found
+    return sums
 
 
 def held_out_errors(
@@ -96,7 +96,9 @@ def held_out_errors(
             coupling = Coupling.of(spectrum, psi, penalty)
             for j, shared_penalty in enumerate(shared):
                 solver = coupling.solver(shared_penalty)
-                betas = np.stack([solver.solve(one) for one in np.asarray(cross - fold.cross)], axis=2)
+                betas = np.stack(
+                    [solver.solve(columns) for columns in np.asarray(cross - fold.cross)], axis=2
+                )
                 fitted = np.matmul(fold.grams.grams, betas)  # [A, p, T]
                 errors[:, i, j] += fold.squares + (betas * fitted).sum(axis=(0, 1))
                 errors[:, i, j] -= 2.0 * (betas * fold.cross.transpose(1, 2, 0)).sum(axis=(0, 1))

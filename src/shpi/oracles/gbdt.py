@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shpi.errors import ConfigError, MissingExtraError
 from shpi.features.base import as_matrix
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.files.engines import engine_errors
 from shpi.oracles.base import (
     WeightKind,
@@ -144,8 +144,8 @@ class GbdtScorer:
     table: Float64Array  # [A, m]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "model", frozen_array(self.model, "model", ndim=1, dtype=np.uint8))
-        object.__setattr__(self, "table", frozen_array(self.table, "table", ndim=2))
+        freeze(self, "model", ndim=1, dtype=np.uint8)
+        freeze(self, "table", ndim=2)
         if self.table.shape[0] != self.n_actions:
             raise ConfigError(
                 expected=f"features of {self.n_actions} actions", found=f"{self.table.shape[0]}"
@@ -170,9 +170,9 @@ class GbdtScorer:
         x = as_matrix(contexts, self.width)
         scores = np.empty((len(x), self.n_actions))
         for rows in blocks(len(x), self.n_actions * (self.width + 1 + self.table.shape[1])):
-            part = np.repeat(x[rows], self.n_actions, axis=0)
+            repeated = np.repeat(x[rows], self.n_actions, axis=0)
             actions = np.tile(np.arange(self.n_actions), rows.stop - rows.start)
-            predicted = self.booster.predict(design(part, actions, self.table), num_threads=1)
+            predicted = self.booster.predict(design(repeated, actions, self.table), num_threads=1)
             scores[rows] = predicted.reshape(-1, self.n_actions)
         scores *= self.scale
         scores += self.centre

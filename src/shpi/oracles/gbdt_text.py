@@ -31,7 +31,7 @@ def checked_model(text: str, width: int) -> str:
     """The same model in a text that is safe to load.
 
     Args:
-        text: what ``Booster.model_to_string`` wrote.
+        text: the output of ``Booster.model_to_string``.
         width: the number of columns that the model may look at.
     """
     body, end, _ = text.partition("end of trees")

@@ -81,10 +81,10 @@ class Coupling:
         matrix = np.zeros((m, m, width * width))
         step = max(1, _CHUNK // width**2)
         for start in range(0, count, step):
-            part = slice(start, min(start + step, count))
-            u = spectrum.vectors[part]
-            k = np.matmul(u * remaining[part, None, :], u.transpose(0, 2, 1)).reshape(len(u), -1)
-            pairs = psi[part, :, None] * psi[part, None, :]  # [chunk, m, m]
+            block = slice(start, min(start + step, count))
+            u = spectrum.vectors[block]
+            k = np.matmul(u * remaining[block, None, :], u.transpose(0, 2, 1)).reshape(len(u), -1)
+            pairs = psi[block, :, None] * psi[block, None, :]  # [chunk, m, m]
             matrix += (pairs.reshape(len(u), -1).T @ k).reshape(m, m, -1)
         square = matrix.reshape(m, m, width, width).transpose(0, 2, 1, 3).reshape(m * width, m * width)
         return cls(spectrum=spectrum, psi=psi, penalty=penalty, matrix=square)

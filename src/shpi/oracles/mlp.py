@@ -133,11 +133,11 @@ def _train(torch: Any, prepared: PreparedMlp, scaled: Targets) -> list[tuple[Flo
     optimiser = torch.optim.Adam(network.parameters(), lr=config.learning_rate, fused=True)
     steps = 0
     for _ in range(config.epochs):
-        for part in torch.randperm(len(rows), generator=random).split(config.batch):
+        for batch in torch.randperm(len(rows), generator=random).split(config.batch):
             if config.max_steps is not None and steps >= config.max_steps:
                 break
-            taken = network(inputs[part]).gather(1, actions[part, None])[:, 0]
-            loss = (importance[part] * (taken - y[part]) ** 2).mean()
+            taken = network(inputs[batch]).gather(1, actions[batch, None])[:, 0]
+            loss = (importance[batch] * (taken - y[batch]) ** 2).mean()
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()

@@ -18,10 +18,9 @@ from numpy.typing import ArrayLike
 from shpi._core.memory import require_memory
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap, Recipe, fit_features
-from shpi.features.chain import ChainMap
+from shpi.features.chain import with_intercept
 from shpi.features.defaults import curves, lines, may_curve
 from shpi.features.fourier import RandomFourier
-from shpi.features.scale import IdentityMap
 from shpi.oracles.base import (
     SCORE_BYTES,
     Targets,
@@ -68,8 +67,8 @@ class Ridge:
         weights: ``none`` for the plain sum of Algorithm 2, ``mtr`` for 1 / (K mu(a|x)), as VW weighs rows.
         folds: number of folds of users in ``tune``.
         tune_rows: about how many rows ``tune`` looks at.
-        penalties: what ``tune`` tries for ``penalty``.
-        shared_penalties: what ``tune`` tries for ``shared_penalty``.
+        penalties: values that ``tune`` tries for ``penalty``.
+        shared_penalties: values that ``tune`` tries for ``shared_penalty``.
         cache_bytes: the feature matrix is kept in memory up to this size (2 GiB), and computed anew, block by
             block in every pass, beyond it: bounded memory, at several times the cost of an iteration.
     """
@@ -284,19 +283,11 @@ class PreparedRidge:
             return self.features.transform(self.logs.contexts[rows])
         if "phi" not in self._memo:
             phi = np.empty((n, width))
-            for part in blocks(n, width):
-                phi[part] = self.features.transform(self.logs.contexts[part])
+            for block in blocks(n, width):
+                phi[block] = self.features.transform(self.logs.contexts[block])
             self._memo["phi"] = phi
         cached: Float64Array = self._memo["phi"]
         return cached[rows]
-
-
-def with_intercept(features: FeatureMap) -> FeatureMap:
-    """The same map, with a constant 1 in front if it has none."""
-    last = features.steps[-1] if isinstance(features, ChainMap) else features
-    if getattr(last, "intercept", False):
-        return features
-    return ChainMap(steps=(features, IdentityMap(width_in=features.width)))
 
 
 def _same(left: Float64Array | None, right: Float64Array | None) -> bool:

@@ -1,4 +1,4 @@
-"""What a linear regression per action needs to know of a log: sums, so they add up over shards.
+"""Sufficient statistics of a linear regression per action: sums, so they add up over shards.
 
     G_a = sum_{i: a_i = a} omega_i phi(x_i) phi(x_i)'        [A, p, p]    `GramStatistics`: once per log
     c_a = sum_{i: a_i = a} omega_i phi(x_i) (y_i - m)        [A, p]       `TargetStatistics`: once per target
@@ -90,9 +90,9 @@ def gram_statistics(
         counts += np.diff(starts)
         for action in np.flatnonzero(np.diff(starts)):
             chosen = order[starts[action] : starts[action + 1]]
-            part = features[chosen]
-            scaled = part if weights is None else part * weights[rows][chosen, None]
-            grams[action] += part.T @ scaled
+            own = features[chosen]
+            scaled = own if weights is None else own * weights[rows][chosen, None]
+            grams[action] += own.T @ scaled
     return GramStatistics(grams=grams, counts=counts)
 
 
@@ -129,12 +129,12 @@ def cross_moments(
 
 def merge(parts: Iterable[S]) -> S:
     """The statistics of all shards from those of each; the order changes nothing but rounding."""
-    found = list(parts)
-    if not found:
+    statistics = list(parts)
+    if not statistics:
         raise DataError(expected="the statistics of at least one shard", found="none")
-    total = found[0]
-    for part in found[1:]:
-        total = total + part
+    total = statistics[0]
+    for further in statistics[1:]:
+        total = total + further
     return total
 
 

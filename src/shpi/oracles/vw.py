@@ -57,7 +57,7 @@ class VowpalWabbit:
         passes: over the shuffled rows.
         weights: ``mtr`` for 1 / (K mu(a|x)), as the paper's options say; ``none`` as its Algorithm 2 says.
         features: features of the contexts, standardised by default; VW adds the constant.
-        action_features: also use the features of the actions, where the log has them.
+        action_features: whether to use the features of the actions, where the log has them.
         bits: 2^bits weights; None for enough of them that a fraction of a percent share a place.
     """
 

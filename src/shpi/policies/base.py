@@ -1,4 +1,4 @@
-"""What every policy can do: act with a propensity, and be saved. One function each, shared by all."""
+"""Methods that every policy shares: act with a propensity, and save."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def act(
         policy: who decides.
         contexts: numbers [n, d]; or rows with named columns (a polars or pandas table, a list of records),
             where the policy knows the columns of its log.
-        candidates: what is allowed: a mask [n, A], or with a table a list of item ids per row.
+        candidates: the allowed actions: a mask [n, A], or with a table a list of item ids per row.
         seed: random seed.
 
     Returns:
@@ -91,7 +91,7 @@ class PolicyMethods:
         return short_repr(self)
 
     def _repr_html_(self: Policy) -> str:
-        """For notebooks."""
+        """The card that notebooks show."""
         from shpi.report.cards import policy_card
 
         return policy_card(self, short_repr(self))
@@ -102,13 +102,13 @@ def context_width(policy: Any) -> int | None:
     own: int | None = getattr(policy, "width", None)
     if own is not None:
         return own
-    parts = [*getattr(policy, "policies", ()), getattr(policy, "policy", None)]
-    widths = (context_width(part) for part in parts if part is not None)
+    components = [*getattr(policy, "policies", ()), getattr(policy, "policy", None)]
+    widths = (context_width(component) for component in components if component is not None)
     return next((width for width in widths if width is not None), None)
 
 
 def short_repr(policy: Policy) -> str:
-    """One line: what it is, what it chooses from, what it looks at."""
+    """One line: the kind of policy, its actions, its contexts."""
     width = getattr(policy, "width", None)
     sizes = f"{policy.n_actions} actions" + (f", {width} context dimensions" if width is not None else "")
     return f"{type(policy).__name__}({sizes})"

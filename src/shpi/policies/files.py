@@ -63,7 +63,7 @@ SCHEMAS = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PolicyFile:
-    """What a policy folder says about its policy."""
+    """The manifest of a policy folder."""
 
     kind: str
     n_actions: int
@@ -150,7 +150,7 @@ def load_policy(path: str | Path) -> Policy:
 
 
 def read_policy_file(path: str | Path) -> PolicyFile:
-    """What the manifest says, without loading the arrays."""
+    """Read the manifest, without loading the arrays."""
     from shpi.data.actions import ActionSpace
     from shpi.data.schema import ContextSchema
 

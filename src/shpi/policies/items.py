@@ -31,7 +31,7 @@ _TABLES = ("polars", "pandas", "pyarrow")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Items:
-    """How rows become contexts, and which items the numbers 0..A-1 stand for.
+    """The map from rows to contexts, and the items that the numbers 0..A-1 stand for.
 
     Args:
         of_schema: the schema, or the JSON of one, which is read when it is first needed.
@@ -125,7 +125,7 @@ def as_table(rows: Any) -> pl.DataFrame:
     if isinstance(rows, pl.DataFrame):
         return rows
     if isinstance(rows, Mapping | Sequence):
-        single = isinstance(rows, Mapping) and all(np.ndim(one) == 0 for one in rows.values())
+        single = isinstance(rows, Mapping) and all(np.ndim(value) == 0 for value in rows.values())
         return pl.DataFrame([rows] if single else rows)
     if type(rows).__module__.split(".")[0] == "pandas":
         return pl.from_pandas(rows)

@@ -43,7 +43,7 @@ class Padded(PolicyMethods):
         return self.policy.n_actions + self.further
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
-        """Those of the policy, and zeros; uniform where only further actions are allowed."""
+        """The policy's probabilities, and zeros; uniform where only further actions are allowed."""
         beside = ((0, 0), (0, self.further))
         allowed = check_candidates(candidates, len(contexts), self.n_actions)
         if allowed is None:
@@ -61,7 +61,7 @@ def add_items(policy: Policy, new: Any, *, explore: float = 0.05, item: str = "i
     Args:
         policy: one that knows its items and their features (`LoggedData.read(…, action_features=…)`).
         new: a table with one row per new item: its id, and the features that the known items have.
-        explore: how often mu picks a new item, for policies that stay close to mu.
+        explore: probability with which mu picks a new item, for policies that stay close to mu.
         item: the column of the id.
     """
     if not 0 <= explore <= 1:
@@ -106,7 +106,7 @@ def _enlarged(known: Any, table: Any, item: str) -> tuple[ActionSpace, Float64Ar
 
 
 def _rows(known: Float64Array, new: Float64Array) -> Float64Array:
-    """How much each known item's row counts in that of a new one, [new, A]: ridge regression on features."""
+    """The weight of each known item's row in that of a new one, [new, A]: ridge regression on features."""
     center, spread = known.mean(axis=0), known.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
 
@@ -124,7 +124,9 @@ def _larger(policy: Any, rows: Float64Array, further: int, explore: float) -> Po
     if isinstance(policy, UniformPolicy):
         return UniformPolicy(policy.n_actions + further)
     if isinstance(policy, Mixture):
-        return Mixture([_larger(one, rows, further, explore) for one in policy.policies], policy.weights)
+        return Mixture(
+            [_larger(component, rows, further, explore) for component in policy.policies], policy.weights
+        )
     scorer = getattr(policy, "scorer", None)
     if scorer is None:
         return _exploring(policy, further, explore)

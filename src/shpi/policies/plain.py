@@ -108,7 +108,7 @@ class Mixture(PolicyMethods):
                 found=f"{len(self.weights)} weights, and policies over {counts} actions",
                 where="Mixture",
             )
-        known = next((one for one in (getattr(p, "items", None) for p in self.policies) if one), None)
+        known = next((items for items in (getattr(p, "items", None) for p in self.policies) if items), None)
         if known is not None:
             object.__setattr__(self, "items", known)
 

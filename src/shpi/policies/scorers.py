@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shpi.errors import ConfigError, DataError
 from shpi.features.base import FeatureMap, as_matrix
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, frozen_array, saveable
 from shpi.protocols import Float64Array, FloatArray
 
 
@@ -67,7 +67,7 @@ class LinearScorer:
     features: FeatureMap
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", frozen_array(self.weights, "weights", ndim=2))
+        freeze(self, "weights", ndim=2)
         if self.weights.shape[0] < 1 or self.weights.shape[1] != self.features.width:
             raise ConfigError(
                 expected=f"weights of shape [A, {self.features.width}]", found=f"shape {self.weights.shape}"
@@ -158,7 +158,7 @@ class FunctionScorer:
     width: int | None = None
 
     def scores(self, contexts: FloatArray) -> Float64Array:
-        """What the function says, [n, A]; the contexts are handed over read-only."""
+        """The function's scores, [n, A]; it gets the contexts read-only."""
         view = np.asarray(contexts).view()
         view.setflags(write=False)
         return np.asarray(self.function(view), dtype=np.float64)

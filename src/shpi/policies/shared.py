@@ -8,7 +8,7 @@ import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.features.base import as_matrix
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float32Array, Float64Array, FloatArray
 
 
@@ -26,9 +26,7 @@ class SharedScorer:
     actions: Float32Array  # [A]
 
     def __post_init__(self) -> None:
-        for name in ("constant", "slopes", "actions"):
-            array = frozen_array(getattr(self, name), name, ndim=1, dtype=np.float32)
-            object.__setattr__(self, name, array)
+        freeze(self, "constant", "slopes", "actions", ndim=1, dtype=np.float32)
         if len(self.constant) != 1 or not len(self.actions):
             raise ConfigError(
                 expected="one constant and at least one action",

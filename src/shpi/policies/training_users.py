@@ -66,7 +66,7 @@ class TrainingUsers:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What a manifest keeps; the arrays go beside it."""
+        """The entry of a manifest; the arrays go beside it."""
         return {
             "users": self.count,
             "threshold": f"{self.threshold:016x}",
@@ -76,9 +76,9 @@ class TrainingUsers:
 
     @classmethod
     def from_json(cls, described: Any, hashes: Any, contents: Any) -> TrainingUsers:
-        """What `to_json` and the arrays describe."""
+        """The inverse of `to_json`, with the arrays."""
         try:
-            found = cls(
+            users = cls(
                 count=int(described["users"]),
                 threshold=int(described["threshold"], 16),
                 hashes=np.asarray(hashes, dtype=np.uint64),
@@ -86,35 +86,35 @@ class TrainingUsers:
                 numbered=bool(described["numbered"]),
                 salt=str(described["salt"]),
             )
-            bytes.fromhex(found.salt)
+            bytes.fromhex(users.salt)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
                 expected="a description of the training users", found=repr(error), where="manifest"
             ) from None
-        if found.hashes.ndim != 1 or found.hashes.shape != found.contents.shape:
+        if users.hashes.ndim != 1 or users.hashes.shape != users.contents.shape:
             raise DataError(
                 expected="one hash of decisions for each hash of a training user",
-                found=f"shapes {found.contents.shape} and {found.hashes.shape}",
+                found=f"shapes {users.contents.shape} and {users.hashes.shape}",
                 where="manifest",
             )
-        return found
+        return users
 
 
 def hash_ids(ids: NDArray[Any], salt: str) -> UInt64Array:
     """A hash of each user id [U]; 7 and "7" are the same id, whatever the table's types."""
     start = blake2b(digest_size=8, salt=bytes.fromhex(salt), person=_PERSON)
-    joined = b"".join(_digest(start, str(one).encode()) for one in ids.tolist())
+    joined = b"".join(_digest(start, str(user).encode()) for user in ids.tolist())
     return np.frombuffer(joined, dtype="<u8").astype(np.uint64)
 
 
 def hash_decisions(logs: LoggedData, trajectories: NDArray[np.int64], salt: str) -> UInt64Array:
     """A hash of the first decisions, contexts and actions, of each given trajectory [m]."""
     start = blake2b(digest_size=8, salt=bytes.fromhex(salt), person=_PERSON)
-    found = []
+    digests = []
     for begin, end in zip(logs.offsets[trajectories], logs.offsets[trajectories + 1], strict=True):
         rows = slice(begin, min(begin + FIRST_DECISIONS, end))
-        found.append(_digest(start, logs.contexts[rows].tobytes() + logs.actions[rows].tobytes()))
-    return np.frombuffer(b"".join(found), dtype="<u8").astype(np.uint64)
+        digests.append(_digest(start, logs.contexts[rows].tobytes() + logs.actions[rows].tobytes()))
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 def _digest(start: Any, content: bytes) -> bytes:
@@ -135,15 +135,15 @@ def are_numbered(ids: NDArray[Any]) -> bool:
 def remember(policy: Any, *users: TrainingUsers) -> None:
     """Leave the users on a policy, and on what it wraps if that was learned from them."""
     learned = getattr(policy, "learned_form", None)
-    for one in (policy, learned):
-        if one is not None and hasattr(one, "__dict__"):
-            object.__setattr__(one, _ATTRIBUTE, users)
+    for thing in (policy, learned):
+        if thing is not None and hasattr(thing, "__dict__"):
+            object.__setattr__(thing, _ATTRIBUTE, users)
 
 
 def training_users(policy: Any) -> tuple[TrainingUsers, ...]:
-    """The users that a policy, or else its parts, was learned from; empty if nobody knows."""
-    found = {users.salt: users for users in _recorded(policy)}
-    return tuple(found.values())
+    """The users that a policy, or else its parts, was learned from; empty if unknown."""
+    by_salt = {users.salt: users for users in _recorded(policy)}
+    return tuple(by_salt.values())
 
 
 def _recorded(thing: Any) -> Iterator[TrainingUsers]:
@@ -153,16 +153,16 @@ def _recorded(thing: Any) -> Iterator[TrainingUsers]:
         return
     for item in fields(thing):
         value = getattr(thing, item.name, None)
-        for part in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(part):
-                yield from _recorded(part)
+        for field_value in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(field_value):
+                yield from _recorded(field_value)
 
 
 # ---------------------------------------------------------------------- in a file
 
 
 def users_to_file(policy: Any) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
-    """What a manifest says about the training users of a policy, and the arrays beside it."""
+    """The manifest's entry about a policy's training users, and the arrays beside it."""
     described, arrays = [], {}
     for number, users in enumerate(training_users(policy)):
         described.append(users.to_json())
@@ -180,11 +180,11 @@ def users_from_file(policy: Any, described: Any, arrays: Mapping[str, NDArray[An
             policy,
             *(
                 TrainingUsers.from_json(
-                    one,
+                    group,
                     arrays[f"training_users/{number}/hashes"],
                     arrays[f"training_users/{number}/contents"],
                 )
-                for number, one in enumerate(described)
+                for number, group in enumerate(described)
             ),
         )
     except (KeyError, TypeError) as error:

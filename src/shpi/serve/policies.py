@@ -2,20 +2,63 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shpi.errors import ConfigError, ShpiError
+from shpi.errors import ConfigError, DataError, ShpiError
+from shpi.files.atomic import write_text
+from shpi.files.reading import parse_json
+from shpi.files.schema import Record, check
 from shpi.policies import Policy, load_policy
 from shpi.serve.decide import Chooser, ContextEncoder, compile_policy
 from shpi.serve.loop.control import BUILT_IN, Control, policy_path
 
 
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """A first step: the policy has a share of each decision, the champion it was proven against the rest."""
+
+    share: float
+    over: str  # the name of that champion
+
+    def write(self, policy: Path) -> None:
+        """Beside the policy."""
+        write_text(mix_path(policy), json.dumps({"share": self.share, "over": self.over}) + "\n")
+
+    @classmethod
+    def read(cls, policy: Path) -> Mix | None:
+        """That of a policy; None where it serves alone."""
+        path = mix_path(policy)
+        try:
+            content = parse_json(path.read_text(encoding="utf-8"), str(path))
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(expected="a readable mixture", found=str(error), where=str(path)) from None
+        check(content, _MIX, str(path))
+        return cls(share=float(content["share"]), over=content["over"])
+
+
+def _share(value: object) -> str | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+    return None if good else "a share in (0, 1]"
+
+
+_MIX = Record({"share": _share, "over": str})
+
+
+def mix_path(policy: Path) -> Path:
+    """Where the share of a first step is kept."""
+    return policy.with_name(f"{policy.name}.mix.json")
+
+
 class LoadedPolicy:
     """A policy that can be asked, and what explains it."""
 
-    def __init__(self, name: str, policy: Policy, path: Path, floor: float) -> None:
+    def __init__(self, name: str, policy: Policy, path: Path, floor: float, mix: Mix | None = None) -> None:
         items = getattr(policy, "items", None)
         if items is None or items.actions is None:
             raise ConfigError(
@@ -24,7 +67,7 @@ class LoadedPolicy:
                 where=str(path),
                 remedy="save it with actions=logs.action_space and schema=logs.schema",
             )
-        self.name, self.policy, self.path = name, policy, path
+        self.name, self.policy, self.path, self.mix = name, policy, path, mix
         encoder = None if items.schema is None else ContextEncoder(items.schema)
         self.chooser = Chooser(name, compile_policy(policy), encoder, items.actions.ids, floor)
 
@@ -65,7 +108,10 @@ class Policies:
         if name in BUILT_IN or name in self._loaded:
             return
         path = policy_path(self.folder, name)
-        self._loaded[name] = LoadedPolicy(name, load_policy(path), path, self.floor)
+        mix = Mix.read(path)
+        if mix is not None:
+            self.load(mix.over)
+        self._loaded[name] = LoadedPolicy(name, load_policy(path), path, self.floor, mix)
 
     def follow(self, control: Control, shadow: str) -> dict[str, str]:
         """Load what the control names; what cannot be loaded, by name, with the reason."""

@@ -14,12 +14,12 @@ from shpi.files.atomic import write_text
 from shpi.serve import settings as settings_file
 from shpi.serve.decide import Arm, Arms, Choice
 from shpi.serve.decide.arms import uniform_of
-from shpi.serve.decide.choice import Item, allowed, first_choice, uniform_choice
+from shpi.serve.decide.choice import Item, allowed, first_choice, mixed, uniform_choice
 from shpi.serve.loop.canary import Health, Ruling
 from shpi.serve.loop.control import FILE as CONTROL
 from shpi.serve.loop.control import Control
 from shpi.serve.loop.monitor import Monitor
-from shpi.serve.policies import LoadedPolicy, Policies
+from shpi.serve.policies import Policies
 from shpi.serve.settings import Settings, secret
 from shpi.serve.store import Clock, Decision, FileStore, Reward, Store
 from shpi.serve.store.records import digest_of
@@ -195,7 +195,11 @@ class Service:
     def _choose(self, name: str, context: Any, items: list[Item] | None, uniform: float) -> Choice:
         loaded = self.policies.get(name)
         if loaded is not None:
-            return loaded.chooser.choose(context, items, uniform)
+            own, mix = loaded.chooser.choose(context, items, uniform), loaded.mix
+            if mix is None:
+                return own
+            same = None if mix.over == "apprentice" and items is None else list(own.items)
+            return mixed(own, self._choose(mix.over, context, same, uniform), mix.share, uniform)
         if items is None:
             champion = self.policies.get(self.control.champion)  # the hold-back chooses among its items
             if champion is None or name == "apprentice":
@@ -238,10 +242,9 @@ class Service:
     ) -> tuple[str, float] | None:
         """What the shadow thinks of the chosen item; for a user of the canary, what the champion thinks."""
         name = self.control.champion if arm == "canary" else self.settings.decide.shadow
-        loaded: LoadedPolicy | None = self.policies.get(name) if name else None
-        if loaded is None:
+        if not name or self.policies.get(name) is None:
             return None
-        other = loaded.chooser.choose(context, items if items is not None else list(choice.items), 0.0)
+        other = self._choose(name, context, items if items is not None else list(choice.items), 0.0)
         return name, float(other.probs[choice.place])
 
     def rewarded(self, event_id: str, body: RewardBody, raw: bytes) -> Reward:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from shpi.data.durations import parse_duration
+from shpi.data.question.metric import Metric
 from shpi.errors import ConfigError
 from shpi.files.reading import read_error
 
@@ -34,6 +35,7 @@ class ServerSettings:
     port: int = key(8400, "the port")
     body_bytes: int = key(1_048_576, "the longest body of a request")
     candidates: int = key(1000, "the most candidates of a request")
+    ranking: int = key(10, "items in the ranking of an answer, the most likely first; 0: all")
     batch: int = key(1000, "the most entries of a batch")
     rate: float = key(0.0, "requests per second from one address, on average; 0: any number")
     timeout: float = key(
@@ -103,7 +105,7 @@ class CanarySettings:
 
     stages: list[float] = key([0.01, 0.05, 0.20], "shares of users, one after the other")
     users: int = key(200, "users with known rewards, in each arm, before a stage is over")
-    window: str = key("1d", "how long a user counts after entering the comparison")
+    window: str = key("", "how long a user counts after entering; empty: as long as in log.metric, or a day")
     alpha: float = key(0.05, "the chance of a false roll-back, over all looks together")
     look_every: str = key("60s", "how often the arms are compared")
     longest: str = key("14d", "a canary that has not passed by then is rolled back")
@@ -138,9 +140,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         decide, canary, cycle = self.decide, self.canary, self.cycle
-        for name in ("rewards.wait", "log.session_gap", "log.compact_every", "canary.window"):
+        for name in ("rewards.wait", "log.session_gap", "log.compact_every"):
             parse_duration(self.value(name))
-        for name in ("canary.look_every", "canary.longest", "cycle.every"):
+        for name in ("canary.look_every", "canary.longest", "canary.window", "cycle.every"):
             if self.value(name):
                 parse_duration(self.value(name))
         stages = canary.stages
@@ -165,6 +167,17 @@ class Settings:
         """The value of a key such as ``log.metric``."""
         section, _, entry = name.partition(".")
         return getattr(getattr(self, section), entry)
+
+    @property
+    def canary_window(self) -> int:
+        """Microseconds that a user counts in a comparison of arms: what the gate proves, the canary checks.
+
+        A policy that gives up clicks of today for visits of tomorrow looks worse in a shorter window.
+        """
+        if self.canary.window:
+            return parse_duration(self.canary.window)
+        window = Metric.parse(self.log.metric).window if self.log.metric else None
+        return parse_duration("1d" if window is None else str(window))
 
     @classmethod
     def read(cls, folder: Path) -> Settings:
@@ -247,7 +260,7 @@ def _check(name: str, value: Any, hint: Any, where: str) -> None:
             isinstance(value, int) and not isinstance(value, bool) and value > 0,
             "a number above 0",
         )
-        good = good or (value == 0 and name.endswith("seed"))
+        good = good or (value == 0 and name.endswith(("seed", "ranking")) and not isinstance(value, bool))
     elif kind is list:
         inner = get_args(hint)[0]
         good = isinstance(value, list) and all(

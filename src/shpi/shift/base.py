@@ -40,7 +40,7 @@ class Limits:
         effective: the least effective sample size of the weights w, as a share of the rows.
         effective_actions: the same for pi(a|x) / mu(a|x): below 3 %, the log has hardly seen what pi does.
         negative: the largest share of rows whose weight came out negative and was set to 0.
-        mean: how far the mean of the raw weights may be from 1, which it is exactly in the limit.
+        mean: largest distance of the raw weights' mean from 1, which it is exactly in the limit.
     """
 
     weight: float = 50.0
@@ -77,25 +77,27 @@ class Ratio:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why this ratio should not be trusted, with numbers; empty if nothing speaks against it."""
-        limits, found = self.limits, []
+        limits, problems = self.limits, []
         if self.max > limits.weight:
-            found.append(f"the largest weight is {self.max:.3g}, above {limits.weight:g}")
+            problems.append(f"the largest weight is {self.max:.3g}, above {limits.weight:g}")
         if self.share_effective < limits.effective:
-            found.append(
+            problems.append(
                 f"the weights are worth {self.share_effective:.1%} of the rows, below {limits.effective:.0%}"
             )
         if self.share_effective_actions < limits.effective_actions:
-            found.append(
+            problems.append(
                 f"the action ratios pi/mu are worth {self.share_effective_actions:.1%} of the rows, "
                 f"below {limits.effective_actions:.0%}"
             )
         if self.share_negative > limits.negative:
-            found.append(
+            problems.append(
                 f"{self.share_negative:.0%} of the weights came out negative, above {limits.negative:.0%}"
             )
         if self.mean_known and not abs(self.raw_mean - 1) <= limits.mean:
-            found.append(f"the weights have mean {self.raw_mean:.3g} before they are normalised, and not 1")
-        return tuple(found)
+            problems.append(
+                f"the weights have mean {self.raw_mean:.3g} before they are normalised, and not 1"
+            )
+        return tuple(problems)
 
     @property
     def reliable(self) -> bool:

@@ -96,7 +96,7 @@ class DualDICE:
 
     @classmethod
     def literal(cls, gamma: float = 0.99) -> DualDICE:
-        """What the authors' repository says recovers DualDICE; slower, and less exact, than the default.
+        """The authors' settings for DualDICE; slower, and less exact, than the default.
 
         Adam at 1e-4, batches of 2048, 100,000 steps, no norm constraint, the action as an input, the last
         iterate.
@@ -152,7 +152,7 @@ class PreparedDualDICE:
         return make_ratio(zeta, following, rho, logs, self.config.limits)
 
     def _shares(self, rho: Float64Array, mu: Policy | None) -> tuple[Float64Array, Float64Array | None]:
-        """What zeta(x, .) is multiplied with to become w(x): [n, A], and [N, A] at the final contexts."""
+        """The factors that turn zeta(x, .) into w(x): [n, A], and [N, A] at the final contexts."""
         logs, n = self.logs, len(self.logs)
         if mu is not None:
             final = mu.action_probs(logs.final_contexts, logs.final_candidates)
@@ -282,9 +282,9 @@ def _network(torch: Any, kind: str, sizes: tuple[int, ...], draw: Any) -> Any:
             self.first, self.later = first, later
 
         def forward(self, x: Any) -> Any:
-            part = x @ self.first.weight[:, :width].T + self.first.bias  # [n, h]
+            context_layer = x @ self.first.weight[:, :width].T + self.first.bias  # [n, h]
             actions = self.first.weight[:, width:].T  # [A, h]
-            mixed = torch.relu(part[:, None, :] + actions[None, :, :])
+            mixed = torch.relu(context_layer[:, None, :] + actions[None, :, :])
             return self.later(mixed)[:, :, 0]
 
     return Concatenated()

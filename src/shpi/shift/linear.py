@@ -200,8 +200,8 @@ class PreparedLinearRatio:
             here, following = self._weights(sums.solve(config.gamma, config.zeta_ridge, config.nu_ridge))
             floor = 0.05 * max(float(here.mean()), 1e-300)
             self._memo["behaviour"] = (np.maximum(here, floor), np.maximum(following, floor))
-        found: tuple[Float64Array, Float64Array] = self._memo["behaviour"]
-        return found
+        solution: tuple[Float64Array, Float64Array] = self._memo["behaviour"]
+        return solution
 
     def _phi(self, rows: slice) -> Float64Array:
         n, p = len(self.logs), self.features.width
@@ -210,8 +210,8 @@ class PreparedLinearRatio:
         if "phi" not in self._memo:
             phi = np.empty((n, p))
             for start in range(0, n, _BLOCK):
-                part = slice(start, min(start + _BLOCK, n))
-                phi[part] = self.features.transform(self.logs.contexts[part])
+                block = slice(start, min(start + _BLOCK, n))
+                phi[block] = self.features.transform(self.logs.contexts[block])
             self._memo["phi"] = phi
         cached: Float64Array = self._memo["phi"]
         return cached[rows]

@@ -22,6 +22,7 @@ from shpi.errors import ShpiError
 from shpi.learners.base import Learner, OnlineLearner
 from shpi.policies.files import load_policy, read_policy_file, save_policy
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Policy
+from shpi.testing._require import require
 from shpi.testing.policy import check_policy
 from shpi.testing.tastes import Tastes, attained
 
@@ -47,16 +48,17 @@ def check_learner(
         attains: how far the policy must come from uniform (0) to the best one-step policy (1). The log's
             own policy attains about 0.5.
         saves: whether the policy can be saved; if not, saving must fail with a clear error.
-        hard_logs: also try logs without rewards, without propensities, with a single action, with constant
-            or huge rewards, with one decision. Each must give a proper policy or an error of shpi's own.
+        hard_logs: whether to try logs without rewards, without propensities, with a single action, with
+            constant or huge rewards, with one decision. Each must give a proper policy or an error of
+            shpi's own.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
-    _require(isinstance(learner, Learner), "a learner needs a method `fit(logs)`")
+    require(isinstance(learner, Learner), "a learner needs a method `fit(logs)`")
     masked, plain = Tastes(masked=True), Tastes()
     logs, other = masked.log(users, seed=1), plain.log(users, seed=2)
-    _require(bool((np.diff(logs.offsets) == 1).any()), "the suite needs users with one decision: more users")
+    require(bool((np.diff(logs.offsets) == 1).any()), "the suite needs users with one decision: more users")
     policy = _fit(learner, logs)
     elsewhere = _fit(learner, other)
     _check_result(policy, masked, attains, saves=saves)
@@ -81,9 +83,9 @@ def check_online_learner(
         masks: whether the learner works in worlds with masks.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
-    _require(isinstance(learner, OnlineLearner), "an online learner needs a method `fit(simulator)`")
+    require(isinstance(learner, OnlineLearner), "an online learner needs a method `fit(simulator)`")
     world, plain = Tastes(masked=masks), Tastes()
     policy = learner.fit(world)
     elsewhere = learner.fit(plain)
@@ -102,9 +104,9 @@ def check_online_learner(
 def _fit(learner: Learner, logs: LoggedData) -> Policy:
     before = digest(logs)
     policy = learner.fit(logs)
-    _require(digest(logs) == before, "the learner changed the log that it was given")
-    _require(isinstance(policy, Policy), "`fit` must return a policy: `n_actions` and `action_probs`")
-    _require(
+    require(digest(logs) == before, "the learner changed the log that it was given")
+    require(isinstance(policy, Policy), "`fit` must return a policy: `n_actions` and `action_probs`")
+    require(
         policy.n_actions == logs.n_actions,
         f"the policy knows {policy.n_actions} actions, the log {logs.n_actions}",
     )
@@ -115,22 +117,22 @@ def _check_result(policy: Policy, world: Tastes, attains: float, *, saves: bool)
     contexts, masks = world.fresh(_TEST_USERS, seed=5)
     _check_probabilities(policy, contexts, masks)
     _check_files(policy, contexts[:40], None if masks is None else masks[:40], saves=saves)
-    found = attained(policy, contexts, masks)
-    _require(
-        found >= attains,
-        f"on a trivial problem the policy attains {found:.3f} of the way from uniform (0) to the best "
+    share = attained(policy, contexts, masks)
+    require(
+        share >= attains,
+        f"on a trivial problem the policy attains {share:.3f} of the way from uniform (0) to the best "
         f"policy (1), below {attains}",
     )
 
 
 def _check_probabilities(policy: Policy, contexts: Float32Array, masks: BoolArray | None) -> None:
     probs = policy.action_probs(contexts, masks)
-    _require(bool(np.isfinite(probs).all() and (probs >= 0).all()), "a probability is negative or NaN")
+    require(bool(np.isfinite(probs).all() and (probs >= 0).all()), "a probability is negative or NaN")
     error = float(np.abs(probs.sum(axis=1) - 1).max())
-    _require(error <= 1e-9, f"a row of probabilities misses 1 by {error:.2e}")
+    require(error <= 1e-9, f"a row of probabilities misses 1 by {error:.2e}")
     if masks is not None:
-        _require(bool((probs[:, -1] == 0).all()), "an action that was never a candidate is taken")
-        _require(bool((probs[~masks] == 0).all()), "an action that is not allowed has positive probability")
+        require(bool((probs[:, -1] == 0).all()), "an action that was never a candidate is taken")
+        require(bool((probs[~masks] == 0).all()), "an action that is not allowed has positive probability")
 
 
 def _check_files(policy: Policy, contexts: Float32Array, masks: BoolArray | None, *, saves: bool) -> None:
@@ -141,7 +143,7 @@ def _check_files(policy: Policy, contexts: Float32Array, masks: BoolArray | None
     with tempfile.TemporaryDirectory() as folder:
         loaded = load_policy(_save(policy, Path(folder) / "policy"))
     for candidates in (None, masks):
-        _require(
+        require(
             np.array_equal(
                 loaded.action_probs(contexts, candidates), policy.action_probs(contexts, candidates)
             ),
@@ -154,13 +156,16 @@ def _check_same(policy: Policy, again: Policy, world: Tastes, label: str, *, sav
     """The same probabilities; and the same files, since a greedy policy hides what it is made of."""
     contexts, masks = world.fresh(_TEST_USERS, seed=6)
     for candidates in (None, masks):
-        one, two = (p.action_probs(contexts, candidates) for p in (policy, again))
-        _require(np.array_equal(one, two), f"{label} gave another policy, by up to {_apart(one, two):.3g}")
+        first, second = (p.action_probs(contexts, candidates) for p in (policy, again))
+        require(
+            np.array_equal(first, second),
+            f"{label} gave another policy, by up to {_apart(first, second):.3g}",
+        )
     if saves:
         with tempfile.TemporaryDirectory() as folder:
             files = [_save(p, Path(folder) / str(i)) for i, p in enumerate((policy, again))]
             one_sum, two_sum = (read_policy_file(place).sha256 for place in files)
-        _require(one_sum == two_sum, f"{label} gave another policy, with the same probabilities for now")
+        require(one_sum == two_sum, f"{label} gave another policy, with the same probabilities for now")
 
 
 # ---------------------------------------------------------------------- hard logs
@@ -173,7 +178,7 @@ def _check_hard_logs(learner: Learner, logs: LoggedData) -> None:
     _try(learner, without, "a log without propensities")
     for label, hard in _hard_logs(logs):
         policy = _try(learner, hard, label)
-        _require(
+        require(
             policy is None or not needs_rewards or "NaN" not in label,
             f"{label} must raise one of shpi's errors",
         )
@@ -250,10 +255,5 @@ def _save(policy: Policy, place: Path) -> Path:
     return place
 
 
-def _apart(one: Float64Array, two: Float64Array) -> float:
-    return float(np.abs(one - two).max())
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)
+def _apart(first: Float64Array, second: Float64Array) -> float:
+    return float(np.abs(first - second).max())

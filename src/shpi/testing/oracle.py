@@ -17,6 +17,7 @@ from shpi.policies.files import load_policy, save_policy
 from shpi.policies.heads import Softmax
 from shpi.policies.scorers import Scorer
 from shpi.protocols import Float64Array
+from shpi.testing._require import require
 
 _ROUNDING = 1e-9  # of scores, relative to their spread
 
@@ -32,12 +33,12 @@ def check_oracle(oracle: Oracle, *, accuracy: float = 0.9, rows: int = 3000, sav
         saves: whether a fitted scorer can be saved.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
     logs, truth = example_log(rows)
     before = _copies(logs)
     prepared = oracle.prepare(logs, seed=7)
-    _require(
+    require(
         isinstance(prepared, PreparedOracle),
         "a prepared oracle needs `unseen`, `tune`, `fit` and `scores_on_log`",
     )
@@ -45,7 +46,7 @@ def check_oracle(oracle: Oracle, *, accuracy: float = 0.9, rows: int = 3000, sav
     targets = targets + 0.1 * np.random.default_rng(5).standard_normal(rows)
     kept = targets.copy()
     scorer = prepared.fit(targets)
-    _require(before == _copies(logs), "the oracle changed the log that it was given")
+    require(before == _copies(logs), "the oracle changed the log that it was given")
     _check_scorer(scorer, logs)
     _check_accuracy(scorer, truth, accuracy)
     _check_unseen(prepared, scorer, logs)
@@ -57,8 +58,8 @@ def check_oracle(oracle: Oracle, *, accuracy: float = 0.9, rows: int = 3000, sav
     _check_errors(prepared, targets)
     if saves:
         _check_files(scorer, logs)
-    _require(np.array_equal(targets, kept), "the oracle changed the targets that it was given")
-    _require(before == _copies(logs), "the oracle changed the log that it was given")
+    require(np.array_equal(targets, kept), "the oracle changed the targets that it was given")
+    require(before == _copies(logs), "the oracle changed the log that it was given")
 
 
 def example_log(
@@ -95,29 +96,29 @@ def example_log(
 
 
 def _check_scorer(scorer: Scorer, logs: LoggedData) -> None:
-    _require(isinstance(scorer, Scorer), "`fit` must return a scorer: `n_actions`, `width` and `scores`")
-    _require(scorer.n_actions == logs.n_actions, f"the scorer knows {scorer.n_actions} actions, the log 5")
+    require(isinstance(scorer, Scorer), "`fit` must return a scorer: `n_actions`, `width` and `scores`")
+    require(scorer.n_actions == logs.n_actions, f"the scorer knows {scorer.n_actions} actions, the log 5")
     scores = scorer.scores(logs.contexts[:7])
-    _require(scores.shape == (7, logs.n_actions), f"scores have shape {scores.shape}, not [n, A]")
-    _require(scores.dtype == np.float64, f"scores are {scores.dtype}, not float64")
+    require(scores.shape == (7, logs.n_actions), f"scores have shape {scores.shape}, not [n, A]")
+    require(scores.dtype == np.float64, f"scores are {scores.dtype}, not float64")
     alone = scorer.scores(logs.contexts[3:4])
     _close(alone, scores[3:4], "a context alone is scored differently from the same one in a batch")
-    _require(scorer.scores(logs.contexts[:0]).shape == (0, logs.n_actions), "no contexts must give no scores")
+    require(scorer.scores(logs.contexts[:0]).shape == (0, logs.n_actions), "no contexts must give no scores")
 
 
 def _check_accuracy(scorer: Scorer, truth: Callable[..., Float64Array], accuracy: float) -> None:
     fresh = (3.0 + 2.0 * np.random.default_rng(99).standard_normal((500, 3))).astype(np.float32)
-    wanted, found = truth(fresh)[:, :4], scorer.scores(fresh)[:, :4]
-    explained = 1.0 - float(((found - wanted) ** 2).mean() / wanted.var())
-    _require(explained >= accuracy, f"R squared {explained:.3f} on a linear function, below {accuracy}")
+    wanted, scores = truth(fresh)[:, :4], scorer.scores(fresh)[:, :4]
+    explained = 1.0 - float(((scores - wanted) ** 2).mean() / wanted.var())
+    require(explained >= accuracy, f"R squared {explained:.3f} on a linear function, below {accuracy}")
 
 
 def _check_unseen(prepared: PreparedOracle, scorer: Scorer, logs: LoggedData) -> None:
-    _require(list(prepared.unseen) == [4], f"`unseen` must be [4], the action never taken: {prepared.unseen}")
+    require(list(prepared.unseen) == [4], f"`unseen` must be [4], the action never taken: {prepared.unseen}")
     scores = scorer.scores(logs.contexts)
-    _require(bool(np.isfinite(scores).all()), "a score is not finite")
-    seen, new = np.abs(scores[:, :4]).max(), np.abs(scores[:, 4]).max()
-    _require(new <= 10 * seen, f"an action without data scores up to {new:.3g}, the others up to {seen:.3g}")
+    require(bool(np.isfinite(scores).all()), "a score is not finite")
+    known, new = np.abs(scores[:, :4]).max(), np.abs(scores[:, 4]).max()
+    require(new <= 10 * known, f"an action without data scores up to {new:.3g}, the others up to {known:.3g}")
 
 
 def _check_repetition(
@@ -134,17 +135,17 @@ def _check_repetition(
 def _check_scores_on_log(prepared: PreparedOracle, scorer: Scorer, logs: LoggedData) -> None:
     direct, at = scorer.scores(logs.contexts), 0
     for rows, scores in prepared.scores_on_log(scorer):
-        _require(rows.start == at, "the blocks of `scores_on_log` must follow each other")
+        require(rows.start == at, "the blocks of `scores_on_log` must follow each other")
         _close(scores, direct[rows], "`scores_on_log` differs from the scorer")
         at = rows.stop
-    _require(at == len(logs), f"`scores_on_log` stopped at row {at} of {len(logs)}")
+    require(at == len(logs), f"`scores_on_log` stopped at row {at} of {len(logs)}")
 
 
 def _check_tuning(
     prepared: PreparedOracle, targets: Float64Array, truth: Callable[..., Float64Array], accuracy: float
 ) -> None:
     tuned = prepared.tune(targets)
-    _require(isinstance(tuned, PreparedOracle), "`tune` must return a prepared oracle")
+    require(isinstance(tuned, PreparedOracle), "`tune` must return a prepared oracle")
     _check_accuracy(tuned.fit(targets), truth, accuracy)
 
 
@@ -154,7 +155,7 @@ def _check_scales(prepared: PreparedOracle, scorer: Scorer, logs: LoggedData, ta
     for constant in (0.0, -3.5, 1e12):
         scores = prepared.fit(np.full(len(logs), constant)).scores(x)
         worst = float(np.abs(scores - constant).max())
-        _require(
+        require(
             worst <= 1e-6 * max(1.0, abs(constant)), f"targets of {constant:g} gave scores off by {worst:.3g}"
         )
 
@@ -162,7 +163,7 @@ def _check_scales(prepared: PreparedOracle, scorer: Scorer, logs: LoggedData, ta
 def _check_rows(prepared: PreparedOracle, logs: LoggedData, targets: Float64Array) -> None:
     x, valid = logs.contexts[:200], np.arange(len(logs)) % 3 > 0
     masked = prepared.fit(np.where(valid, targets, np.nan), valid=valid).scores(x)
-    _require(bool(np.isfinite(masked).all()), "targets of invalid rows must not be looked at")
+    require(bool(np.isfinite(masked).all()), "targets of invalid rows must not be looked at")
     weighted = prepared.fit(np.where(valid, targets, 1e6), weights=valid.astype(float)).scores(x)
     _close(weighted, masked, "rows of weight 0 and invalid rows must be the same")
 
@@ -186,7 +187,7 @@ def _check_files(scorer: Scorer, logs: LoggedData) -> None:
     with tempfile.TemporaryDirectory() as folder:
         save_policy(Softmax(scorer), Path(folder) / "policy")
         loaded = load_policy(Path(folder) / "policy")
-    _require(isinstance(loaded, Softmax), "a softmax was loaded as something else")
+    require(isinstance(loaded, Softmax), "a softmax was loaded as something else")
     if isinstance(loaded, Softmax):
         x = logs.contexts[:200]
         _same(loaded.scorer.scores(x), scorer.scores(x), "a loaded scorer differs from the saved one")
@@ -197,16 +198,11 @@ def _copies(logs: LoggedData) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in arrays.items() if isinstance(value, np.ndarray)}
 
 
-def _same(found: Float64Array, wanted: Float64Array, message: str) -> None:
-    _require(np.array_equal(found, wanted), f"{message}, by up to {np.abs(found - wanted).max():.3g}")
+def _same(scores: Float64Array, wanted: Float64Array, message: str) -> None:
+    require(np.array_equal(scores, wanted), f"{message}, by up to {np.abs(scores - wanted).max():.3g}")
 
 
-def _close(found: Float64Array, wanted: Float64Array, message: str) -> None:
-    worst = float(np.abs(found - wanted).max(initial=0.0))
+def _close(scores: Float64Array, wanted: Float64Array, message: str) -> None:
+    worst = float(np.abs(scores - wanted).max(initial=0.0))
     spread = float(np.abs(wanted).max(initial=0.0)) or 1.0
-    _require(worst <= _ROUNDING * spread, f"{message}, by up to {worst:.3g}")
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)
+    require(worst <= _ROUNDING * spread, f"{message}, by up to {worst:.3g}")

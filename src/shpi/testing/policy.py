@@ -12,6 +12,7 @@ from shpi.errors import ActionError, ConfigError
 from shpi.policies.base import act
 from shpi.policies.files import load_policy, save_policy
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy
+from shpi.testing._require import require
 
 _SUM, _ROW = 1e-9, 1e-12  # tolerances: rows sum to one; one row alone against the batch
 
@@ -32,20 +33,20 @@ def check_policy(
         saves: whether saving and loading must work; if not, it must fail with a clear error.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
     x = np.asarray(contexts)
-    _require(isinstance(policy, Policy), "a policy needs `n_actions` and `action_probs`")
-    _require(
+    require(isinstance(policy, Policy), "a policy needs `n_actions` and `action_probs`")
+    require(
         isinstance(policy.n_actions, int) and policy.n_actions >= 1, "n_actions must be an int of at least 1"
     )
-    _require(x.ndim == 2 and len(x) >= 2, "the suite needs at least two contexts, of shape [n, d]")
+    require(x.ndim == 2 and len(x) >= 2, "the suite needs at least two contexts, of shape [n, d]")
     masks: list[BoolArray | None] = [None, np.ones((len(x), policy.n_actions), dtype=bool)]
     for mask in (*masks, *([] if candidates is None else [candidates])):
         _check_probabilities(policy, x, mask)
         _check_rows(policy, x, mask)
         _check_acting(policy, x, mask)
-    _require(
+    require(
         np.allclose(policy.action_probs(x), policy.action_probs(x, masks[1]), rtol=0, atol=_ROW),
         "a mask that allows everything must change nothing",
     )
@@ -57,24 +58,24 @@ def check_policy(
 def _check_probabilities(policy: Policy, x: FloatArray, mask: BoolArray | None) -> None:
     before, mask_before = x.copy(), None if mask is None else mask.copy()
     probs = policy.action_probs(x, mask)
-    _require(np.array_equal(x, before), "action_probs changed the contexts that it was given")
-    _require(
+    require(np.array_equal(x, before), "action_probs changed the contexts that it was given")
+    require(
         mask is None or np.array_equal(mask, np.asarray(mask_before)), "action_probs changed the candidates"
     )
-    _require(probs.shape == (len(x), policy.n_actions), f"probabilities have shape {probs.shape}, not [n, A]")
-    _require(probs.dtype == np.float64, f"probabilities are {probs.dtype}, not float64")
-    _require(bool(np.isfinite(probs).all()), "a probability is not finite")
-    _require(bool((probs >= 0).all()), "a probability is negative")
+    require(probs.shape == (len(x), policy.n_actions), f"probabilities have shape {probs.shape}, not [n, A]")
+    require(probs.dtype == np.float64, f"probabilities are {probs.dtype}, not float64")
+    require(bool(np.isfinite(probs).all()), "a probability is not finite")
+    require(bool((probs >= 0).all()), "a probability is negative")
     error = float(np.abs(probs.sum(axis=1) - 1).max())
-    _require(error <= _SUM, f"a row of probabilities misses 1 by {error:.2e}")
+    require(error <= _SUM, f"a row of probabilities misses 1 by {error:.2e}")
     if mask is not None:
-        _require(bool((probs[~mask] == 0).all()), "an action that is not allowed has positive probability")
+        require(bool((probs[~mask] == 0).all()), "an action that is not allowed has positive probability")
     kept = probs.copy()
     again = policy.action_probs(x, mask)
-    _require(np.array_equal(again, kept), "the same question gave two different answers")
+    require(np.array_equal(again, kept), "the same question gave two different answers")
     if again.flags.writeable:
         again[:] = -1.0  # a caller may do this to its own copy
-        _require(
+        require(
             np.array_equal(policy.action_probs(x, mask), kept),
             "writing into the returned probabilities changed the policy",
         )
@@ -86,12 +87,12 @@ def _check_rows(policy: Policy, x: FloatArray, mask: BoolArray | None) -> None:
         row = slice(i, i + 1)
         alone = policy.action_probs(x[row], None if mask is None else mask[row])
         error = float(np.abs(alone - probs[row]).max())
-        _require(error <= _ROW, f"row {i} alone differs from the same row in a batch by {error:.2e}")
+        require(error <= _ROW, f"row {i} alone differs from the same row in a batch by {error:.2e}")
     empty = policy.action_probs(x[:0], None if mask is None else mask[:0])
-    _require(empty.shape == (0, policy.n_actions), f"no contexts gave probabilities of shape {empty.shape}")
+    require(empty.shape == (0, policy.n_actions), f"no contexts gave probabilities of shape {empty.shape}")
     order = np.arange(len(x))[::-1]
     turned = policy.action_probs(np.ascontiguousarray(x[order]), None if mask is None else mask[order])
-    _require(
+    require(
         np.allclose(turned, probs[order], rtol=0, atol=_ROW), "the order of the contexts changes the answer"
     )
 
@@ -103,13 +104,13 @@ def _check_acting(policy: Policy, x: FloatArray, mask: BoolArray | None) -> None
         if draw is None:
             continue
         actions, propensities = draw(x, mask, seed=7)
-        _require(np.array_equal(actions, draw(x, mask, seed=7)[0]), "the same seed gave different actions")
-        _require(actions.shape == (len(x),) and actions.dtype.kind == "i", "actions must be integers [n]")
+        require(np.array_equal(actions, draw(x, mask, seed=7)[0]), "the same seed gave different actions")
+        require(actions.shape == (len(x),) and actions.dtype.kind == "i", "actions must be integers [n]")
         chosen = probs[np.arange(len(x)), actions]
-        _require(np.array_equal(propensities, chosen), "a propensity is not the probability of its action")
-        _require(bool((propensities > 0).all()), "an action of probability 0 was taken")
+        require(np.array_equal(propensities, chosen), "a propensity is not the probability of its action")
+        require(bool((propensities > 0).all()), "an action of probability 0 was taken")
         none, _ = draw(x[:0], None if mask is None else mask[:0], seed=7)
-        _require(len(none) == 0, "no contexts gave actions")
+        require(len(none) == 0, "no contexts gave actions")
 
 
 def _check_single_candidates(policy: Policy, x: FloatArray) -> None:
@@ -121,12 +122,12 @@ def _check_single_candidates(policy: Policy, x: FloatArray) -> None:
         try:
             only: Float64Array = policy.action_probs(x, mask)
         except ActionError:
-            _require(
+            require(
                 bool((probs[:, action] == 0).any()),
                 f"action {action} alone was refused, although the policy takes it in every context",
             )
             continue
-        _require(
+        require(
             bool((np.abs(only[:, action] - 1) <= _SUM).all() and (only[~mask] == 0).all()),
             f"with action {action} as the only candidate, it must have probability 1",
         )
@@ -154,19 +155,14 @@ def _check_files(policy: Policy, x: FloatArray, mask: BoolArray | None, *, saves
             try:
                 save_policy(policy, place)
             except ConfigError:
-                _require(not any(Path(folder).iterdir()), "a failed save left files behind")
+                require(not any(Path(folder).iterdir()), "a failed save left files behind")
                 return
             raise AssertionError("saving was expected to fail with a ConfigError")
         save_policy(policy, place)
         loaded = load_policy(place)
-    _require(type(loaded) is type(policy), f"a {type(policy).__name__} was loaded as {type(loaded).__name__}")
+    require(type(loaded) is type(policy), f"a {type(policy).__name__} was loaded as {type(loaded).__name__}")
     for candidates in (None, mask):
-        _require(
+        require(
             np.array_equal(loaded.action_probs(x, candidates), policy.action_probs(x, candidates)),
             "the loaded policy differs from the saved one",
         )
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)

@@ -187,7 +187,7 @@ class TabularMDP:
         Args:
             mu: the logging policy [S, A].
             n: the number of trajectories, each of its own user.
-            horizon: at most this many decisions each.
+            horizon: largest number of decisions of a user.
             seed: random seed of everything that is drawn.
             ragged: cut each trajectory at a random length, and hide half of the final contexts of the
                 truncated ones; otherwise all have ``horizon`` decisions unless they terminate.
@@ -208,11 +208,11 @@ class TabularMDP:
         x, a = states[:, :-1][taken], actions[taken]
         starts = taken & (rng.random((n, horizon)) < session_end)
         starts[:, 0] = True
-        seen = rng.random(n) < 0.5 if ragged else np.ones(n, dtype=bool)
+        observed = rng.random(n) < 0.5 if ragged else np.ones(n, dtype=bool)
         terminated = left <= limit
         rewards = self.reward[x, a] + self.noise * rng.standard_normal(len(x))
         final = states[np.arange(n), counts]
-        hidden = ~(seen | terminated)
+        hidden = ~(observed | terminated)
         shown = np.where(hidden, states[np.arange(n), counts - 1], final)
         return LoggedData.from_arrays(
             contexts=self.contexts(x),
@@ -291,7 +291,7 @@ def random_mdp(
         masked: forbid about a third of the actions in each state.
         noise: standard deviation of the rewards around their mean.
         state_rewards: rewards that depend on the state alone.
-        encoding: see `TabularMDP`.
+        encoding: encoding of the contexts, as in `TabularMDP`.
     """
     rng = np.random.default_rng(seed)
     targets = rng.random((n_states, n_actions, n_states)).argsort(axis=2)[:, :, :branching]

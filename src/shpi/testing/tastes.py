@@ -113,5 +113,5 @@ def attained(policy: Policy, contexts: FloatArray, candidates: BoolArray | None 
     mask = np.ones(rewards.shape, dtype=bool) if candidates is None else candidates
     uniform = float((rewards * mask / mask.sum(axis=1, keepdims=True)).sum(axis=1).mean())
     best = float(np.where(mask, rewards, -np.inf).max(axis=1).mean())
-    found = float((policy.action_probs(contexts, candidates) * rewards).sum(axis=1).mean())
-    return (found - uniform) / (best - uniform)
+    earned = float((policy.action_probs(contexts, candidates) * rewards).sum(axis=1).mean())
+    return (earned - uniform) / (best - uniform)

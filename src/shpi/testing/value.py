@@ -15,6 +15,7 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.protocols import Float64Array
+from shpi.testing._require import require
 from shpi.testing.tabular import random_mdp
 from shpi.values.base import FittedValue, StateValues, ValueModel
 from shpi.values.files import value_from_arrays, value_to_arrays
@@ -34,45 +35,45 @@ def check_value(
         saves: whether the fitted value can be saved; if not, saving must fail with a clear error.
 
     Raises:
-        AssertionError: with a sentence that says what does not hold.
+        AssertionError: if something does not hold; the message says what.
     """
     data = _small_log() if logs is None else logs
     before = data.fingerprint()
     value = model.fit(data, gamma=gamma, seed=3)
-    _require(data.fingerprint() == before, "fit changed the log")
-    found = _check_shapes(value, data)
+    require(data.fingerprint() == before, "fit changed the log")
+    values = _check_shapes(value, data)
     again = model.fit(data, gamma=gamma, seed=3)(data.contexts)
-    _require(np.array_equal(found, again), "the same log and seed gave another value")
-    _check_rows(value, data, found)
-    _check_unknown_ends(model, data, gamma, found)
+    require(np.array_equal(values, again), "the same log and seed gave another value")
+    _check_rows(value, data, values)
+    _check_unknown_ends(model, data, gamma, values)
     _check_errors(value, data)
-    _check_files(value, data, found, saves=saves)
+    _check_files(value, data, values, saves=saves)
 
 
 def _check_shapes(value: FittedValue, logs: LoggedData) -> Float64Array:
     contexts = logs.contexts.copy()
-    found = value(contexts)
-    _require(np.array_equal(contexts, logs.contexts), "the value changed the contexts that it was given")
-    _require(
-        isinstance(found, np.ndarray) and found.shape == (len(logs),) and found.dtype == np.float64,
+    values = value(contexts)
+    require(np.array_equal(contexts, logs.contexts), "the value changed the contexts that it was given")
+    require(
+        isinstance(values, np.ndarray) and values.shape == (len(logs),) and values.dtype == np.float64,
         "values must be a float64 array [n]",
     )
-    _require(bool(np.isfinite(found).all()), "values must be finite")
+    require(bool(np.isfinite(values).all()), "values must be finite")
     states = StateValues.of(value, logs)
-    _require(np.allclose(states.rows, found, rtol=0, atol=_tolerance(found)), "StateValues.of differs")
-    _require(value(contexts[:0]).shape == (0,), "no contexts must give no values")
-    return found
+    require(np.allclose(states.rows, values, rtol=0, atol=_tolerance(values)), "StateValues.of differs")
+    require(value(contexts[:0]).shape == (0,), "no contexts must give no values")
+    return values
 
 
-def _check_rows(value: FittedValue, logs: LoggedData, found: Float64Array) -> None:
+def _check_rows(value: FittedValue, logs: LoggedData, values: Float64Array) -> None:
     for row in (0, len(logs) // 2, len(logs) - 1):
-        error = abs(float(value(logs.contexts[row : row + 1])[0] - found[row]))
-        _require(error <= _tolerance(found), f"row {row} alone differs from the batch by {error:.2e}")
+        error = abs(float(value(logs.contexts[row : row + 1])[0] - values[row]))
+        require(error <= _tolerance(values), f"row {row} alone differs from the batch by {error:.2e}")
     turned = value(np.ascontiguousarray(logs.contexts[::-1]))[::-1]
-    _require(np.allclose(turned, found, rtol=0, atol=_tolerance(found)), "the order of contexts matters")
+    require(np.allclose(turned, values, rtol=0, atol=_tolerance(values)), "the order of contexts matters")
 
 
-def _check_unknown_ends(model: ValueModel, logs: LoggedData, gamma: float, found: Float64Array) -> None:
+def _check_unknown_ends(model: ValueModel, logs: LoggedData, gamma: float, values: Float64Array) -> None:
     """What stands in for a final context that was not observed must not matter."""
     hidden = ~(logs.final_observed | logs.terminated)
     if not hidden.any():
@@ -80,8 +81,8 @@ def _check_unknown_ends(model: ValueModel, logs: LoggedData, gamma: float, found
     finals = logs.final_contexts.copy()
     finals[hidden] = logs.contexts[0]
     other = model.fit(replace(logs, final_contexts=finals), gamma=gamma, seed=3)(logs.contexts)
-    _require(
-        np.allclose(other, found, rtol=0, atol=_tolerance(found)),
+    require(
+        np.allclose(other, values, rtol=0, atol=_tolerance(values)),
         "an unobserved final context was used as if it had been observed",
     )
 
@@ -97,7 +98,7 @@ def _check_errors(value: FittedValue, logs: LoggedData) -> None:
         raise AssertionError(f"{label} must raise one of shpi's errors")
 
 
-def _check_files(value: FittedValue, logs: LoggedData, found: Float64Array, *, saves: bool) -> None:
+def _check_files(value: FittedValue, logs: LoggedData, values: Float64Array, *, saves: bool) -> None:
     if not saves:
         try:
             value_to_arrays(value)
@@ -105,9 +106,9 @@ def _check_files(value: FittedValue, logs: LoggedData, found: Float64Array, *, s
             return
         raise AssertionError("saving was expected to fail with a ConfigError")
     arrays = value_to_arrays(value)
-    _require(all(a.dtype.kind != "O" for a in arrays.values()), "an array of objects would need pickle")
+    require(all(a.dtype.kind != "O" for a in arrays.values()), "an array of objects would need pickle")
     loaded = value_from_arrays(arrays)
-    _require(np.array_equal(loaded(logs.contexts), found), "the loaded value differs from the saved one")
+    require(np.array_equal(loaded(logs.contexts), values), "the loaded value differs from the saved one")
     try:
         value_from_arrays({name: a for name, a in arrays.items() if name != "manifest"})
     except DataError:
@@ -122,8 +123,3 @@ def _small_log() -> LoggedData:
 
 def _tolerance(values: Float64Array) -> float:
     return _ROW * (1.0 + float(np.abs(values).max(initial=0.0)))
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)

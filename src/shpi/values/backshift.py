@@ -49,7 +49,7 @@ def with_backshift(
     """The log with rewards recovered from V; those it had are replaced.
 
     Args:
-        logs: with or without rewards.
+        logs: the log, with or without rewards.
         values: V at its contexts.
         gamma: the discount of V.
         smooth: average over actions, see the top of this file; False is the form printed in the paper.
@@ -57,8 +57,8 @@ def with_backshift(
         seed: random seed of that choice.
     """
     rewards, known = backshift_rewards(values, logs, gamma=gamma)
-    seen = None if known.all() else known
-    shifted = replace(logs, rewards=rewards, reward_observed=seen)
+    observed = None if known.all() else known
+    shifted = replace(logs, rewards=rewards, reward_observed=observed)
     if not smooth:
         return shifted
     choice = _regression(shifted, features, seed)

@@ -11,7 +11,7 @@ from shpi.data.schema import Level
 from shpi.errors import ConfigError
 from shpi.features import Chain, FeatureMap, Recipe
 from shpi.features.base import as_matrix
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array
 
 
@@ -24,7 +24,7 @@ class Select:
     columns: Int64Array  # [p]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", frozen_array(self.columns, "columns", ndim=1, dtype=np.int64))
+        freeze(self, "columns", ndim=1, dtype=np.int64)
         if not len(self.columns) or self.columns.min() < 0 or self.columns.max() >= self.width_in:
             raise ConfigError(expected=f"columns in 0..{self.width_in - 1}", found=str(self.columns))
 

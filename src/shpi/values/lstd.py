@@ -25,7 +25,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.features import FeatureMap, Recipe
 from shpi.features.base import as_matrix
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 from shpi.values._lstd.choose import RIDGES, Choice, choose, default_recipes
 from shpi.values._lstd.moments import LstdSums, block_rows
@@ -45,7 +45,7 @@ class LinearValue:
     theta: Float64Array  # [p + 1]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "theta", frozen_array(self.theta, "theta", ndim=1))
+        freeze(self, "theta", ndim=1)
         if len(self.theta) != self.features.width + 1:
             raise ConfigError(
                 expected=f"{self.features.width + 1} coefficients", found=str(len(self.theta)), where="theta"
@@ -77,11 +77,11 @@ class LSTD:
             The intercept, which is added to the features, is never penalised.
         level: "user" lets V depend on user-level dimensions only (the paper's c(x_u)); None uses all.
         lookahead: L, how many steps of real rewards stand before V follows.
-        n_features: how many random Fourier features are tried.
+        n_features: number of random Fourier features.
         tail: the powers among the features are cut at so many standard deviations, so that one user's counts
             cannot decide V; None cuts nothing.
         folds: folds of the cross-validation, over users.
-        choice_rows: how many decisions the cross-validation looks at.
+        choice_rows: number of decisions that the cross-validation uses.
     """
 
     features: Recipe | FeatureMap | None = None
@@ -108,7 +108,7 @@ class LSTD:
         return solve([self.sums(logs, choice, gamma=gamma)], choice)
 
     def sums(self, shard: LoggedData, choice: Choice, *, gamma: float) -> LstdSums:
-        """What one shard contributes; products in single precision where that is far below the noise."""
+        """The sums of one shard; products in single precision where that is far below the noise."""
         return LstdSums.of(
             shard, choice.features, gamma=gamma, lookahead=self.lookahead, precision=choice.precision
         )

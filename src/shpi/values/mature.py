@@ -119,9 +119,9 @@ class Complete:
         thetas = _thetas(sums, choice.ridge, None if length is None else int(left.max()))
         rest = np.empty(len(rows))
         for i in range(0, len(rows), _BLOCK):
-            part = slice(i, i + _BLOCK)
-            finals = logs.final_contexts[logs.trajectory_of_row[rows[part]]]
-            rest[part] = (with_intercept(choice.features, finals) * thetas[left[part]]).sum(axis=1)
+            block = slice(i, i + _BLOCK)
+            finals = logs.final_contexts[logs.trajectory_of_row[rows[block]]]
+            rest[block] = (with_intercept(choice.features, finals) * thetas[left[block]]).sum(axis=1)
         return scale * gamma ** shown.astype(np.float64) * rest
 
     # ------------------------------------------------------------------ a clock
@@ -129,7 +129,7 @@ class Complete:
     def _rest_on_clock(
         self, timeline: Timeline, definition: RewardDefinition, shown: Float64Array, rows: Int64Array
     ) -> Float64Array:
-        """What is expected after the log's end, [rows]."""
+        """The expected rest of the reward after the log's end, [rows]."""
         _, closed = definition.look_ahead(timeline)
         known = np.flatnonzero(closed)
         if not len(known):
@@ -151,14 +151,14 @@ class Complete:
             early, _ = definition.look_ahead(replace(timeline, known_until=clock.starts + taus))
             at = clock.seen_at(train, clock.starts[train] + taus[train], early[train])
             theta = _ridge(at.inputs, shown[train] - early[train], at.open, clock.choice.ridge)
-            for part in np.array_split(group, len(group) // _BLOCK + 1):
-                now = clock.seen_at(rows[part], timeline.known_until[rows[part]], shown[rows[part]])
-                rest[part] = np.where(now.open, now.inputs @ theta, 0.0)
+            for block in np.array_split(group, len(group) // _BLOCK + 1):
+                now = clock.seen_at(rows[block], timeline.known_until[rows[block]], shown[rows[block]])
+                rest[block] = np.where(now.open, now.inputs @ theta, 0.0)
         return rest
 
 
 class _Seen(NamedTuple):
-    """What can be seen of some decisions at their cut."""
+    """The observable state of some decisions at their cut."""
 
     inputs: Float64Array  # [b, p]
     open: BoolArray  # [b] False: the rest is known to be 0
@@ -247,5 +247,5 @@ def _ridge(inputs: Float64Array, targets: Float64Array, used: BoolArray, ridge: 
     z = (x - centre) / scale
     slopes = np.linalg.solve(z.T @ z + ridge * np.eye(z.shape[1]), z.T @ (y - y.mean())) / scale
     slopes[0] = y.mean() - centre @ slopes
-    found: Float64Array = slopes
-    return found
+    solution: Float64Array = slopes
+    return solution

@@ -26,7 +26,7 @@ from shpi.data.logged import LoggedData
 from shpi.data.schema import ContextSchema, Feature
 from shpi.errors import DataError
 from shpi.features.base import check_contexts
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 from shpi.values.base import FittedValue, StateValues, ValueModel
 from shpi.values.lstd import LSTD
@@ -40,7 +40,7 @@ class WithPast:
     """Any value model, which then sees (x, h).
 
     Args:
-        model: what is fitted on the widened contexts.
+        model: value model that is fitted on the widened contexts.
     """
 
     model: ValueModel = field(default_factory=lambda: LSTD(tail=TAIL))
@@ -61,7 +61,7 @@ class PastValue:
     usual: Float64Array  # [2]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "usual", frozen_array(self.usual, "usual", ndim=1))
+        freeze(self, "usual", ndim=1)
 
     def __call__(self, contexts: FloatArray) -> Float64Array:
         """V(x, mean h), [n]."""

@@ -20,7 +20,7 @@ from scipy.linalg import cholesky
 from shpi.data._log import ragged
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 from shpi.values._lstd.moments import with_intercept
 from shpi.values.base import BLOCK, FittedValue, StateValues, ValueModel, checked_gamma
@@ -33,8 +33,8 @@ class Pessimistic:
     """A value model whose estimates are lowered by z standard errors.
 
     Args:
-        base: what is lowered. The posterior needs LSTD; an ensemble can be made of any model.
-        z: how many standard errors.
+        base: the value that is lowered. The posterior needs LSTD; an ensemble can be made of any model.
+        z: number of standard errors that are subtracted.
         method: "posterior" (closed form), "ensemble", or None: the posterior where the base is LSTD.
         members: the size of the ensemble.
     """
@@ -83,7 +83,7 @@ class LowerLinear:
     floor: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spread", frozen_array(self.spread, "spread", ndim=2))
+        freeze(self, "spread", ndim=2)
 
     @property
     def width(self) -> int:
@@ -95,7 +95,7 @@ class LowerLinear:
         return np.maximum(self.value(contexts) - self.margin(contexts), self.floor)
 
     def margin(self, contexts: FloatArray) -> Float64Array:
-        """How much is taken off, [n], before the floor."""
+        """The amount that is subtracted, [n], before the floor."""
         parts = [np.zeros(0)]
         for i in range(0, len(contexts), BLOCK):
             phi = with_intercept(self.value.features, contexts[i : i + BLOCK])
@@ -121,8 +121,8 @@ class LowerEnsemble:
 
 def least_value(logs: LoggedData, gamma: float) -> float:
     """A bound that no V can be below, given the rewards in the log."""
-    seen = rewards_of(logs)[usable_transitions(logs)]
-    lowest = float(seen.min()) if len(seen) else 0.0
+    rewards = rewards_of(logs)[usable_transitions(logs)]
+    lowest = float(rewards.min()) if len(rewards) else 0.0
     return (min(lowest, 0.0) if logs.terminated.any() else lowest) / (1 - checked_gamma(gamma))
 
 

@@ -53,7 +53,7 @@ class Given:
         return self
 
     def __call__(self, contexts: FloatArray) -> Float64Array:
-        """What the function says, checked, [n]; the contexts are handed over read-only."""
+        """The function's values, checked, [n]; it gets the contexts read-only."""
         view = np.asarray(check_contexts(contexts)).view()
         view.setflags(write=False)
         return checked_values(self.function(view), len(view), "row")

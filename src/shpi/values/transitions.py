@@ -1,4 +1,4 @@
-"""Which decisions of a log have a known future: the one place where the three endings are told apart.
+"""Decisions of a log with a known future: the one place where the three endings are told apart.
 
 A transition (x_t, a_t, r_t, x_{t+1}) is *usable* when what follows the decision is known:
     inside a trajectory       x_{t+1} is the next row (a session end is no exception)
@@ -66,12 +66,13 @@ def next_states(logs: LoggedData) -> Int64Array:
 
 
 def states(logs: LoggedData, inputs: FeatureMap) -> Float32Array:
-    """What a network sees of every decision, then of the end of every trajectory, [n + N, p].
+    """The network inputs of every decision, then of the end of every trajectory, [n + N, p].
 
     Filled in blocks, so that no second copy in double precision is made.
     """
-    found = np.empty((len(logs) + logs.n_trajectories, inputs.width), dtype=np.float32)
-    for part, contexts in ((found[: len(logs)], logs.contexts), (found[len(logs) :], logs.final_contexts)):
-        for start in range(0, len(part), _BLOCK):
-            part[start : start + _BLOCK] = inputs.transform(contexts[start : start + _BLOCK])
-    return found
+    n = len(logs)
+    rows = np.empty((n + logs.n_trajectories, inputs.width), dtype=np.float32)
+    for target, contexts in ((rows[:n], logs.contexts), (rows[n:], logs.final_contexts)):
+        for start in range(0, len(target), _BLOCK):
+            target[start : start + _BLOCK] = inputs.transform(contexts[start : start + _BLOCK])
+    return rows

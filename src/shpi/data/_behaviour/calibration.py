@@ -46,10 +46,10 @@ class Calibration:
         sums = np.zeros((4, len(EDGES) - 1))  # pairs, predicted, chosen, variance
         block = max(1, 2_000_000 // width)
         for start in range(0, len(rows), block):
-            part = rows[start : start + block]
+            block_rows = rows[start : start + block]
             # Actions that cannot be chosen are predicted perfectly by definition: leave them out.
-            allowed = behaviour[part] > 0 if candidates is None else candidates[part]
-            sums += _bin(behaviour[part], actions[part], allowed)
+            allowed = behaviour[block_rows] > 0 if candidates is None else candidates[block_rows]
+            sums += _bin(behaviour[block_rows], actions[block_rows], allowed)
         return cls._from_sums(sums)
 
     @classmethod
@@ -68,8 +68,8 @@ class Calibration:
                         z=gap / math.sqrt(variance) if variance > 0 else 0.0,
                     )
                 )
-        total = sum(one.count for one in bins)
-        error = sum(one.count * abs(one.observed - one.predicted) for one in bins) / max(total, 1)
+        total = sum(b.count for b in bins)
+        error = sum(b.count * abs(b.observed - b.predicted) for b in bins) / max(total, 1)
         return cls(bins=tuple(bins), error=float(error))
 
 

@@ -46,7 +46,7 @@ class Predictor:
         return np.concatenate([np.ones((len(scaled), 1)), scaled], axis=1).astype(np.float32)
 
     def mask(self, candidates: BoolArray | None) -> BoolArray | None:
-        """Which actions can have a probability: candidates that the log has chosen at least once."""
+        """The actions that can have a probability: candidates that the log has chosen at least once."""
         if candidates is None:
             return None if self.seen.all() else self.seen[None, :]
         known = candidates & self.seen
@@ -130,8 +130,8 @@ class CrossFit:
         """
         logs, width = self.logs, self.logs.n_actions
         counts = np.bincount(logs.actions[train], minlength=width).astype(np.float64)
-        seen = np.bincount(logs.actions, minlength=width) > 0
-        smooth = np.where(seen, counts + self.model.pseudo_count, 0.0)
+        tried = np.bincount(logs.actions, minlength=width) > 0
+        smooth = np.where(tried, counts + self.model.pseudo_count, 0.0)
         log_marginal = np.log(np.maximum(smooth, 1e-300) / max(smooth.sum(), 1e-300))
         if logs.candidates is not None:
             rows = self._training_rows(train)
@@ -140,11 +140,11 @@ class CrossFit:
                 fitted = fit_softmax(
                     ones,
                     logs.actions[rows],
-                    logs.candidates[rows] & seen,
+                    logs.candidates[rows] & tried,
                     n_actions=width,
                     prior=1.0,
                 )[0]
-                log_marginal = np.where(seen, fitted, -700.0)
+                log_marginal = np.where(tried, fitted, -700.0)
                 log_marginal -= np.log(np.exp(log_marginal).sum())
         centre, scale = self._centre_and_scale
         pseudo = self.model.pseudo_count * width
@@ -153,7 +153,7 @@ class CrossFit:
             scale=scale,
             log_marginal=log_marginal,
             weights=None,
-            seen=seen,
+            seen=tried,
             floor=pseudo / (float(counts.sum()) + pseudo),
         )
 
@@ -192,12 +192,12 @@ class CrossFit:
         heated = np.empty((len(TEMPERATURES), len(rows)))
         for fold, model in enumerate(models):
             mine = np.flatnonzero(folds[rows] == fold)
-            part = rows[mine]
+            fold_rows = rows[mine]
             plain = replace(model, weights=None)
-            marginal[mine], floor[mine] = taken_probabilities(plain, logs, part), model.floor
+            marginal[mine], floor[mine] = taken_probabilities(plain, logs, fold_rows), model.floor
             for index, temperature in enumerate(TEMPERATURES):
                 hot = replace(model, temperature=temperature)
-                heated[index, mine] = taken_probabilities(hot, logs, part)
+                heated[index, mine] = taken_probabilities(hot, logs, fold_rows)
         losses = np.array([[-np.log((1 - mix) * p + mix * marginal).mean() for mix in MIXES] for p in heated])
         best_t, best_m = np.unravel_index(int(losses.argmin()), losses.shape)
         temperature, mix = TEMPERATURES[int(best_t)], MIXES[int(best_m)]
@@ -231,9 +231,9 @@ class CrossFit:
 
     @cached_property
     def _centre_and_scale(self) -> tuple[Float64Array, Float64Array]:
-        part = self.logs.contexts[spread_rows(len(self.logs), max(self.logs.schema.width, 1))]
-        spread = part.std(axis=0, dtype=np.float64)
-        return part.mean(axis=0, dtype=np.float64), np.where(spread > 0, spread, 1.0)
+        sample = self.logs.contexts[spread_rows(len(self.logs), max(self.logs.schema.width, 1))]
+        spread = sample.std(axis=0, dtype=np.float64)
+        return sample.mean(axis=0, dtype=np.float64), np.where(spread > 0, spread, 1.0)
 
 
 def predictions(

@@ -46,7 +46,7 @@ def check_arrays(logs: LoggedData) -> None:
 
 
 def usable_rewards(values: np.ndarray) -> BoolArray:
-    """Which values [n] are finite and small enough to be added and squared."""
+    """Whether each value [n] is finite and small enough to be added and squared."""
     usable: BoolArray = np.abs(values) <= LARGEST_REWARD  # False for NaN
     return usable
 

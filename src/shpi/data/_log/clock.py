@@ -22,7 +22,7 @@ NODES = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Clock:
-    """How time becomes features."""
+    """The features of time."""
 
     nodes: Float64Array  # [K] of the hats, in microseconds, rising; empty without a calendar
     usual: Float64Array  # [width] the features of a decision at the end of the log, at the mean step
@@ -47,11 +47,11 @@ class Clock:
         return len(self.usual)
 
     def features(self, logs: LoggedData) -> Float64Array:
-        """Of every decision [n, width]."""
+        """The features of every decision [n, width]."""
         moments, steps = logs.times.astype(np.float64), logs.steps
         hats = [np.interp(moments, self.nodes, hat) for hat in np.eye(len(self.nodes))]
         return np.stack([*hats, (steps == 0).astype(np.float64), np.log1p(steps)], axis=1)
 
     def later(self, n: int) -> Float64Array:
-        """Of n decisions that come after the log [n, width]."""
+        """The features of n decisions that come after the log [n, width]."""
         return np.tile(self.usual, (n, 1))

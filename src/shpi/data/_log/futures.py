@@ -1,4 +1,4 @@
-"""What lies ahead of a decision inside its trajectory: searches and sums, with no Python loop over users.
+"""Searches and sums over the future of a decision in its trajectory, with no Python loop over users.
 
 Everything works on flat arrays, and costs O(n log T) for trajectories of at most T decisions.
 """
@@ -37,8 +37,8 @@ def first_after(
     left = np.flatnonzero(low < high)
     while len(left):
         middle = (low[left] + high[left]) // 2
-        found, wanted = values[middle], targets[left]
-        before = found < wanted if side == "left" else found <= wanted
+        probed, wanted = values[middle], targets[left]
+        before = probed < wanted if side == "left" else probed <= wanted
         low[left[before]] = middle[before] + 1
         high[left[~before]] = middle[~before]
         left = left[low[left] < high[left]]

@@ -32,7 +32,7 @@ class Drop:
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Where the rows of the source went, and what the reader decided on the way."""
+    """The account of the source's rows, and of what the reader decided on the way."""
 
     rows_in: int
     rows_used: int

@@ -70,8 +70,8 @@ def reward_differences(logs: LoggedData) -> LoggedData:
 
 def windowed(logs: LoggedData, length: int, step: int) -> LoggedData:
     """Windows of ``length`` decisions as trajectories of their own, that stop without a known ending."""
-    found = Windows.of(logs, length=length, step=step)
-    starts = found.starts[found.full()]
+    windows = Windows.of(logs, length=length, step=step)
+    starts = windows.starts[windows.full()]
     if not len(starts):
         raise DataError(
             expected=f"at least one trajectory of {length} decisions",

@@ -56,7 +56,7 @@ def select(logs: LoggedData, trajectories: IntArray | BoolArray | Sequence[int])
     offsets = ragged.offsets_from_lengths(ragged.lengths(logs.offsets)[chosen])
     parts = {name: _take(getattr(logs, name), rows) for name in _ROW_FIELDS}
     parts |= {name: _take(getattr(logs, name), groups) for name in _TRAJECTORY_FIELDS}
-    part = replace(
+    selected = replace(
         logs,
         **parts,
         offsets=offsets,
@@ -64,7 +64,7 @@ def select(logs: LoggedData, trajectories: IntArray | BoolArray | Sequence[int])
         metrics={name: values[rows] for name, values in logs.metrics.items()},
         ledger=Ledger(rows_in=int(offsets[-1]), rows_used=int(offsets[-1]), notes=logs.ledger.notes),
     )
-    return with_cut(part, taken_as_cut(logs)[groups])
+    return with_cut(selected, taken_as_cut(logs)[groups])
 
 
 def split_users(logs: LoggedData, held_out: float, *, seed: int) -> tuple[LoggedData, LoggedData]:
@@ -158,16 +158,16 @@ def concat(parts: Sequence[LoggedData]) -> LoggedData:
     head = parts[0]
     rows: dict[str, Any] = {name: _join(parts, name) for name in _ROW_FIELDS}
     groups: dict[str, Any] = {name: _join(parts, name) for name in _TRAJECTORY_FIELDS}
-    counts = np.concatenate([ragged.lengths(part.offsets) for part in parts])
-    sessions = np.concatenate([ragged.lengths(part.session_offsets) for part in parts])
+    counts = np.concatenate([ragged.lengths(logs.offsets) for logs in parts])
+    sessions = np.concatenate([ragged.lengths(logs.session_offsets) for logs in parts])
     whole = replace(
         head,
         **rows,
         **groups,
         offsets=ragged.offsets_from_lengths(counts),
         session_offsets=ragged.offsets_from_lengths(sessions),
-        metrics={name: np.concatenate([part.metrics[name] for part in parts]) for name in head.metrics},
-        ledger=Ledger.sum(part.ledger for part in parts),
+        metrics={name: np.concatenate([logs.metrics[name] for logs in parts]) for name in head.metrics},
+        ledger=Ledger.sum(logs.ledger for logs in parts),
     )
     starts = whole.times[whole.offsets[:-1]]
     order = np.lexsort((starts, whole.users))
@@ -196,18 +196,18 @@ def _join_continued(logs: LoggedData) -> LoggedData:
 def _check_compatible(parts: Sequence[LoggedData]) -> None:
     head = parts[0]
     same: tuple[tuple[str, Callable[[LoggedData], Any]], ...] = (
-        ("the same context schema", lambda part: part.schema),
-        ("the same actions", lambda part: part.action_space),
-        ("the same propensity mode", lambda part: part.propensity_mode),
-        ("the same time unit", lambda part: part.time_unit),
-        ("the same metrics", lambda part: sorted(part.metrics)),
-        ("the same metric counted", lambda part: None if part.counted is None else part.counted.metric),
-        ("the same way to tell how users end", lambda part: part.endings),
-        ("the same optional columns", lambda part: [getattr(part, name) is None for name in _ROW_FIELDS]),
+        ("the same context schema", lambda logs: logs.schema),
+        ("the same actions", lambda logs: logs.action_space),
+        ("the same propensity mode", lambda logs: logs.propensity_mode),
+        ("the same time unit", lambda logs: logs.time_unit),
+        ("the same metrics", lambda logs: sorted(logs.metrics)),
+        ("the same metric counted", lambda logs: None if logs.counted is None else logs.counted.metric),
+        ("the same way to tell how users end", lambda logs: logs.endings),
+        ("the same optional columns", lambda logs: [getattr(logs, name) is None for name in _ROW_FIELDS]),
     )
     for what, aspect in same:
-        for index, part in enumerate(parts):
-            if aspect(part) != aspect(head):
+        for index, logs in enumerate(parts):
+            if aspect(logs) != aspect(head):
                 raise DataError(
                     expected=f"{what} in every part",
                     found=f"a difference between part 0 and part {index}",
@@ -221,7 +221,7 @@ def _take(values: Any, index: Any) -> Any:
 
 def _join(parts: Sequence[LoggedData], name: str) -> Any:
     first = getattr(parts[0], name)
-    return None if first is None else np.concatenate([getattr(part, name) for part in parts])
+    return None if first is None else np.concatenate([getattr(logs, name) for logs in parts])
 
 
 def _moment(when: Any, logs: LoggedData) -> int | float:

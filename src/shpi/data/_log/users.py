@@ -26,7 +26,7 @@ def time_blocks(n_rows: int, folds: int) -> Int64Array:
 
 
 def held_out_users(n_users: int, share: float, rng: np.random.Generator) -> BoolArray:
-    """Which users are held out, [users]: about ``share`` of them, none for 0, and never all."""
+    """Draw the held-out users, [users]: about ``share`` of them, none for 0, and never all."""
     count = min(max(round(share * n_users), int(share > 0)), n_users - 1)
     held_out = np.zeros(n_users, dtype=bool)
     held_out[rng.permutation(n_users)[:count]] = True

@@ -95,6 +95,6 @@ class Windows:
         return np.cumsum(change[:-1])
 
     def full(self) -> BoolArray:
-        """Which windows [W] have the whole length."""
+        """Whether each window [W] has the whole length."""
         whole: BoolArray = self.stops - self.starts == self.length
         return whole

@@ -1,4 +1,4 @@
-"""What has to be known of a whole table before its rows can be encoded: categories, means, action ids."""
+"""The facts about a whole table that its rows need to be encoded: categories, means, action ids."""
 
 from __future__ import annotations
 
@@ -96,16 +96,16 @@ def _per_action(pattern: str | None, role: str, names: Sequence[str]) -> dict[st
     return {name[len(head) : len(name) - len(tail)]: name for name in hits}
 
 
-def _in_order(role: str, found: dict[str, str], ids: list[str]) -> tuple[str, ...]:
-    if not found:
+def _in_order(role: str, named: dict[str, str], ids: list[str]) -> tuple[str, ...]:
+    if not named:
         return ()
-    absent = [label for label in ids if label not in found]
+    absent = [label for label in ids if label not in named]
     if absent:
         raise ColumnError(
             expected=f"one {role} column for each of the {len(ids)} actions",
             found=f"none for action {absent[0]!r}",
         )
-    return tuple(found[label] for label in ids)
+    return tuple(named[label] for label in ids)
 
 
 def _learn_schema(

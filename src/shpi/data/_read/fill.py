@@ -90,7 +90,7 @@ def _allocate(n: int, columns: Columns, encoding: Encoding, metrics: list[str]) 
 def _expressions(
     table: TableSource, columns: Columns, encoding: Encoding, metrics: list[str]
 ) -> list[pl.Expr]:
-    """What each block brings: encoded contexts and the other columns under fixed names."""
+    """The columns of each block: encoded contexts and the others under fixed names."""
     types = table.frame.collect_schema()
     ids = encoding.action_space.ids
     whole = bool(ids) and isinstance(ids[0], int)
@@ -111,7 +111,9 @@ def _expressions(
         name = getattr(columns, role)
         several = encoding.candidate_columns if role == "candidates" else encoding.behaviour_columns
         if several:
-            parts += [pl.col(one).cast(pl.Float64).alias(f"{role}:{j}") for j, one in enumerate(several)]
+            parts += [
+                pl.col(column).cast(pl.Float64).alias(f"{role}:{j}") for j, column in enumerate(several)
+            ]
         elif name is not None:
             parts.append(pl.col(name).alias(role))
     return parts

@@ -1,4 +1,4 @@
-"""How many missing context values were filled: counted in the source, because the encoded log cannot tell."""
+"""The number of context values that were filled: counted in the source, since the encoded log cannot tell."""
 
 from __future__ import annotations
 

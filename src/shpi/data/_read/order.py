@@ -23,7 +23,7 @@ from shpi.protocols import BoolArray, Int64Array
 
 @dataclass(frozen=True, kw_only=True)
 class RowOrder:
-    """Where every row of the source goes, and the structure that the keys give."""
+    """The position of every row of the source, and the structure that the keys give."""
 
     source_row: Int64Array  # [n] the source's row at each sorted position
     target: Int64Array  # [n] the sorted position of each source row

@@ -111,7 +111,7 @@ def read_events(
     """The usable events, what was left out by reason, and the number of lines that are not blank."""
     events: list[Event] = []
     drops: dict[str, Drop] = {}
-    seen: set[str] = set()
+    read_ids: set[str] = set()
     lines_in = 0
     name = name or (str(source) if isinstance(source, str | Path) else "dsjson")
     for number, line in enumerate(_lines(source), start=1):
@@ -120,9 +120,9 @@ def read_events(
         lines_in += 1
         event = read_event(line, number=number, where=f"{name}, line {number}", user=user)
         if isinstance(event, Event):
-            if event.event_id not in seen:
+            if event.event_id not in read_ids:
                 events.append(event)
-                seen |= set() if event.event_id is None else {event.event_id}
+                read_ids |= set() if event.event_id is None else {event.event_id}
                 continue
             event = Skip(reason="EventId seen before", remedy="the first line of an event is kept")
         old = drops.get(event.reason)

@@ -115,16 +115,16 @@ def _number(row: Mapping[str, Any], key: str, where: str) -> float:
 def _chosen(row: Mapping[str, Any], count: int, where: str) -> int:
     """The chosen action's position: ``_labelIndex`` counts from 0, ``_label_Action`` from 1."""
     index, action = row.get("_labelIndex"), row.get("_label_Action")
-    found = f"_labelIndex {index!r}, _label_Action {action!r}, {count} actions"
+    labels = f"_labelIndex {index!r}, _label_Action {action!r}, {count} actions"
     if index is None and action is None:
         raise DataError(expected="'_labelIndex' or '_label_Action'", found="neither", where=where)
     if not all(value is None or isinstance(value, int) for value in (index, action)):
-        raise DataError(expected="whole numbers as labels", found=found, where=where)
+        raise DataError(expected="whole numbers as labels", found=labels, where=where)
     chosen = int(index) if index is not None else int(action or 0) - 1
     if not 0 <= chosen < count:
-        raise DataError(expected="the label of one of the actions", found=found, where=where)
+        raise DataError(expected="the label of one of the actions", found=labels, where=where)
     if action is not None and action != chosen + 1:
-        raise DataError(expected="_label_Action = _labelIndex + 1", found=found, where=where)
+        raise DataError(expected="_label_Action = _labelIndex + 1", found=labels, where=where)
     return chosen
 
 
@@ -200,4 +200,4 @@ def _flatten(value: Any, name: str = "") -> dict[str, Value]:
         parts = [(f"{name}[{index}]", inner) for index, inner in enumerate(value)]
     else:
         return {} if value is None else {name: value}
-    return {key: leaf for part, inner in parts for key, leaf in _flatten(inner, part).items()}
+    return {key: leaf for path, inner in parts for key, leaf in _flatten(inner, path).items()}

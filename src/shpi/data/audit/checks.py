@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def find(logs: LoggedData, facts: Facts) -> tuple[Finding, ...]:
     """All findings, the worst first."""
-    found = [finding for check in _CHECKS for finding in check(logs, facts)]
-    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+    findings = [finding for check in _CHECKS for finding in check(logs, facts)]
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def check_rows(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
@@ -150,7 +150,7 @@ def check_actions(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         )
     if actions.rare_total:
         more = ", …" if actions.rare_total > len(actions.rare) else ""
-        few = ", ".join(f"{one.count}× {one.action}" for one in actions.rare) + more
+        few = ", ".join(f"{action.count}× {action.action}" for action in actions.rare) + more
         yield Finding(
             severity="info",
             code="rare_actions",

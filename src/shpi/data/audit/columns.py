@@ -34,7 +34,7 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnFacts:
-    """What stands out among the context columns."""
+    """The suspicious context columns."""
 
     names: tuple[str, ...]  # features
     constant: tuple[str, ...]  # features
@@ -68,8 +68,8 @@ def column_facts(logs: LoggedData, suspicious: float) -> ColumnFacts:
 
 def _came(logs: LoggedData, dimensions: int) -> tuple[Int64Array, BoolArray]:
     """Rows that are looked at, and whether a reward came there: more than the least that there is."""
-    seen = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
-    rows = np.flatnonzero(seen)
+    observed = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
+    rows = np.flatnonzero(observed)
     rows = rows[spread_rows(len(rows), dimensions)]
     y = np.asarray(logs.rewards)[rows]
     return rows, y > y.min(initial=np.inf)
@@ -83,14 +83,14 @@ def _only_with_reward(logs: LoggedData, varying: Int64Array) -> list[tuple[str, 
     usual = float(came.mean()) if len(came) else 1.0
     if usual > USUAL_SHARE:
         return []
-    found = []
+    suspects = []
     for j in varying.tolist():
         x = logs.contexts[rows, j]
         values, counts = np.unique(x, return_counts=True)
         filled = x != values[counts.argmax()]
         if FILLED_ROWS <= filled.sum() <= 0.5 * len(x) and came[filled].mean() >= FILLED_SHARE:
-            found.append((logs.schema.dimensions[j], float(came[filled].mean()), usual))
-    return found
+            suspects.append((logs.schema.dimensions[j], float(came[filled].mean()), usual))
+    return suspects
 
 
 def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
@@ -101,13 +101,13 @@ def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
     positive = int(came.sum())
     if min(positive, len(rows) - positive) < FILLED_ROWS:
         return []
-    found = []
+    ranks = []
     for j in varying.tolist():
         place = rankdata(logs.contexts[rows, j])
         area = (place[came].sum() - positive * (positive + 1) / 2) / (positive * (len(rows) - positive))
         if max(area, 1 - area) >= SUSPICIOUS_RANK:
-            found.append((logs.schema.dimensions[j], float(max(area, 1 - area))))
-    return found
+            ranks.append((logs.schema.dimensions[j], float(max(area, 1 - area))))
+    return ranks
 
 
 def _same(logs: LoggedData, varying: Int64Array) -> tuple[tuple[str, str], ...]:
@@ -129,7 +129,7 @@ def _same(logs: LoggedData, varying: Int64Array) -> tuple[tuple[str, str], ...]:
 def _leaks(logs: LoggedData, varying: Int64Array, suspicious: float) -> list[Leak]:
     if logs.rewards is None or len(logs) < MIN_CLASS:
         return []
-    found: list[Leak] = []
+    leaks: list[Leak] = []
     known: set[int] = set()
     for target, values, rows in _targets(logs):
         rows = rows[spread_rows(len(rows), logs.schema.width)]
@@ -143,7 +143,7 @@ def _leaks(logs: LoggedData, varying: Int64Array, suspicious: float) -> list[Lea
         for i, j in enumerate(varying.tolist()):
             if j not in known and (abs(correlations[i]) >= suspicious or separates[i]):
                 known.add(j)
-                found.append(
+                leaks.append(
                     Leak(
                         dimension=logs.schema.dimensions[j],
                         target=target,
@@ -152,26 +152,26 @@ def _leaks(logs: LoggedData, varying: Int64Array, suspicious: float) -> list[Lea
                         row=example,
                     )
                 )
-    return found
+    return leaks
 
 
 def _targets(logs: LoggedData) -> list[tuple[str, Float64Array, Int64Array]]:
-    """What a context must not know: name, values [n], and the rows where they are defined."""
+    """The outcomes that a context must not know: name, values [n], and the rows where they are defined."""
     rewards = np.asarray(logs.rewards)
-    seen = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
+    observed = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
     following = np.roll(rewards, -1)
     has_next = np.ones(len(logs), dtype=bool)
     has_next[logs.offsets[1:] - 1] = False
-    has_next &= np.roll(seen, -1)
+    has_next &= np.roll(observed, -1)
     running = np.cumsum(rewards)
     later = running[logs.offsets[1:] - 1][logs.trajectory_of_row] - running
     return [
-        ("the reward", rewards, np.flatnonzero(seen)),
+        ("the reward", rewards, np.flatnonzero(observed)),
         ("the next reward", following, np.flatnonzero(has_next)),
         (
             "the sum of all later rewards",
             later,
-            np.flatnonzero(has_next) if seen.all() else np.array([], int),
+            np.flatnonzero(has_next) if observed.all() else np.array([], int),
         ),
     ]
 

@@ -95,7 +95,7 @@ def _churned(logs: LoggedData, churn_after: str) -> float | None:
 
 
 def _value(logs: LoggedData) -> float:
-    """What a user brings in as many decisions as the longest trajectory has; see `shpi.ope.problem`."""
+    """The value of a user over as many decisions as the longest trajectory has; see `shpi.ope.problem`."""
     lengths = np.diff(logs.offsets)
     horizon, trajectories = int(lengths.max()), len(lengths)
     stops = np.bincount(lengths, minlength=horizon + 1)

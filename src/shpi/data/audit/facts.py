@@ -210,15 +210,15 @@ def reward_facts(logs: LoggedData) -> RewardFacts | None:
     """The distribution of the observed rewards, or None if there are none."""
     if logs.rewards is None:
         return None
-    seen = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
-    rewards = logs.rewards[seen]
+    observed = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
+    rewards = logs.rewards[observed]
     if not len(rewards):
         return None
     low, high = float(rewards.min()), float(rewards.max())
     scale = max(abs(low), abs(high)) or 1.0  # squares of huge rewards must stay numbers
     binary = low < high and bool(((rewards == low) | (rewards == high)).all())
-    counts = np.bincount(logs.actions[seen], minlength=logs.n_actions)
-    sums = np.bincount(logs.actions[seen], weights=rewards, minlength=logs.n_actions)
+    counts = np.bincount(logs.actions[observed], minlength=logs.n_actions)
+    sums = np.bincount(logs.actions[observed], weights=rewards, minlength=logs.n_actions)
     known = np.flatnonzero(counts >= RARE)
     means = sums[known] / counts[known]
     ends = [] if len(known) < 2 else [int(known[means.argmax()]), int(known[means.argmin()])]

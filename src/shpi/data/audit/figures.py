@@ -29,12 +29,12 @@ def calibration_figure(calibration: Calibration) -> Iterator[str]:
     """
     scale = f"{'÷2':<{HALF}}│{'×2':>{HALF}}"
     yield f"{'predicted':>9}  {'chosen':>8}  {scale}  {'pairs':>11}"
-    for one in calibration.bins:
-        bar = _deviation(one.observed, one.predicted)
-        if one.predicted * one.count < FEW:
+    for b in calibration.bins:
+        bar = _deviation(b.observed, b.predicted)
+        if b.predicted * b.count < FEW:
             bar = "(too few to tell)".center(2 * HALF + 1)
-        sure = "" if abs(one.z) < 2 else f"  z = {one.z:+.1f}"
-        yield f"{one.predicted:9.3%}  {one.observed:8.3%}  {bar}  {one.count:>11,}{sure}"
+        sure = "" if abs(b.z) < 2 else f"  z = {b.z:+.1f}"
+        yield f"{b.predicted:9.3%}  {b.observed:8.3%}  {bar}  {b.count:>11,}{sure}"
 
 
 def _deviation(observed: float, predicted: float) -> str:

@@ -1,4 +1,4 @@
-"""What a finding is, and every threshold that turns a fact into one.
+"""Findings, and every threshold that turns a fact into one.
 
 An *error* makes the log unfit: nothing trustworthy can be learned before it is repaired. A *warning* limits
 what can be learned. An *info* is worth knowing.

@@ -1,4 +1,4 @@
-"""How far ahead to look: a suggestion for k from the lengths of the sessions.
+"""A suggestion for k, the steps to look ahead, from the lengths of the sessions.
 
 SHPI reasons k steps ahead, about one session, and then pays the termination bonus. The suggestion is the
 length that nine sessions in ten do not exceed, but at most `LONGEST`: the importance weights of k steps are
@@ -25,7 +25,7 @@ QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True, kw_only=True)
 class GapOption:
-    """What another session gap would give."""
+    """The sessions that another gap would give."""
 
     gap: str
     mean_length: float

@@ -101,7 +101,7 @@ def _inverse(logs: LoggedData, checks: PropensityFacts) -> Iterator[Finding]:
 
 
 def _distribution(checks: PropensityFacts) -> Iterator[Finding]:
-    """What can be said where mu(.|x) is known in full."""
+    """The findings where mu(.|x) is known in full."""
     if checks.outside > OUTSIDE:
         yield Finding(
             severity="error",
@@ -113,12 +113,12 @@ def _distribution(checks: PropensityFacts) -> Iterator[Finding]:
         )
     bins = checks.calibration.bins if checks.calibration else ()
     off = [
-        one
-        for one in bins
-        if abs(one.z) > CALIBRATION_Z and abs(one.observed - one.predicted) > CALIBRATION_GAP * one.predicted
+        b
+        for b in bins
+        if abs(b.z) > CALIBRATION_Z and abs(b.observed - b.predicted) > CALIBRATION_GAP * b.predicted
     ]
     if off:
-        worst = max(off, key=lambda one: abs(one.z))
+        worst = max(off, key=lambda b: abs(b.z))
         yield Finding(
             severity="warning",
             code="miscalibrated",
@@ -132,7 +132,7 @@ def _distribution(checks: PropensityFacts) -> Iterator[Finding]:
 
 
 def _effective(logs: LoggedData, checks: PropensityFacts) -> Iterator[Finding]:
-    """What the log is worth for a policy that is far from the logged one."""
+    """The worth of the log for a policy that is far from the logged one."""
     ess, n = checks.uniform_ess, checks.decisions
     weak = ess < ESS_WARNING or ess < ESS_SHARE * n
     if not weak or ess >= ESS_OF_LOG * n:  # otherwise the log is small, rather than narrow

@@ -27,7 +27,7 @@ TINY = 1e-150  # the square of 1/p must stay a number
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """How much evidence the log has on one action."""
+    """The evidence of the log on one action."""
 
     action: int | str
     count: int
@@ -73,8 +73,8 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
     inverse = 1.0 / p
     expected, origin = float(sizes.mean()), "candidates"
     if logs.behaviour is not None:
-        part = rows[spread_rows(len(rows), logs.n_actions)]
-        expected, origin = float((logs.behaviour[part] > 0).sum(axis=1).mean()), "behaviour"
+        sample = rows[spread_rows(len(rows), logs.n_actions)]
+        expected, origin = float((logs.behaviour[sample] > 0).sum(axis=1).mean()), "behaviour"
     error = float(inverse.std()) / math.sqrt(len(p))
     if origin == "candidates" and logs.candidates is None:
         unseen, unsure = unseen_actions(np.bincount(logs.actions, minlength=logs.n_actions))
@@ -105,7 +105,7 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
 
 
 def unseen_actions(counts: IntArray) -> tuple[float, float]:
-    """How many actions the log missed by chance, and the standard error: Chao's estimate from rare ones.
+    """The number of actions that the log missed by chance, and its error: Chao's estimate from rare ones.
 
     A table shows only the actions that were chosen. Where many of them were chosen once or twice, others were
     not at all: with f_1 and f_2 of them, about f_1 (f_1 - 1) / (2 (f_2 + 1)). A space of actions that was

@@ -97,7 +97,7 @@ class AuditReport:
         }
 
     def count(self, severity: Severity) -> int:
-        """How many findings have this severity."""
+        """The number of findings with this severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
     def show(self, console: Console | None = None) -> None:
@@ -112,7 +112,7 @@ class AuditReport:
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """The card that notebooks show."""
         from shpi.report.cards import audit_card
 
         return audit_card(self)

@@ -213,9 +213,12 @@ def _actions(report: AuditReport) -> Iterable[Row]:
     yield "chosen", f"{facts.chosen:,} of {report.facts.structure.actions:,} actions"
     logged = "logged with each decision" if facts.candidates_logged else "all actions, always"
     yield "candidates", f"{facts.candidates_mean:.4g} on average ({logged})"
-    for index, one in enumerate(facts.most):
+    for index, action in enumerate(facts.most):
         label = "most often" if index == 0 else ""
-        yield label, f"{one.action!s:>12.12}  {share_bar(one.share)} {_share(one.share)}  {one.count:,}"
+        yield (
+            label,
+            f"{action.action!s:>12.12}  {share_bar(action.share)} {_share(action.share)}  {action.count:,}",
+        )
 
 
 def _reward(report: AuditReport) -> Iterable[Row]:

@@ -172,23 +172,23 @@ def _log_files(names: LogNames, place: Path, version: Version | None) -> tuple[s
     """The version and its files: every official part that is there, else the file's other name."""
     if version is not None and version not in names:
         raise ConfigError(expected=f"version to be one of {', '.join(names)}", found=repr(version))
-    found: dict[str, list[Path]] = {}
+    files_by_version: dict[str, list[Path]] = {}
     for key in names if version is None else [version]:
         official, other = names[key]
         parts = [path for name in official if (path := KUAIRAND.find(place, [name])) is not None]
         single = KUAIRAND.find(place, [other])
         if parts or single is not None:
-            found[key] = parts or [path for path in [single] if path is not None]
-    if len(found) > 1:
+            files_by_version[key] = parts or [path for path in [single] if path is not None]
+    if len(files_by_version) > 1:
         raise ConfigError(
             expected="one version of KuaiRand",
-            found=f"{' and '.join(found)} in '{place}'",
-            remedy=f"choose with version={next(iter(found))!r}",
+            found=f"{' and '.join(files_by_version)} in '{place}'",
+            remedy=f"choose with version={next(iter(files_by_version))!r}",
         )
-    if not found:
+    if not files_by_version:
         wanted = [name for key in names for name in names[key][0] if version in (None, key)]
         KUAIRAND.need(place, wanted)
-    return next(iter(found.items()))
+    return next(iter(files_by_version.items()))
 
 
 def _read(

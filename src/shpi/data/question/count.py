@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """Which metric a log's reward is, and what one counts by hand among users observed to the end."""
+    """The metric that a log's reward is, and its plain mean among users observed to the end."""
 
     metric: Metric
     users: int
@@ -64,7 +64,7 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """For how long the users of a whole log are observed: what a part of it cannot know by itself."""
+    """The time for which the users of a whole log are observed: a part of it cannot know that by itself."""
 
     log_end: int | float
     times: NDArray[Any]  # [U] C_i, rising
@@ -87,9 +87,9 @@ def count(
 
     Args:
         logs: a log that no metric was counted in yet.
-        metric: what to count.
+        metric: the metric to count.
         log_end: the time up to which the log is complete, in its own unit; None takes its last time.
-        observed: for how long users are observed, where ``logs`` is a part of a larger log.
+        observed: time for which users are observed, where ``logs`` is a part of a larger log.
     """
     chosen = Metric.of(metric)
     if logs.counted is not None:
@@ -120,7 +120,7 @@ def count(
 
 
 def observe(parts: Iterable[LoggedData], metric: Metric, log_end: int | float | None = None) -> Observed:
-    """For how long the users of all parts are observed; for a metric with a window.
+    """The time for which the users of all parts are observed; for a metric with a window.
 
     Args:
         parts: a log in parts of whole users; they are passed over once.
@@ -128,10 +128,10 @@ def observe(parts: Iterable[LoggedData], metric: Metric, log_end: int | float | 
         log_end: the time up to which the log is complete; None takes its last time.
     """
     entries, ends, within = [], [], 0
-    for part in parts:
-        ends.append(part.times.max())
-        within = 0 if metric.within is None else int(in_time_unit(metric.within, part.time_unit))
-        entries.append(user_entries(_from_entry(part, metric)))
+    for logs in parts:
+        ends.append(logs.times.max())
+        within = 0 if metric.within is None else int(in_time_unit(metric.within, logs.time_unit))
+        entries.append(user_entries(_from_entry(logs, metric)))
     end = max(ends) if log_end is None else log_end
     entry = np.concatenate(entries)
     known_end = end - within
@@ -150,7 +150,7 @@ def user_entries(logs: LoggedData) -> NDArray[Any]:
 
 
 def _values(logs: LoggedData, metric: Metric, end: int | float) -> tuple[Float64Array, BoolArray]:
-    """What each decision adds [n], and whether that is known at the end of the log [n]."""
+    """The contribution of each decision [n], and whether it is known at the end of the log [n]."""
     known = logs.times <= end
     if metric.what in logs.metrics:
         return logs.metrics[metric.what], known

@@ -24,7 +24,7 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What is added up for each user, and over which time.
+    """The quantity that is added up for each user, and the time over which it is.
 
     >>> Metric.parse("purchases in 30d").words()
     "adds up each user's purchases in the 30 days after the first decision"
@@ -33,10 +33,10 @@ class Metric:
         what: ``"reward"``, the name of an outcome (a metric or an event of the column map), or a count:
             ``"decisions"``, ``"sessions"``, ``"active days"`` (UTC), ``"returns"`` (sessions after which the
             user starts another one). A column of the same name goes first.
-        window: how long a user counts after entry, such as ``"30d"``; None: as far as the log goes. A user
-            who entered later than that before the end of the log is observed for less: such users are
-            weighted for it.
-        within: how soon a return must come after the end of a session; only for "returns".
+        window: time after entry for which a user counts, such as ``"30d"``; None: as far as the log goes. A
+            user who entered later than that before the end of the log is observed for less: such users
+            are weighted for it.
+        within: time after the end of a session in which a return must come; only for "returns".
         per: turns the sum into a rate: window ``"90d"`` and per ``"30d"`` give the mean per month.
         entry: users enter with their first decision; with an ISO date, with the first one from then on.
     """
@@ -75,10 +75,10 @@ class Metric:
     @classmethod
     def parse(cls, text: str) -> Metric:
         """A metric as one writes it: WHAT [within TIME] [in TIME] [per TIME] [from DATE]."""
-        found = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
-        if found is None:
+        match = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None:
             raise ConfigError(expected=f"a metric such as {EXAMPLES}", found=repr(text))
-        return cls(**{key: _number(value) for key, value in found.groupdict().items() if value is not None})
+        return cls(**{key: _number(value) for key, value in match.groupdict().items() if value is not None})
 
     @classmethod
     def of(cls, value: Metric | str | Mapping[str, Any]) -> Metric:
@@ -98,7 +98,7 @@ class Metric:
         raise ConfigError(expected=f"a metric such as {EXAMPLES}", found=repr(value))
 
     def to_mapping(self) -> dict[str, Any]:
-        """What differs from the defaults, for a column map or JSON."""
+        """The settings that differ from the defaults, for a column map or JSON."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     @property

@@ -1,4 +1,4 @@
-"""What a log is asked, in words: printed by every verb that uses it."""
+"""The question to a log, in words: printed by every verb that uses it."""
 
 from __future__ import annotations
 

@@ -25,10 +25,9 @@ class Events:
         value: the column to add up; by default every event counts 1.
         id: instead of ``user``: the column that names the decision.
         decision_id: the column of the log that it names; by default of the same name.
-        within: how long after a decision an event still belongs to it, e.g. ``"7d"``; by default as long as
-            it takes.
-        touch: which of the decisions before an event gets it.
-        late: how late events may be written; so much before the end nothing is known yet.
+        within: time after a decision in which an event still belongs to it, e.g. ``"7d"``; by default any.
+        touch: the rule that picks the decision to which an event belongs.
+        late: longest delay with which events are written; so close to the end nothing is known yet.
         where: only events with these values, e.g. ``{ type = "purchase" }``.
     """
 
@@ -74,7 +73,7 @@ class Events:
         return cls(**(dict(content) | {"table": place}))
 
     def to_mapping(self) -> dict[str, Any]:
-        """What differs from the defaults, for a column map."""
+        """The settings that differ from the defaults, for a column map."""
         plain = asdict(self)
         return {
             item.name: plain[item.name] for item in fields(self) if plain[item.name] not in (None, {}, "last")

@@ -53,12 +53,12 @@ def join_events(table: TableSource, columns: Columns) -> tuple[TableSource, Colu
 def _outcome(
     frame: pl.DataFrame, columns: Columns, events: Events
 ) -> tuple[Float64Array, str, int | float | None]:
-    """What each row of the log gets [n], what is to be said about it, and until when that is known."""
+    """The outcome of each row of the log [n], a note about it, and the time until which it is known."""
     source = open_table(events.table)
-    found = _selected(source, events)
+    happened = _selected(source, events)
     value = pl.lit(1.0) if events.value is None else pl.col(events.value).cast(pl.Float64)
     if events.id is not None:
-        return _by_id(frame, found.with_columns(__value=value), events, source.label)
+        return _by_id(frame, happened.with_columns(__value=value), events, source.label)
     user = events.user or columns.user
     if user is None or columns.time is None or columns.user is None or events.time is None:
         raise ConfigError(
@@ -67,16 +67,16 @@ def _outcome(
             remedy="name them, or join by the decision's id: id = …",
         )
     for name in (user, events.time):
-        _need(found, name, events, source.label)
+        _need(happened, name, events, source.label)
     moment, calendar = time_expression(columns.time, frame.schema[columns.time], columns.time_unit)
-    when, calendar_too = time_expression(events.time, found.schema[events.time], columns.time_unit)
+    when, calendar_too = time_expression(events.time, happened.schema[events.time], columns.time_unit)
     if calendar != calendar_too:
         raise DataError(
             expected=f"times of the events '{events.name}' as in the log",
             found="timestamps in one and plain numbers in the other",
             where=f"column '{events.time}' of {source.label}",
         )
-    rows = found.select(user=pl.col(user).cast(pl.String), time=when, value=value)
+    rows = happened.select(user=pl.col(user).cast(pl.String), time=when, value=value)
     usable = rows.drop_nulls()
     log = frame.select(user=pl.col(columns.user).cast(pl.String), time=moment)
     unit: Literal["us", "step"] = "us" if calendar else "step"
@@ -105,10 +105,10 @@ def _need(frame: pl.DataFrame, column: str, events: Events, label: str) -> None:
 
 
 def _by_id(
-    frame: pl.DataFrame, found: pl.DataFrame, events: Events, label: str
+    frame: pl.DataFrame, happened: pl.DataFrame, events: Events, label: str
 ) -> tuple[Float64Array, str, None]:
     assert events.id is not None
-    _need(found, events.id, events, label)
+    _need(happened, events.id, events, label)
     own = events.decision_id or events.id
     _need(frame, own, events, "the log")
     if frame[own].is_duplicated().any():
@@ -118,34 +118,34 @@ def _by_id(
             where="the log",
         )
     key = pl.col(own).cast(pl.String).alias("__key")
-    sums = found.group_by(pl.col(events.id).cast(pl.String).alias("__key")).agg(
+    sums = happened.group_by(pl.col(events.id).cast(pl.String).alias("__key")).agg(
         pl.col("__value").sum(), __events=pl.len()
     )
     joined = frame.select(key).join(sums, on="__key", how="left", maintain_order="left")
     matched = int(joined["__events"].fill_null(0).sum())
-    note = f"{matched:,} of {found.height:,} events '{events.name}' belong to a decision of the log"
+    note = f"{matched:,} of {happened.height:,} events '{events.name}' belong to a decision of the log"
     return joined["__value"].fill_null(0.0).to_numpy().copy(), note, None
 
 
 def _attribute(
-    log: pl.DataFrame, found: pl.DataFrame, events: Events, unit: Literal["us", "step"]
+    log: pl.DataFrame, happened: pl.DataFrame, events: Events, unit: Literal["us", "step"]
 ) -> tuple[Float64Array, int]:
     """The value of each row of the log [n], and how many events were attributed."""
-    labels = pl.concat([log["user"], found["user"]]).cast(pl.Categorical).to_physical().to_numpy()
+    labels = pl.concat([log["user"], happened["user"]]).cast(pl.Categorical).to_physical().to_numpy()
     mine, theirs = labels[: log.height].astype(np.int64), labels[log.height :].astype(np.int64)
     times = log["time"].to_numpy()
     order = np.lexsort((np.arange(log.height), times, mine))
     mine, times = mine[order], times[order]
     low = np.searchsorted(mine, theirs, side="left").astype(np.int64)
     high = np.searchsorted(mine, theirs, side="right").astype(np.int64)
-    moments = found["time"].to_numpy()
+    moments = happened["time"].to_numpy()
     last = first_after(times, low, high, moments, side="right") - 1
     first = low
     if events.within is not None:
         oldest = moments - in_time_unit(events.within, unit)
         first = first_after(times, low, high, oldest, side="left")
     fits = (last >= first) & (low < high)
-    first, last, values = first[fits], last[fits], found["value"].to_numpy()[fits]
+    first, last, values = first[fits], last[fits], happened["value"].to_numpy()[fits]
     if events.touch == "first":
         last = first
     elif events.touch == "last":
@@ -171,7 +171,9 @@ def _known_until(
     if events.within is None and events.late is None:
         return None
     ends: list[Any] = [decisions.max(), *([moments.max()] if len(moments) else [])]
-    wait = sum(in_time_unit(one, unit) for one in (events.within, events.late) if one is not None)
+    wait = sum(
+        in_time_unit(duration, unit) for duration in (events.within, events.late) if duration is not None
+    )
     known: int | float = max(ends) - wait
     return known
 

@@ -92,7 +92,7 @@ def _mixed(name: str, values: list[Any], file: Path) -> pl.Series:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in plain):
         return pl.Series(name, [None if value is None else float(value) for value in values])
     if any(isinstance(value, list) for value in plain):
-        lists = [None if value is None else [str(one) for one in _listed(value)] for value in values]
+        lists = [None if value is None else [str(item) for item in _listed(value)] for value in values]
         return pl.Series(name, lists, dtype=pl.List(pl.String))
     return pl.Series(name, [None if value is None else str(value) for value in values])
 

@@ -18,15 +18,15 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def root_of(source: str | Path) -> Path:
-    """Where the partitions of a source begin: a folder itself, the plain part of a glob, never a file."""
+    """The folder above the partitions of a source: itself, or the plain part of a glob; never a file."""
     place = Path(source)
     if place.exists():
         return place
     plain = []
-    for part in place.parts:
-        if any(sign in part for sign in "*?["):
+    for folder in place.parts:
+        if any(sign in folder for sign in "*?["):
             break
-        plain.append(part)
+        plain.append(folder)
     return Path(*plain)
 
 
@@ -35,16 +35,16 @@ def scan_partitions(files: list[Path], roots: list[Path], columns: list[str]) ->
 
     Args:
         files: Parquet files of one schema.
-        roots: what was asked for; partition folders count below these.
+        roots: the folders that were asked for; partition folders count below these.
         columns: columns of the files.
     """
-    found = [_partitions(file, roots) for file in files]
-    if not any(found):
+    partitions = [_partitions(file, roots) for file in files]
+    if not any(partitions):
         return pl.scan_parquet(files, hive_partitioning=False)
-    for file, values in zip(files, found, strict=True):
-        if list(values) != list(found[0]):
+    for file, values in zip(files, partitions, strict=True):
+        if list(values) != list(partitions[0]):
             raise ColumnError(
-                expected=f"the partition folders {', '.join(found[0]) or 'of the first file, none'}",
+                expected=f"the partition folders {', '.join(partitions[0]) or 'of the first file, none'}",
                 found=", ".join(values) or "none",
                 where=str(file),
                 remedy="read the parts of the folder that are partitioned alike",
@@ -57,14 +57,14 @@ def scan_partitions(files: list[Path], roots: list[Path], columns: list[str]) ->
                 where=str(file),
                 remedy="rename the folder or drop the column: which of the two is right cannot be known",
             )
-    types = {name: _type([values[name] for values in found]) for name in found[0]}
+    types = {name: _type([values[name] for values in partitions]) for name in partitions[0]}
     return pl.concat(
         [
             pl.scan_parquet(file, hive_partitioning=False).with_columns(
                 pl.lit(_parsed(value, types[name]), dtype=types[name]).alias(name)
                 for name, value in values.items()
             )
-            for file, values in zip(files, found, strict=True)
+            for file, values in zip(files, partitions, strict=True)
         ]
     )
 
@@ -73,7 +73,7 @@ def _partitions(file: Path, roots: list[Path]) -> dict[str, str | None]:
     """The values that the folders between a root and a file name."""
     below = [file.relative_to(root).parts[:-1] for root in roots if file.is_relative_to(root)]
     parts = max(below, key=len, default=())
-    pairs = (part.split("=", 1) for part in parts if re.fullmatch(r"[^=]+=.*", part))
+    pairs = (folder.split("=", 1) for folder in parts if re.fullmatch(r"[^=]+=.*", folder))
     return {name: None if value == _MISSING else unquote(value) for name, value in pairs}
 
 

@@ -28,7 +28,7 @@ LARGEST = 300_000  # bytes of one agent
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How the agent of a world is trained, and which properties of the world it is bound to."""
+    """The training of a world's agent, and the properties of the world that it is bound to."""
 
     learner: DeepSARSA
     fixed: tuple[str, ...]  # attributes of the simulator; another value is another world
@@ -66,7 +66,7 @@ def shipped() -> tuple[str, ...]:
 
 
 def describe(world: str) -> PolicyFile:
-    """What the manifest of a world's agent says."""
+    """The manifest of a world's agent."""
     if world not in shipped():
         raise ConfigError(
             expected=f"a world with a trained agent: {', '.join(shipped()) or 'none yet'}",
@@ -80,11 +80,11 @@ def load_agent(simulator: Simulator) -> Policy:
     """The trained agent of this very world; another world under the same name is an error."""
     described = describe(simulator.name)
     for name, value in described.notes["fixed"].items():
-        found = _fingerprint(getattr(simulator, name, None))
-        if found != value:
+        fingerprint = _fingerprint(getattr(simulator, name, None))
+        if fingerprint != value:
             raise ConfigError(
                 expected=f"the world in which the agent of '{simulator.name}' was trained, {name} = {value}",
-                found=f"{name} = {found}",
+                found=f"{name} = {fingerprint}",
                 remedy="train an agent for this world with DeepSARSA and pass it as agent=",
             )
     return load_policy(FOLDER / simulator.name)
@@ -122,7 +122,7 @@ def train_agent(
 
 
 def evaluate_agent(simulator: Simulator, agent: Policy) -> dict[str, Any]:
-    """What the agent scores without noise, with 30 % of it, and what noise alone scores: mean and error."""
+    """The scores of the agent without noise, with 30 % of it, and of noise alone: mean and error."""
     from shpi.envs.rollout import mean_return
 
     uniform = UniformPolicy(simulator.n_actions)

@@ -154,7 +154,7 @@ def _actions(world: FittedWorld, logs: LoggedData) -> tuple[ActionRow, ...]:
 
 
 class _Watched(NamedTuple):
-    """What users did: decisions [n], sessions [n] and rewards [n] of each; lengths of ended sessions."""
+    """Users' activity: decisions [n], sessions [n] and rewards [n] of each; lengths of ended sessions."""
 
     decisions: Float64Array
     sessions: Float64Array

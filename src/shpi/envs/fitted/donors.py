@@ -15,7 +15,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from shpi.errors import DataError
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, Int64Array, IntArray
 
 
@@ -29,16 +29,15 @@ class Cells:
     count: Int64Array  # [K] at least 1
 
     def __post_init__(self) -> None:
-        for name in ("order", "start", "count"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=1, dtype=np.int64))
+        freeze(self, "order", "start", "count", ndim=1, dtype=np.int64)
 
     @classmethod
     def fit(cls, levels: Sequence[tuple[IntArray, IntArray]], least: int) -> Cells:
         """Rows by key, where a key with fewer than ``least`` rows takes those of a coarser key.
 
         Args:
-            levels: from fine to coarse, (the key of each row [n], the key of each finest key [K]).
-            least: how many rows a key of a level needs, unless that level is the last.
+            levels: keys from fine to coarse, (the key of each row [n], the key of each finest key [K]).
+            least: number of rows that a key of a level needs, unless that level is the last.
         """
         keys = len(levels[0][1])
         start, count = np.zeros(keys, dtype=np.int64), np.zeros(keys, dtype=np.int64)

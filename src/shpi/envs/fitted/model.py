@@ -34,13 +34,13 @@ __all__ = ["FittedWorld", "WorldModel"]
 
 @dataclass(frozen=True, kw_only=True)
 class WorldModel:
-    """How a world is learned from a log.
+    """The settings with which a world is learned from a log.
 
     Args:
         members: B, how many models the ensemble has beside the fit to all users.
         bins: into how many bins a column with many values is cut.
         ridge: lambda of the tables; None tries a few on held-out users.
-        action_effects: which outcomes may depend on the action itself, beyond the feedback to it.
+        action_effects: outcomes that may depend on the action itself, beyond the feedback to it.
         interactions: context columns with which the action's effects vary; None for all of them if the log
             has ten decisions for each number that this takes.
         return_bins: within what times after a session a return is looked for, e.g. ``("1d", "3d", "7d")``,
@@ -49,13 +49,13 @@ class WorldModel:
         observed: whether users were watched until the end of the ``"log"``, or as far as each ``"user"``
             decides; None: the log for timestamps, else the user.
         feedback: context columns that count the feedback of users, for ``link``.
-        link: what every effect of feedback on session ends and returns is multiplied by; 1 as estimated.
+        link: factor on every effect of feedback on session ends and returns; 1 as estimated.
         assumed: an effect that is *not* estimated but put in: the log-odds of every hazard of return rise by
             ``assumed`` × (the context column ``assumed_on``, as it is after the decision, minus its mean).
         assumed_on: that column; needed if ``assumed`` is not 0.
         horizon: the number of decisions after which a rollout is truncated; None for the log's longest.
-        window: how long users are simulated, in time; None for as long as they come.
-        neighbours: from how many like decisions one is copied.
+        window: time for which users are simulated; None for as long as they come.
+        neighbours: number of similar decisions from which one is copied.
         name: name of the simulator.
     """
 

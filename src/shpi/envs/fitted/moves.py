@@ -1,4 +1,4 @@
-"""How a context moves: the protocol that a world model asks, and the form for any log, `Neighbours`.
+"""The movement of contexts: the protocol that a world model asks, and the form for any log, `Neighbours`.
 
 `Neighbours` copies: the next context of a simulated user is reached by the step that a logged user took in a
 like context, under the same action, with a like reward, of the same kind (staying in the session, or
@@ -20,7 +20,7 @@ from shpi.envs.fitted.donors import Nearby
 from shpi.envs.fitted.outcomes import return_kind
 from shpi.envs.fitted.tables import LEVELS
 from shpi.envs.streams import Streams
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray
 
 FEEDBACK, MOVE = 3, 6  # labels of the random streams
@@ -29,7 +29,7 @@ REWARD_WEIGHT = 4.0  # a unit of reward (in standard deviations) counts like so 
 
 
 class Moves(Protocol):
-    """What a world model asks about feedback and contexts. Every answer is row by row."""
+    """The questions of a world model about feedback and contexts. Every answer is row by row."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class Moves(Protocol):
         ...
 
     def after(self, x: Float32Array, rewards: Float64Array, metrics: Float64Array) -> Float32Array:
-        """What ends and returns depend on, [n, q]: the context's d columns, then others."""
+        """The inputs of ends and returns, [n, q]: the context's d columns, then others."""
         ...
 
     def move(
@@ -88,18 +88,10 @@ class Neighbours:
     )
 
     def __post_init__(self) -> None:
-        for name, ndim, dtype in (
-            ("contexts", 2, np.float32),
-            ("following", 2, np.float32),
-            ("actions", 1, np.int64),
-            ("rewards", 1, np.float64),
-            ("noise", 1, np.float64),
-            ("values", 2, np.float64),
-            ("kind", 1, np.int64),
-            ("gap", 1, np.float64),
-            ("moving", 1, np.int64),
-        ):
-            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=ndim, dtype=dtype))
+        freeze(self, "contexts", "following", ndim=2, dtype=np.float32)
+        freeze(self, "actions", "kind", "moving", ndim=1, dtype=np.int64)
+        freeze(self, "rewards", "noise", "gap", ndim=1)
+        freeze(self, "values", ndim=2)
 
     @classmethod
     def fit(
@@ -182,7 +174,7 @@ class Neighbours:
 
     @cached_property
     def _space(self) -> tuple[Float64Array, Float64Array, float]:
-        """Where donors are compared: the columns' centres [d], directions [d, p] and the reward's scale."""
+        """The space in which donors are compared: centres [d], directions [d, p] and the reward's scale."""
         centre, spread = (
             self.contexts.mean(axis=0, dtype=np.float64),
             self.contexts.std(axis=0, dtype=np.float64),
@@ -203,8 +195,8 @@ class Neighbours:
         points = np.zeros((len(x), directions.shape[1] + 1))
         for j in np.flatnonzero(directions.any(axis=1)):
             shift = (x[:, j] - centre[j])[:, None]
-            part = directions[j] != 0
-            points[:, :-1][:, part] += shift * directions[j, part]
+            nonzero = directions[j] != 0
+            points[:, :-1][:, nonzero] += shift * directions[j, nonzero]
         if rewards is not None:
             points[:, -1] = rewards * weight
         return points

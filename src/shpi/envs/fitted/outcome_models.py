@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shpi.envs.fitted.tables import Bins, Codes, Tables, Term, sigmoid
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float32Array, Float64Array, Int64Array, IntArray
 
 Fixed = tuple[Float64Array | None, ...]  # of reward, end, first, later: eta of the columns that never move
@@ -24,7 +24,7 @@ class _Plan(NamedTuple):
 @saveable("envs/world-models")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Models:
-    """What a world knows. d context columns; after a decision q >= d columns, the first d of them its own.
+    """A world's models. d context columns; after a decision q >= d columns, the first d of them its own.
 
     The hazard of the first return bin has tables of its own, since it is what daily retention is about; the
     later bins share one set of tables, with the bin as one more column.
@@ -46,13 +46,8 @@ class Models:
     centres: Float64Array  # [q] and the mean of each column
 
     def __post_init__(self) -> None:
-        for name, dtype in (
-            ("moving", np.int64),
-            ("feedback", np.int64),
-            ("levels", np.float64),
-            ("centres", np.float64),
-        ):
-            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=1, dtype=dtype))
+        freeze(self, "moving", "feedback", ndim=1, dtype=np.int64)
+        freeze(self, "levels", "centres", ndim=1)
 
     @property
     def members(self) -> int:
@@ -81,7 +76,7 @@ class Models:
     # ------------------------------------------------------------------ codes
 
     def fixed_parts(self, x: Float32Array, members: IntArray | int) -> Fixed:
-        """What the columns that never move add to eta, once per user and model."""
+        """The part of eta that comes from columns that never move, once per user and model."""
         codes = self.bins.code(x)
         after = np.zeros((len(x), self.after_bins.width), dtype=np.float32)
         after[:, : x.shape[1]] = x

@@ -1,4 +1,4 @@
-"""What a log says about session ends and returns, with what it cannot say left out.
+"""Session ends and returns in a log, without those that it cannot show.
 
 A session *ends* at its last decision. It is followed by a *return* if the same user's next session starts
 within some time; a user who does not return within the last of the ``edges`` counts as gone. Time after a
@@ -37,7 +37,7 @@ class Ends:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Returns:
-    """What followed a session end, where anything is known of it."""
+    """The returns after session ends, where anything is known of them."""
 
     rows: Int64Array  # [m] the last decision of each session
     starts: Int64Array  # [m] its first decision
@@ -62,9 +62,9 @@ class Returns:
             nothing = np.empty(0, dtype=np.int64)
             return nothing, nothing, np.empty(0)
         return (
-            np.concatenate([part[0] for part in parts]),
-            np.concatenate([part[1] for part in parts]),
-            np.concatenate([part[2] for part in parts]),
+            np.concatenate([arrays[0] for arrays in parts]),
+            np.concatenate([arrays[1] for arrays in parts]),
+            np.concatenate([arrays[2] for arrays in parts]),
         )
 
 

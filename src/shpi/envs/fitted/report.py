@@ -1,4 +1,4 @@
-"""What a world model says about itself: numbers, and a text for a person. `fitted.check` measures them."""
+"""The report on a world model, as numbers and as text. `fitted.check` measures them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Simulated:
 
 @dataclass(frozen=True, kw_only=True)
 class WorldReport:
-    """How well a world matches held-out users; print it, or take it as JSON."""
+    """The match of a world with held-out users; print it, or take it as JSON."""
 
     world: str
     users: int

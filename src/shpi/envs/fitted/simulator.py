@@ -212,7 +212,7 @@ class FittedWorld:
         whole = isinstance(rows, slice)
         streams, x, t = run.streams if whole else run.streams.take(rows), run.contexts[rows], run.step
         members = run.members if isinstance(run.members, int) else run.members[rows]
-        fixed = tuple(None if part is None else part[rows] for part in run.fixed)
+        fixed = tuple(None if array is None else array[rows] for array in run.fixed)
         models = self._models
         mean = models.reward_mean(x, actions, members, fixed)
         drawn = (streams.uniform(_REWARD, t) < mean).astype(np.float64) if models.reward.binary else mean
@@ -270,7 +270,7 @@ class FittedWorld:
         return {"reward": np.std(means, axis=0, ddof=1), "return": np.std(returns, axis=0, ddof=1)}
 
     def report(self, held_out: LoggedData, *, seed: int = 0) -> WorldReport:
-        """How well the world matches users that it was not fitted to; print the result to read it."""
+        """Compare the world with users that it was not fitted to; print the result to read it."""
         from shpi.envs.fitted.check import check_world
 
         return check_world(self, held_out, seed)
@@ -291,7 +291,7 @@ class FittedWorld:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Outcome:
-    """What one decision brought to the users that were still there, each [m]."""
+    """The outcome of one decision for the users who were still there, each [m]."""
 
     contexts: Float32Array  # [m, d]
     gap: Float64Array

@@ -25,7 +25,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
 from shpi.errors import ConfigError
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array, IntArray
 
 Codes = NDArray[np.int16]  # [n, p] the bin of each column
@@ -39,14 +39,14 @@ _SMALL = 0.5  # counts added to both outcomes for the first intercept, so that i
 @saveable("envs/world-bins")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bins:
-    """Where each column is cut: bin i of column j is edges[i-1] < x_j <= edges[i] of its own edges."""
+    """The bins of each column: bin i of column j is edges[i-1] < x_j <= edges[i] of its own edges."""
 
     edges: Float64Array  # the edges of all columns, one column after the other
     offsets: Int64Array  # [p + 1]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "edges", frozen_array(self.edges, "edges", ndim=1))
-        object.__setattr__(self, "offsets", frozen_array(self.offsets, "offsets", ndim=1, dtype=np.int64))
+        freeze(self, "edges", ndim=1)
+        freeze(self, "offsets", ndim=1, dtype=np.int64)
 
     @classmethod
     def fit(cls, columns: FloatArray, bins: int) -> Bins:
@@ -116,12 +116,8 @@ class Tables:
     numbers: Float64Array  # [1 + B, P], the intercept first
 
     def __post_init__(self) -> None:
-        for name, ndim, dtype in (
-            ("sizes", 1, np.int64),
-            ("crossed", 1, np.int64),
-            ("numbers", 2, np.float64),
-        ):
-            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=ndim, dtype=dtype))
+        freeze(self, "sizes", "crossed", ndim=1, dtype=np.int64)
+        freeze(self, "numbers", ndim=2)
 
     @property
     def members(self) -> int:
@@ -191,7 +187,7 @@ def _layout(sizes: IntArray, crossed: IntArray, n_actions: int) -> Iterator[Term
 
 
 def _place(term: Term, sizes: Int64Array, codes: Codes, actions: IntArray | None) -> Int64Array:
-    """Where in the term's table each row looks, [n]."""
+    """The position of each row in the term's table, [n]."""
     if not term.by_action:
         return codes[:, term.column].astype(np.int64)
     if actions is None:
@@ -318,23 +314,23 @@ class _Problem:
             return float(value + 0.5 * (shrunk @ numbers)), gradient * scale
 
         options = {"maxiter": steps, "ftol": 1e-6, "gtol": 1e-6}
-        found = minimize(loss, start / scale, jac=True, method="L-BFGS-B", options=options)
-        numbers: Float64Array = found.x * scale
+        solution = minimize(loss, start / scale, jac=True, method="L-BFGS-B", options=options)
+        numbers: Float64Array = solution.x * scale
         return numbers
 
     def centred(self, numbers: Float64Array, terms: Sequence[Term]) -> Float64Array:
         """Each table with mean 0 over the rows, what that takes away added to the intercept."""
         moved = numbers.copy()
         for term in terms:
-            part = slice(term.start, term.start + term.size)
-            mean = float(self.counts[part] @ moved[part]) / len(self.target)
-            moved[part] -= mean
+            own = slice(term.start, term.start + term.size)
+            mean = float(self.counts[own] @ moved[own]) / len(self.target)
+            moved[own] -= mean
             moved[0] += mean
         return moved
 
 
 def bootstrap_weights(users: Int64Array, members: int, rng: np.random.Generator) -> Float64Array:
-    """How often each row [n] counts in each member [B, n]: users are drawn with replacement."""
+    """The weight of each row in each member [B, n]: users are drawn with replacement."""
     total = int(users.max()) + 1
     draws = [np.bincount(rng.integers(0, total, total), minlength=total) for _ in range(members)]
     return np.array(draws, dtype=np.float64).reshape(members, total)[:, users]

@@ -58,12 +58,12 @@ class HIV:
         patient: None for the parameters of the literature; 20 for the patient of RepBM's experiments; or
             relative deviations of the twelve parameters in `hiv_ode.HIDDEN`, [12] for all users or [N, 12],
             where user u is the patient of row u mod N.
-        dt_days: how long a treatment lasts.
+        dt_days: duration of a treatment.
         tolerance: the largest relative error that one step of the integrator may make.
         integrator: "compiled" (`hiv.compiled`, needs the extra ``fast``), "numpy" (`hiv.taylor`), or "auto":
             compiled if numba is installed. Both do the same mathematics and differ by far less than their
             error, but not by nothing: name one of them where every bit must be the same.
-        reward_unit: what a reward is divided by; 1e7 in the authors' release.
+        reward_unit: divisor of the rewards; 1e7 in the authors' release.
     """
 
     horizon: int = 200

@@ -77,7 +77,7 @@ def advance(
         states: [6, n], all positive.
         patient: parameters, one set for all or one per column.
         actions: [n] in 0..3.
-        days: how long the treatments last.
+        days: duration of the treatments.
         tolerance: largest relative defect of one step.
         users: [n] the numbers by which an error calls the patients; 0..n-1 if None.
     """
@@ -213,7 +213,7 @@ def _flight(width: int) -> _Flight:
 
 
 def rates_of(patient: Patient, actions: Int64Array) -> Float64Array:
-    """What `_expand` multiplies with, [20, n], under constant drugs.
+    """The factors of `_expand`, [20, n], under constant drugs.
 
     Rows 0-8 go with those of a coefficient: linear rates of the state, then the factors of w, I and u.
     Rows 9-12: -(infection rates) of T1, T2, and -(killing rates) of T1*, T2*; 13-14: Kd and Kb;

@@ -1,4 +1,4 @@
-"""How KuaiRand's contexts move: counters are kept by their own rules, time and place are copied from the log.
+"""The movement of KuaiRand's contexts: counters follow rules, time and place are copied from the log.
 
 The last 17 columns of a context move. All counts are written log(1 + count):
 
@@ -24,7 +24,7 @@ from shpi.envs.fitted.donors import Cells
 from shpi.envs.fitted.moves import FEEDBACK, MOVE
 from shpi.envs.fitted.outcomes import return_kind
 from shpi.envs.streams import Streams
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float32Array, Float64Array, Int64Array, IntArray
 
 COUNTERS = (
@@ -78,12 +78,9 @@ class Counters:
     new_day: Cells
 
     def __post_init__(self) -> None:
-        for name, ndim, dtype in (
-            ("group", 1, np.int64),
-            ("values", 2, np.float64),
-            ("following", 2, np.float32),
-        ):
-            object.__setattr__(self, name, frozen_array(getattr(self, name), name, ndim=ndim, dtype=dtype))
+        freeze(self, "group", ndim=1, dtype=np.int64)
+        freeze(self, "values", ndim=2)
+        freeze(self, "following", ndim=2, dtype=np.float32)
 
     @classmethod
     def fit(cls, logs: LoggedData, group: Int64Array) -> Counters:
@@ -200,4 +197,4 @@ def _feedback_levels(
     """Keys by reward, tab and kind of video; by reward and tab; by reward."""
     of_row = _feedback_key(tab, rewards, group, groups)
     keys = np.arange(2 * TABS * groups)
-    return [(of_row // part, keys // part) for part in (1, groups, TABS * groups)]
+    return [(of_row // coarseness, keys // coarseness) for coarseness in (1, groups, TABS * groups)]

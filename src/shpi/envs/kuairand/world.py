@@ -114,11 +114,11 @@ def kuairand_world(
     """The world of KuaiRand, fitted to all users of its logs; read this module's text before using it.
 
     Args:
-        folder: where KuaiRand's files are; by default the environment variable SHPI_DATA.
+        folder: folder of KuaiRand's files; by default the environment variable SHPI_DATA.
         seed: random seed of the ensemble.
         reward: the proxy reward of a decision.
-        days: how many days a user is simulated. The log has 14, so 14 is the default; counters of more
-            days than the log has are outside what was seen.
+        days: number of days for which a user is simulated. The log has 14, so 14 is the default; counters
+            of more days are outside the log.
         link: the strength of what feedback does to session ends and returns; 1 as estimated, 0 for none.
         assumed: an invented effect: what one unit of ``assumed_on`` adds to the log-odds of coming back.
         assumed_on: the counter that it rests on, log(1 + count); today's long views by default. With seconds
@@ -310,9 +310,9 @@ class _Users:
 
     def of(self, ids: Int64Array) -> Float32Array:
         place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        found: Float32Array = self.features[place]
-        found[self.ids[place] != ids] = -1.0
-        return found
+        features: Float32Array = self.features[place]
+        features[self.ids[place] != ids] = -1.0
+        return features
 
 
 def _user_features(table: pl.DataFrame) -> _Users:

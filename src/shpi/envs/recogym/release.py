@@ -118,7 +118,7 @@ class ReleasedRecoGym(RecoGym):
         return np.setdiff1d(organic, gone), np.union1d(stopped, gone)
 
     def _leave(self, batch: _Batch, gone: Int64Array) -> None:
-        """Those who leave have ended at once; before the first recommendation nobody does."""
+        """Users who leave have ended at once; before the first recommendation nobody does."""
         if batch.time == 0:
             self._lost[gone] = True
             return

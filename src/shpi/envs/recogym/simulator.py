@@ -77,7 +77,7 @@ class RecoGym:
         sigma_omega_initial: the spread of new users' interests.
         sigma_omega: the spread of one drift step.
         sigma_mu_organic: the spread of the products' popularity.
-        number_of_flips: how many pairs of similar products are exchanged between views and clicks.
+        number_of_flips: number of pairs of similar products that are exchanged between views and clicks.
         normalize_beta: scale the embeddings of recommendations to length 1.
         change_omega_for_bandits: interests drift with every tick, not only while browsing.
         num_clusters: the number of clusters (version 0).
@@ -212,12 +212,12 @@ class RecoGym:
 
     @property
     def transitions(self) -> Int64Array:
-        """How often the chain drew each transition [3, 3] in this batch, before clicks made users organic."""
+        """The count of each transition [3, 3] in this batch, before clicks made users organic."""
         return self._started().transitions.copy()
 
     @property
     def rescued(self) -> int:
-        """How many users of this batch drew "stop" in the very tick of a click, and so stayed."""
+        """The number of users of this batch who drew "stop" in the very tick of a click, and so stayed."""
         return self._started().rescued
 
     # ------------------------------------------------------------------ one tick, one organic phase

@@ -25,7 +25,7 @@ _SAFE_LOGIT = 600.0  # exp of anything smaller neither overflows nor vanishes
 
 
 class Users(Protocol):
-    """What the simulator asks of its users. ``rows`` are positions in the batch."""
+    """The users as the simulator needs them. ``rows`` are positions in the batch."""
 
     counts: Float32Array  # [n, P] views so far
     ltr: LongTermReward | None
@@ -95,8 +95,8 @@ class LatentUsers:
         self.omega[rows] = last
         self._long_term.refresh(rows, last)
         if self.drift_always:
-            seen = np.flatnonzero(position < lengths[owner])
-            owner, number, path = owner[seen], number[seen], path[seen]
+            going_on = np.flatnonzero(position < lengths[owner])
+            owner, number, path = owner[going_on], number[going_on], path[going_on]
         viewer = rows[owner]
         chance = self.streams.take(viewer).uniform(VIEW, number)
         count_views(self.counts, viewer, self._sampler.draw(path, chance))
@@ -185,8 +185,8 @@ class ProductSampler:
         """One product [m] for each interest [m, K] and uniform number [m]."""
         out = np.empty(len(chance), dtype=np.int64)
         for low in range(0, len(chance), self._at_once):
-            part = slice(low, low + self._at_once)
-            out[part] = self._draw_block(omega[part], chance[part])
+            block = slice(low, low + self._at_once)
+            out[block] = self._draw_block(omega[block], chance[block])
         return out
 
     def weights(self, omega: Float64Array) -> Float64Array:

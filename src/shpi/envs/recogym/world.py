@@ -1,4 +1,4 @@
-"""What is fixed in a RecoGym world: the chain of user states, product embeddings, and the two probabilities.
+"""The fixed parts of a RecoGym world: chain of user states, product embeddings, and the two probabilities.
 
 Notation: P products, K latent dimensions, s(x) = 1/(1+exp(-x)), omega the latent interest of a user.
 
@@ -124,7 +124,7 @@ class LatentWorld:
 
 
 def flipped_products(gamma: Float64Array, flips: int, *, as_original: bool) -> Int64Array:
-    """Which organic product [P] each recommended product behaves like: the most similar pairs are exchanged.
+    """The organic product [P] that each recommended product behaves like: similar pairs are exchanged.
 
     Pairs are taken greedily by <Gamma_i, Gamma_j>, each product at most once. The original also lets a
     product be exchanged with itself, which counts as a flip, once no pair with a positive product is left.

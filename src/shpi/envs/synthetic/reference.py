@@ -1,4 +1,4 @@
-"""How well one can do in the synthetic task: a controller that sees X, and a planner that knows everything.
+"""Reference policies of the synthetic task: a controller that sees X, and a planner that knows everything.
 
 The process is linear in the action vectors, with one kernel g for all coordinates:
 

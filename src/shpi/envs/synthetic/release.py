@@ -220,7 +220,7 @@ def _mean(past: Float64Array) -> Float64Array:
 
 
 class Replay(NamedTuple):
-    """What the release's generator gives for one run: two worlds, and one user of each."""
+    """The draw of the release's generator for one run: two worlds, and one user of each."""
 
     train: ReleasedSynthetic
     test: ReleasedSynthetic
@@ -245,7 +245,7 @@ def replay(
 
     Args:
         seed: random seed of the run.
-        d: at least 2.
+        d: dimension of a context, at least 2.
         n_actions: even, and at least 2d.
         bias: bias of the train world.
         rho: rho of both worlds.

@@ -83,10 +83,10 @@ class Synthetic:
         rho: over how many steps a context is averaged.
         horizon: T.
         action_scale: s, the root mean square of the action vectors' norm at d = 2.
-        seed_world: which action vectors; users depend on the seed of the reset instead.
+        seed_world: random seed of the action vectors; users depend on the seed of the reset instead.
         reward_offset: (mean, standard deviation) of a bias of the logged reward, one draw per user for every
             ``offset_every`` steps; the true reward is then logged as the metric ``true_reward``.
-        offset_every: for how many steps the bias stays the same.
+        offset_every: number of steps for which the bias stays the same.
     """
 
     d: int = 2

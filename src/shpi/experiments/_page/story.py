@@ -142,9 +142,9 @@ def _recogym(page: Page) -> str:
     readings = [f"{plain(means[name])} ({name[6:]})" for name in names[1:4]]
     return (
         f"RecoGym: Algorithm 2 has {_joined(readings)} where the logging policy has "
-        f"{plain(means[LOGGING.name])}; the argmax of 100 scores leaves what the log has shown, and repairing V "
-        "does not change that (docs/paper-and-release.md). Our defaults, which tilt mu only as far as the log "
-        f"bears them out, have {plain(means[OURS.name])}."
+        f"{plain(means[LOGGING.name])}; the argmax of 100 scores leaves what the log has shown, and "
+        "repairing V does not change that (docs/paper-and-release.md). Our defaults, which tilt mu only as "
+        f"far as the log bears them out, have {plain(means[OURS.name])}."
     )
 
 

@@ -20,9 +20,10 @@ from shpi.advantages import Advantages, Horizon, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.learners._shpi.judge import Influence, Judge
 from shpi.learners._shpi.lift import beats
+from shpi.learners._shpi.pairs import Pairs, by_half, centred, probs_of, scaled, scores_of, tilted
 from shpi.oracles import PreparedOracle
 from shpi.policies import AmongLikely, Policy
-from shpi.policies.near_mu.tilted import Tilted, tilt
+from shpi.policies.near_mu.tilted import Tilted
 from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 from shpi.values.base import StateValues
@@ -81,18 +82,19 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Direction:
-    """What to tilt mu towards: an f of every side, and its scores where that side is judged."""
+    """The function to tilt mu towards: an f of every side, and its scores where that side is judged."""
 
     shape: str
     k: Horizon
     scorers: tuple[Scorer, ...]
     spreads: tuple[float, ...]
-    held_out: Float32Array  # [n, A] f of the other half, centred and scaled under mu
+    held_out: Pairs  # [n, A] f of the other half, scaled under mu
+    taken: Float32Array  # [n] the same of the action that was taken, less the mean under mu
     slope: Float64Array = field(default_factory=lambda: np.zeros(0))  # [users] parts of d lift / d size at 0
 
     @property
     def words(self) -> str:
-        """In words."""
+        """The direction in words."""
         return f"{self.shape}, k = {self.k}"
 
     @property
@@ -107,16 +109,16 @@ class Climb:
 
     Args:
         logs: the log.
-        judge: of policies on it.
+        judge: the judge of policies on that log.
         mu: the logging policy, or its clone.
         propensities: mu(a_t|x_t) as logged [n].
         oracles: prepared regressions, from plain to curved.
         horizons: values of k.
         advantages: A_k for V (None: the configuration's own bonus), pi(a_t|x_t) [n] and k.
         chained: whether V is that of the champion.
-        rounds: at most so many.
-        confidence: with which another shape of f must win.
-        half: of every row [n], 0 or 1.
+        rounds: largest number of rounds.
+        confidence: confidence with which another shape of f must win.
+        half: the half of every row [n], 0 or 1.
         advance: called after every test.
     """
 
@@ -133,7 +135,7 @@ class Climb:
     half: Int64Array
     advance: Callable[[int], None]
     _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
-    _mu: list[Float32Array] = field(default_factory=list, repr=False)
+    _mu: list[Pairs] = field(default_factory=list, repr=False)
 
     def settled(self) -> tuple[Climb, list[Direction]]:
         """The climb with the judge that this log needs, and the directions from mu, from plain to curved.
@@ -154,8 +156,7 @@ class Climb:
     @property
     def imitated(self) -> bool:
         """Whether the clone can stand for mu."""
-        ratio = self.mu_table[np.arange(len(self.logs)), self.logs.actions] / self.propensities
-        return effective_share(ratio) >= IMITATED
+        return effective_share(self.mu_table.of_actions(self.logs.actions) / self.propensities) >= IMITATED
 
     def run(self, directions: list[Direction]) -> list[Candidate]:
         """All candidates that were tested, in order; the first round tries every direction from mu."""
@@ -182,23 +183,24 @@ class Climb:
             power=FAVOURITE,
         )
         self._test(favourite, None, tested)
-        return [replace(c, crowned=any(c is one for one in champions)) for c in tested]
+        return [replace(c, crowned=any(c is champion for champion in champions)) for c in tested]
 
     @property
-    def mu_table(self) -> Float32Array:
+    def mu_table(self) -> Pairs:
         """mu(a|x_t) [n, A]."""
         if not self._mu:
-            table = np.empty((len(self.logs), self.logs.n_actions), dtype=np.float32)
-            for rows in _blocks(len(table)):
-                mask = None if self.logs.candidates is None else self.logs.candidates[rows]
-                table[rows] = self.mu.action_probs(self.logs.contexts[rows], mask)
-            self._mu.append(table)
+            self._mu.append(probs_of(self.mu, self.logs))
         return self._mu[0]
 
     def bold(self, direction: Direction) -> Candidate:
         """F's best among the actions that the clone is likely to take, where it cannot stand for mu."""
-        likely = self.mu_table >= LIKELY * self.mu_table.max(axis=1, keepdims=True)
-        best = np.where(self._allowed & likely, direction.held_out, -np.inf).argmax(axis=1)
+        best = np.empty(len(self.logs), dtype=np.int64)
+        for rows in self.mu_table.blocks():
+            mu = self.mu_table[rows]
+            likely = mu >= LIKELY * mu.max(axis=1, keepdims=True)
+            if self.logs.candidates is not None:
+                likely &= self.logs.candidates[rows]
+            best[rows] = np.where(likely, direction.held_out[rows], -np.inf).argmax(axis=1)
         rho = (best == self.logs.actions) / self.propensities
         return Candidate(
             words=f"the best of the likely actions in f of {direction.words}",
@@ -248,7 +250,7 @@ class Climb:
             last, size = new, 2 * size
         return steps[1:]
 
-    def _test(self, plan: Candidate, scores: Float32Array | None, tested: list[Candidate]) -> Candidate:
+    def _test(self, plan: Candidate, scores: Pairs | None, tested: list[Candidate]) -> Candidate:
         """The plan with its influence; a policy that the log does not support, or that is mu, has none."""
         rho = self._taken(scores, plan.size, plan.power) / self.propensities
         self.advance(1)
@@ -258,13 +260,9 @@ class Climb:
         tested.append(new)
         return new
 
-    def _taken(self, scores: Float32Array | None, size: float, power: float) -> Float64Array:
+    def _taken(self, scores: Pairs | None, size: float, power: float) -> Float64Array:
         """pi(a_t|x_t) [n]."""
-        taken = np.empty(len(self.logs))
-        for rows in _blocks(len(taken), max(500_000 // self.logs.n_actions, 1)):  # what the cache holds
-            probs = tilt(self.mu_table[rows], None if scores is None else scores[rows], size, power)
-            taken[rows] = probs[np.arange(len(probs)), self.logs.actions[rows]]
-        return taken
+        return tilted(self.mu_table, scores, size, power, self.logs.actions)
 
     def _tried(self, champion: Candidate, last: Direction | None = None) -> Iterator[Direction]:
         """An f of every shape and k from mu; later of the shape and k that were chosen."""
@@ -279,7 +277,7 @@ class Climb:
                     yield self._fitted(name, oracle, k, ratios, values, learned)
 
     def _steepest(self, tried: list[Direction]) -> list[Direction]:
-        """Of every shape the k with the largest slope."""
+        """For every shape, the direction of the k with the largest slope."""
         gradient = self.judge.gradient()
         slopes = [replace(direction, slope=self._slope(direction, gradient)) for direction in tried]
         return [
@@ -289,9 +287,8 @@ class Climb:
 
     def _slope(self, direction: Direction, gradient: Float64Array) -> Float64Array:
         """Every user's part of d lift / d size at 0 [users]."""
-        taken = direction.held_out[np.arange(len(self.logs)), self.logs.actions]
-        users = self.logs.n_users
-        return np.bincount(self.judge.user, weights=gradient * taken, minlength=users).astype(np.float64)
+        parts = gradient * direction.taken
+        return np.bincount(self.judge.user, weights=parts, minlength=self.logs.n_users).astype(np.float64)
 
     def _fitted(
         self,
@@ -302,8 +299,7 @@ class Climb:
         values: list[StateValues | None],
         learned: list[BoolArray],
     ) -> Direction:
-        scorers, spreads = [], []
-        held_out = np.zeros((len(self.logs), self.logs.n_actions), dtype=np.float32)
+        scorers, spreads, tables = [], [], []
         for side in range(3):
             ratio = ratios[side]
             probs = self.propensities if ratio is None else ratio * self.propensities
@@ -315,18 +311,19 @@ class Climb:
                 self._tuned[name, k] = oracle.tune(known.values, valid=valid)
             tuned = self._tuned[name, k]
             scorer = tuned.fit(known.values, valid=valid)
-            scores, spread = self._centred(tuned, scorer)
+            table, spread = scaled(tuned, scorer, self.logs, self.mu_table)
             scorers.append(scorer)
             spreads.append(spread)
             if side > 0:
-                judged = ~learned[side]
-                held_out[judged] = scores[judged]
+                tables.append(table)
+        held_out = by_half(self.half, tables)
         return Direction(
             shape=name,
             k=k,
             scorers=tuple(scorers),
             spreads=tuple(spreads),
             held_out=held_out,
+            taken=centred(held_out, self.mu_table, self.logs.actions),
         )
 
     def _learned_from(self, side: int) -> BoolArray:
@@ -337,28 +334,8 @@ class Climb:
         """The champion's pi/mu [n] as that side has learned it; None for mu."""
         if not champion.scorers:
             return None
-        scores = np.empty((len(self.logs), self.logs.n_actions), dtype=np.float32)
-        for rows in _blocks(len(scores)):
-            scores[rows] = champion.scorers[side].scores(self.logs.contexts[rows]) / champion.spreads[side]
-        return self._taken(scores, champion.size, champion.power) / self.propensities
-
-    def _centred(self, oracle: PreparedOracle, scorer: Scorer) -> tuple[Float32Array, float]:
-        """F less its mean under mu, in its own standard deviations under mu, and these."""
-        scores = np.empty((len(self.logs), self.logs.n_actions), dtype=np.float32)
-        total = 0.0
-        for rows, block in oracle.scores_on_log(scorer):
-            mu, relative = self.mu_table[rows], scores[rows]
-            relative[:] = block - block.mean(axis=1, keepdims=True)  # differences, before digits are dropped
-            relative -= np.vecdot(mu, relative)[:, None]
-            total += float(np.einsum("na,na,na->", mu, relative, relative))
-        spread = float(np.sqrt(total / len(scores))) or 1.0
-        scores /= np.float32(spread)
-        return scores, spread
-
-    @property
-    def _allowed(self) -> BoolArray:
-        n, a = len(self.logs), self.logs.n_actions
-        return np.ones((n, a), dtype=bool) if self.logs.candidates is None else self.logs.candidates
+        table = scores_of(champion.scorers[side], self.logs, champion.spreads[side])
+        return self._taken(table, champion.size, champion.power) / self.propensities
 
 
 def effective_share(ratios: Float64Array) -> float:
@@ -371,8 +348,3 @@ def _t(parts: Float64Array) -> float:
     """The sum of users' parts in its standard errors; 0 if nothing varies."""
     spread = float(np.sqrt(np.sum((parts - parts.mean()) ** 2)))
     return float(parts.sum()) / spread if spread > 0 else 0.0
-
-
-def _blocks(n: int, size: int = 20_000) -> Iterator[slice]:
-    for first in range(0, n, size):
-        yield slice(first, min(first + size, n))

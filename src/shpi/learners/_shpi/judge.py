@@ -126,7 +126,7 @@ class Judge:
         features: list[FeatureMap] = (
             [table] if table is not None else [fit_features(r, sample) for r in state_recipes(wide, seed)]
         )
-        maps = tuple(_state_map(wide, one, rewards, usable, user, gamma) for one in features)
+        maps = tuple(_state_map(wide, feature_map, rewards, usable, user, gamma) for feature_map in features)
         return cls(
             logs=logs,
             gamma=gamma,
@@ -169,7 +169,7 @@ class Judge:
         return lift, parts + here - lift / users
 
     def _target(self, states: StateMap, weights: Float64Array) -> Float64Array:
-        """What a row says of E_{a ~ pi} A^mu(x, a) [n]."""
+        """Each row's estimate of E_{a ~ pi} A^mu(x, a) [n]."""
         if not self.realised:
             return weights * states.delta
         return np.where(self.usable, weights - 1.0, 0.0) * states.surprise

@@ -1,4 +1,4 @@
-r"""How much better than mu, with a bound that holds for tests in order.
+r"""The lift over mu, with a bound that holds for tests in order.
 
     lower_i = lift_i - q se_i
 
@@ -24,7 +24,7 @@ SHARE_OF_ORDER = 0.8  # of the level, where candidates outside the sequence are 
 
 @dataclass(frozen=True, kw_only=True)
 class Lift:
-    """What a policy brings per user over mu: discounted rewards from the first decision on."""
+    """The lift of a policy over mu per user: discounted rewards from the first decision on."""
 
     estimate: float
     lower: float  # one-sided
@@ -83,10 +83,10 @@ def beats(challenger: Influence, champion: Influence, confidence: float) -> bool
     return lower_bound(challenger.less(champion), confidence) > 0
 
 
-def _quantile(level: float, part: Float64Array) -> float:
+def _quantile(level: float, parts: Float64Array) -> float:
     """Student's quantile, with as many degrees of freedom as users make up the variance."""
-    square = float(np.sum(part**2))
+    square = float(np.sum(parts**2))
     if square <= 0:
         return 0.0
-    effective = 1.0 / float(np.sum((part**2 / square) ** 2))
+    effective = 1.0 / float(np.sum((parts**2 / square) ** 2))
     return float(stats.t.ppf(level, max(effective - 1, 1)))

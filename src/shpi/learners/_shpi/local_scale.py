@@ -1,4 +1,4 @@
-r"""How large advantages are around a context, sigma(x): the weights of a regression with uneven noise.
+r"""The scale of advantages around a context, sigma(x): the weights of a regression with uneven noise.
 
     log sigma(x)^2 = phi(x)'theta,      regressed on log A^2                        (Harvey 1976)
 

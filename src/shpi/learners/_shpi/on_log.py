@@ -1,4 +1,4 @@
-"""What a policy or its scores say of the logged decisions: all that the next round needs of it.
+"""A policy's probabilities and scores on the logged decisions: all that the next round needs of it.
 
 Features, scores and mu's probabilities are needed again and again: they are kept, in single precision.
 """
@@ -33,9 +33,9 @@ class Improvement:
     """The step from scores to a policy: greedy, or greedy within bounded ratios to a clone of mu.
 
     Args:
-        logs: where the ratios are needed.
+        logs: the log on whose decisions the ratios are needed.
         mu: the clone; the greedy policy needs none.
-        reach: of `BoundedRatio`; None for the greedy policy.
+        reach: the reach of `BoundedRatio`; None for the greedy policy.
         explore: the epsilon of the greedy policy, with Vowpal Wabbit's ties; 0 is argmax.
     """
 
@@ -98,7 +98,7 @@ class Improvement:
         return isinstance(scorer, LinearScorer) and 4 * len(self.logs) * scorer.features.width <= CACHE_BYTES
 
     def _unit(self, scorer: Scorer) -> float:
-        """What `_scores` are divided by, so that single precision holds them."""
+        """The divisor of `_scores`, so that single precision holds them."""
         if not self._single(scorer):
             return 1.0
         return float(np.abs(scorer.weights - scorer.weights.mean(axis=0)).max()) or 1.0
@@ -158,7 +158,7 @@ class LimitedImprovement:
         if not self._rows:
             self._rows.append(self.constraint.on(self.logs.contexts, self.logs.candidates))
         taken = np.empty(len(self.logs))
-        for part, scores in prepared.scores_on_log(scorer):
-            probs = limited(scores, self._rows[0], part)
-            taken[part] = probs[np.arange(len(probs)), self.logs.actions[part]]
+        for block, scores in prepared.scores_on_log(scorer):
+            probs = limited(scores, self._rows[0], block)
+            taken[block] = probs[np.arange(len(probs)), self.logs.actions[block]]
         return taken

@@ -56,12 +56,12 @@ class Proximal:
         The first ratio that the log cannot vouch for is reported with numbers, in a `CoverageWarning`.
         """
         ratio = self.ratios.fit(probs)
-        if all(one.reliable for one in self._seen):
+        if all(estimate.reliable for estimate in self._seen):
             ratio.warn()
         self._seen.append(ratio)
         last = self.logs.offsets[1:] - 1
-        here = np.mean([log_weights(one.weights) for one in self._seen], axis=0)
-        final = np.mean([log_weights(one.next_weights[last]) for one in self._seen], axis=0)
+        here = np.mean([log_weights(estimate.weights) for estimate in self._seen], axis=0)
+        final = np.mean([log_weights(estimate.next_weights[last]) for estimate in self._seen], axis=0)
         return StateValues(
             rows=self.bonus.rows - self.strength * here, final=self.bonus.final - self.strength * final
         )

@@ -1,4 +1,4 @@
-"""What SPIBB, MBS and their compositions share: a baseline mu, the support of the log, and policies between.
+"""The common part of SPIBB, MBS and their compositions: a baseline mu, the log's support, policies between.
 
     mu           the policy that the user brings, or one recovered from the log
     support      n(x, a): how often a was taken in x; exact counts where contexts take few values,
@@ -40,7 +40,7 @@ _TINY = 1e-6  # penalties that only make a solution unique
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Constraint:
-    """Which policies are allowed: between mu and greedy, as the support of the log permits."""
+    """The allowed policies: between mu and greedy, as the support of the log permits."""
 
     mu: Policy
     support: Scorer  # n(x, a)
@@ -53,7 +53,7 @@ class Constraint:
         return SupportLimited(scorer, self.mu, self.support, self.threshold, self.mode)
 
     def on(self, contexts: FloatArray, candidates: BoolArray | None) -> Rows:
-        """What the constraint says at some contexts, by blocks."""
+        """The constraint at some contexts, computed by blocks."""
         n, actions = len(contexts), self.mu.n_actions
         kept = np.empty((n, actions), dtype=np.float32)
         supported, free = np.empty((n, actions), dtype=bool), np.empty(n)
@@ -72,7 +72,7 @@ class Constraint:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """What the constraint says at some contexts: computed once, used with many scores."""
+    """The constraint at some contexts: computed once, used with many scores."""
 
     kept: Float32Array  # [n, A] the probabilities that stay as mu has them
     free: Float64Array  # [n] what goes to the best supported action; 0 where none is
@@ -84,19 +84,19 @@ class Rows:
             yield slice(first, min(first + BLOCK, len(self.supported)))
 
 
-def limited(scores: Float64Array, rows: Rows, part: slice) -> Float64Array:
+def limited(scores: Float64Array, rows: Rows, block: slice) -> Float64Array:
     """The probabilities [m, A] of `SupportLimited` at some of the rows, from scores [m, A]."""
-    probs = rows.kept[part].astype(np.float64)
-    best = np.where(rows.supported[part], scores, -np.inf).argmax(axis=1)
-    probs[np.arange(len(probs)), best] += rows.free[part]
+    probs = rows.kept[block].astype(np.float64)
+    best = np.where(rows.supported[block], scores, -np.inf).argmax(axis=1)
+    probs[np.arange(len(probs)), best] += rows.free[block]
     return probs
 
 
-def limited_means(scores: Float64Array, rows: Rows, part: slice) -> Float64Array:
+def limited_means(scores: Float64Array, rows: Rows, block: slice) -> Float64Array:
     """The mean score of that policy in each row [m], without the table of its probabilities."""
-    free = rows.free[part]
-    best = row_max(np.where(rows.supported[part], scores, -np.inf))[:, 0]
-    means: Float64Array = np.vecdot(rows.kept[part], scores)
+    free = rows.free[block]
+    best = row_max(np.where(rows.supported[block], scores, -np.inf))[:, 0]
+    means: Float64Array = np.vecdot(rows.kept[block], scores)
     return means + free * np.where(free > 0, best, 0.0)
 
 
@@ -153,25 +153,25 @@ def constrain(
 
 
 def table_behaviour(logs: LoggedData, cells: CellsMap) -> ClonedPolicy:
-    """What mu does in each cell, from the best that the log has.
+    """The probabilities of mu in each cell, from the best source that the log has.
 
     The logged distributions where they are there. Else the propensities: the log says mu(a|x) exactly for
     every action that it took in x, and what is left of 1 is shared by those that it took elsewhere only.
     Else the frequencies.
     """
     counts = _sums(logs, cells, np.ones(len(logs)))  # [A, S]
-    seen = np.bincount(logs.actions, minlength=logs.n_actions) > 0
+    tried = np.bincount(logs.actions, minlength=logs.n_actions) > 0
     if logs.behaviour is not None:
         table = np.zeros_like(counts.T)
         np.add.at(table, cells.index(logs.contexts), logs.behaviour)
-        return ClonedPolicy(table.T / counts.sum(axis=0), cells, seen | (table.max(axis=0) > 0))
+        return ClonedPolicy(table.T / counts.sum(axis=0), cells, tried | (table.max(axis=0) > 0))
     if logs.propensities is None or logs.propensity_mode != "logged":
-        return ClonedPolicy(counts / counts.sum(axis=0), cells, seen)
+        return ClonedPolicy(counts / counts.sum(axis=0), cells, tried)
     taken = counts > 0
     mean = np.where(taken, _sums(logs, cells, logs.propensities) / np.maximum(counts, 1.0), 0.0)
-    others = np.logical_and(~taken, seen[:, None])
+    others = np.logical_and(~taken, tried[:, None])
     left = np.maximum(1.0 - mean.sum(axis=0), 0.0) / np.maximum(others.sum(axis=0), 1)
-    return ClonedPolicy(mean + left * others, cells, seen)
+    return ClonedPolicy(mean + left * others, cells, tried)
 
 
 def _sums(logs: LoggedData, cells: CellsMap, values: Float64Array) -> Float64Array:

@@ -51,11 +51,11 @@ def fitted_q(
     Args:
         logs: the log.
         prepared: the regression.
-        constraint: which policies are allowed.
+        constraint: the constraint on the policies.
         start: V of mu.
         gamma: the discount.
-        iterations: at most so many.
-        tolerance: see above.
+        iterations: largest number of iterations.
+        tolerance: relative change of V at which to stop.
         floor: V where nothing is supported; None for the value of doing what mu does, as Q knows it.
     """
     checked_gamma(gamma)
@@ -77,7 +77,7 @@ def fitted_q(
         if number == 1:
             prepared = prepared.tune(targets, valid=usable)
         scorer = prepared.fit(targets, valid=usable)
-        final_scores = ((part, scorer.scores(logs.final_contexts[part])) for part in finals.blocks())
+        final_scores = ((block, scorer.scores(logs.final_contexts[block])) for block in finals.blocks())
         new = StateValues(
             rows=_values(prepared.scores_on_log(scorer), rows, floor),
             final=_values(final_scores, finals, floor),
@@ -92,10 +92,10 @@ def fitted_q(
 def _values(scores: Iterable[tuple[slice, Float64Array]], rows: Rows, floor: float | None) -> Float64Array:
     """V [n] of the allowed policy that is greediest in the scores."""
     values = np.empty(len(rows.supported))
-    for part, block in scores:
-        values[part] = limited_means(block, rows, part)
+    for block, block_scores in scores:
+        values[block] = limited_means(block_scores, rows, block)
         if floor is not None:
-            values[part][~rows.supported[part].any(axis=1)] = floor
+            values[block][~rows.supported[block].any(axis=1)] = floor
     return values
 
 
@@ -121,14 +121,14 @@ def improve_within(
     """The policy that Q iteration reaches among those that a constraint allows.
 
     Args:
-        constraint: which policies are allowed.
+        constraint: the constraint on the policies.
         logs: the log.
         oracle: the regression of Q; None for a table where contexts are few and a ridge elsewhere.
         gamma: the discount.
         iterations: the largest number of iterations.
         tolerance: iteration stops when V changes by less than this share of its spread.
         seed: random seed.
-        pessimistic: where nothing is supported, V is the lowest value that mu has in the log.
+        pessimistic: whether V is the lowest value of mu in the log where nothing is supported.
     """
     start = StateValues.of(table_value(constraint).fit(logs, gamma=gamma, seed=seed), logs)
     learned = fitted_q(

@@ -63,7 +63,7 @@ class MBS:
             )
 
     def constraint(self, logs: LoggedData) -> Constraint:
-        """Which policies this log allows."""
+        """The constraint that this log puts on policies."""
         return constrain(
             logs,
             mode="mbs",

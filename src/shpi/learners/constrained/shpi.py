@@ -21,7 +21,7 @@ class ConstrainedSHPI:
 
     Args:
         constraint: `SPIBB(min_count=...)` or `MBS(density=...)`, of which only the constraint is used.
-        k: how many steps ahead, or "session".
+        k: number of steps to look ahead, or "session".
         gamma: the discount.
         settings: further settings of `OfflineSHPI`.
         seed: random seed.
@@ -38,7 +38,7 @@ class ConstrainedSHPI:
 
     @classmethod
     def mbs(cls, **changes: Any) -> ConstrainedSHPI:
-        """With the constraint of MBS in place of SPIBB's."""
+        """SHPI with the constraint of MBS in place of SPIBB's."""
         return cls(**({"constraint": MBS()} | changes))
 
     def shpi(self) -> OfflineSHPI:

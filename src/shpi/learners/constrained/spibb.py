@@ -65,7 +65,7 @@ class SPIBB:
             )
 
     def constraint(self, logs: LoggedData) -> Constraint:
-        """Which policies this log allows."""
+        """The constraint that this log puts on policies."""
         return constrain(
             logs,
             mode="spibb",

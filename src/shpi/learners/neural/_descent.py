@@ -11,7 +11,7 @@ import numpy as np
 from shpi._core.progress import progress_bar
 from shpi.data._log.users import held_out_users
 from shpi.data.logged import LoggedData
-from shpi.errors import ConfigError, DataError
+from shpi.errors import DataError, require_settings
 from shpi.features import FeatureMap
 from shpi.features.base import Recipe, fit_features
 from shpi.learners.base import rewards_of
@@ -24,7 +24,7 @@ ASKED = 50_000  # decisions of held-out users that are looked at, so that memory
 
 
 class Settings(Protocol):
-    """What the descent needs to know."""
+    """The settings of the descent."""
 
     @property
     def learning_rate(self) -> float: ...
@@ -45,14 +45,11 @@ class Settings(Protocol):
 def check_settings(settings: Settings) -> None:
     """Raise on the first setting that is out of its range."""
     whole = (settings.steps, settings.batch, settings.patience, *settings.hidden)
-    checks: tuple[tuple[bool, str, Any], ...] = (
+    require_settings(type(settings).__name__, (
         (min(whole) >= 1, "steps, batch, patience and hidden sizes of at least 1", whole),
         (0 < settings.learning_rate < np.inf, "a positive learning rate", settings.learning_rate),
         (0 <= settings.held_out < 1, "held_out in [0, 1)", settings.held_out),
-    )
-    for fine, expected, found in checks:
-        if not fine:
-            raise ConfigError(expected=expected, found=repr(found), where=type(settings).__name__)
+    ))  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -128,10 +125,10 @@ def descend(
     with progress_bar(type(settings).__name__, settings.steps, settings.progress) as advance:
         for step in range(0, settings.steps + 1, pause):
             if len(data.test):
-                found = asked()
-                failures = failures + 1 if not found < best else 0
+                held_out_loss = asked()
+                failures = failures + 1 if not held_out_loss < best else 0
                 if not failures:
-                    best, kept = found, [part.detach().clone() for part in parameters]
+                    best, kept = held_out_loss, [parameter.detach().clone() for parameter in parameters]
                 if failures >= settings.patience:
                     break
             for _ in range(min(pause, settings.steps - step)):
@@ -141,9 +138,9 @@ def descend(
                 adam.step()
             advance(pause)
     with torch.no_grad():
-        for part, value in zip(parameters, kept, strict=False):
-            part.copy_(value)
-    if not all(bool(torch.isfinite(part).all()) for part in parameters):
+        for parameter, value in zip(parameters, kept, strict=False):
+            parameter.copy_(value)
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
         raise DataError(
             expected="a network that converges",
             found="infinite or undefined weights",

@@ -9,12 +9,12 @@ import numpy as np
 
 from shpi._core.progress import progress_bar
 from shpi._torch.perceptron import Perceptron
-from shpi.errors import ConfigError
+from shpi.errors import require_settings
 from shpi.learners.neural._replay import CHUNK, Batch, Replay
 
 
 class Settings(Protocol):
-    """What the loop needs to know; both learners have these fields."""
+    """The settings of the loop; both learners have these fields."""
 
     @property
     def gamma(self) -> float: ...
@@ -39,15 +39,12 @@ class Settings(Protocol):
 def check_settings(settings: Settings) -> None:
     """Raise on the first setting that is out of its range."""
     positive = (settings.steps, settings.batch, *settings.hidden, settings.copy_every or 1)
-    checks: tuple[tuple[bool, str, Any], ...] = (
+    require_settings(type(settings).__name__, (
         (min(positive) >= 1 and settings.copy_every != 0, "whole numbers of at least 1", positive),
         (0 <= settings.gamma < 1, "gamma in [0, 1)", settings.gamma),
         (0 < settings.learning_rate < np.inf, "a positive learning rate", settings.learning_rate),
         (0 < settings.polyak <= 1, "polyak in (0, 1]", settings.polyak),
-    )
-    for fine, expected, found in checks:
-        if not fine:
-            raise ConfigError(expected=expected, found=repr(found), where=type(settings).__name__)
+    ))  # fmt: skip
 
 
 def train(
@@ -67,7 +64,7 @@ def train(
 
     Args:
         settings: settings of the learner.
-        replay: what is sampled.
+        replay: the transitions to sample from.
         values: all parameters, changed in place.
         q: the network of the values.
         rng: random generator of the samples.

@@ -100,7 +100,7 @@ class Replay:
 
     def scorer(self, weights: list[Float32Array], biases: list[Float32Array]) -> MlpScorer:
         """The network Q' as the scorer Q = level + unit Q', in units of the reward."""
-        if not all(np.isfinite(part).all() for part in (*weights, *biases)):
+        if not all(np.isfinite(array).all() for array in (*weights, *biases)):
             raise DataError(
                 expected="a network that converges",
                 found="infinite or undefined weights",
@@ -125,7 +125,7 @@ class Replay:
 
 
 def _usable(logs: LoggedData) -> tuple[BoolArray, BoolArray | None]:
-    """Which decisions have a known future [n], and what is not allowed at each state [n + N, A]."""
+    """The decisions with a known future [n], and the forbidden actions at each state [n + N, A]."""
     usable = usable_transitions(logs)
     allowed = check_candidates(logs.candidates, len(logs), logs.n_actions)
     forbidden = None

@@ -48,8 +48,8 @@ class DiscreteBCQ:
         learning_rate: learning rate of Adam; the authors use 3e-4, the paper 1e-3.
         steps: gradient steps.
         batch: transitions per step.
-        polyak: how far the moving average of the parameters moves in each step; it is the target network.
-        copy_every: have as target network a copy of Q that is renewed every so many steps.
+        polyak: step of the moving average of the parameters, which is the target network.
+        copy_every: number of steps after which the target network becomes a copy of Q; None: moving average.
         average: act on the moving average; otherwise on the last iterate, as the authors do.
         standardise: learn in units in which values are of order 1, see `neural._replay`; otherwise in
             the units of the rewards.
@@ -101,15 +101,15 @@ class DiscreteBCQ:
         """The gradient of the loss at the top of this file."""
         excluded = self._excluded(imitation(batch.following), batch.forbidden_next)
         ahead = next_values(q, target, batch, excluded)
-        seen = q.activations(batch.contexts)
-        q.backward(seen, td_slope(seen[-1], batch, ahead))
-        seen = imitation.activations(batch.contexts)
-        slope = log_loss_slope(seen[-1], batch.actions, batch.forbidden)
-        slope.add_(seen[-1], alpha=2.0 * self.penalty / slope.numel())
-        imitation.backward(seen, slope)
+        layers = q.activations(batch.contexts)
+        q.backward(layers, td_slope(layers[-1], batch, ahead))
+        layers = imitation.activations(batch.contexts)
+        slope = log_loss_slope(layers[-1], batch.actions, batch.forbidden)
+        slope.add_(layers[-1], alpha=2.0 * self.penalty / slope.numel())
+        imitation.backward(layers, slope)
 
     def _excluded(self, logits: Any, forbidden: Any) -> Any:
-        """What is not allowed, or too unlikely, [b, A]; it overwrites the logits."""
+        """The actions that are not allowed, or too unlikely, [b, A]; overwrites the logits."""
         if forbidden is not None:
             logits.masked_fill_(forbidden, -np.inf)
         unlikely = logits < logits.amax(dim=1, keepdim=True) + _log(self.threshold)

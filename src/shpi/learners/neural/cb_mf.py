@@ -42,10 +42,10 @@ class CBMF:
         features: features of the contexts.
         hidden: the sizes of the hidden layers of u; none makes u linear in the features.
         learning_rate: learning rate of Adam.
-        steps: at most so many gradient steps.
+        steps: largest number of gradient steps.
         batch: decisions per step.
         held_out: the share of the users that decide when to stop; 0 makes all steps.
-        patience: see `shpi.learners.neural._descent.descend`.
+        patience: number of checks without improvement after which training stops.
         seed: random seed of the parameters, the split and the samples.
         progress: show a bar; None shows it in a terminal.
     """
@@ -98,24 +98,24 @@ class CBMF:
 
         Args:
             simulator: the world.
-            users: how many are served in each round.
-            rounds: how often; the first round follows ``start``.
+            users: number of users served in each round.
+            rounds: number of rounds; the first follows ``start``.
             start: the first policy; None decides uniformly.
         """
         if users < 1 or rounds < 1:
             raise ConfigError(expected="users and rounds of at least 1", found=f"{users} and {rounds}")
         policy: Policy = start or UniformPolicy(simulator.n_actions)
-        seen: list[LoggedData] = []
+        logs: list[LoggedData] = []
         for number in range(rounds):
-            seen.append(simulator.rollout(policy, users, self.seed, first=number * users))
-            policy = self.fit(LoggedData.concat(seen))
+            logs.append(simulator.rollout(policy, users, self.seed, first=number * users))
+            policy = self.fit(LoggedData.concat(logs))
         return policy
 
 
 def _scorer(users: Layers, products: Layers, data: Decisions) -> MlpScorer:
     """The function f as a perceptron: u ends without a relu, so its last layer merges with the products."""
     (*weights, to_user), (*biases, user_bias) = export(users)
-    vectors, popularity = (part.detach().numpy().astype(np.float64) for part in products)
+    vectors, popularity = (tensor.detach().numpy().astype(np.float64) for tensor in products)
     product = np.concatenate([np.ones((1, vectors.shape[1])), vectors]) * data.spread  # [1 + rank, A]
     last = to_user.astype(np.float64) @ product
     offset = user_bias @ product + popularity * data.spread + data.mean

@@ -39,8 +39,8 @@ class DiscreteCQL:
         learning_rate: learning rate of Adam.
         steps: gradient steps.
         batch: transitions per step.
-        polyak: how far the moving average of the parameters moves in each step; it is the target network.
-        copy_every: have as target network a copy of Q that is renewed every so many steps.
+        polyak: step of the moving average of the parameters, which is the target network.
+        copy_every: number of steps after which the target network becomes a copy of Q; None: moving average.
         average: act on the moving average; otherwise on the last iterate, as the authors do.
         standardise: learn in units in which values are of order 1, see `neural._replay`. Without it,
             alpha has to be chosen in the unit of the rewards.
@@ -82,7 +82,7 @@ class DiscreteCQL:
     def _write_gradient(self, q: Perceptron, batch: Batch, target: Perceptron) -> None:
         """The gradient of the loss at the top of this file."""
         ahead = next_values(q, target, batch, batch.forbidden_next)
-        seen = q.activations(batch.contexts)
-        slope = td_slope(seen[-1], batch, ahead)
-        slope += log_loss_slope(seen[-1], batch.actions, batch.forbidden, self.alpha)
-        q.backward(seen, slope)
+        layers = q.activations(batch.contexts)
+        slope = td_slope(layers[-1], batch, ahead)
+        slope += log_loss_slope(layers[-1], batch.actions, batch.forbidden, self.alpha)
+        q.backward(layers, slope)

@@ -49,10 +49,10 @@ class NNIPS:
         features: features of the contexts.
         hidden: the sizes of the hidden layers.
         learning_rate: learning rate of Adam.
-        steps: at most so many gradient steps.
+        steps: largest number of gradient steps.
         batch: decisions per step.
         held_out: the share of the users that decide when to stop; 0 makes all steps.
-        patience: see `shpi.learners.neural._descent.descend`.
+        patience: number of checks without improvement after which training stops.
         seed: random seed of the network, the split and the samples.
         progress: show a bar; None shows it in a terminal.
     """

@@ -16,7 +16,7 @@ import numpy as np
 
 from shpi._core.progress import progress_bar
 from shpi.data.logged import LoggedData
-from shpi.errors import ConfigError, DataError
+from shpi.errors import DataError, require_settings
 from shpi.learners._words import spell_out
 from shpi.learners.bandit import regress
 from shpi.oracles import Oracle, Ridge, VowpalWabbit
@@ -32,7 +32,7 @@ class OnlineBandit:
     """Learn the immediate reward by acting.
 
     Args:
-        users: how many users are met in all.
+        users: number of users served in all.
         rounds: the policy is learned anew after each of so many equal parts of the users.
         epsilon: the share of random actions; 0.05 is VW's default.
         oracle: the regression.
@@ -51,15 +51,12 @@ class OnlineBandit:
 
     def __post_init__(self) -> None:
         spell_out(self)
-        checks: tuple[tuple[bool, str, Any], ...] = (
+        require_settings("OnlineBandit", (
             (self.rounds >= 1, "rounds of at least 1", self.rounds),
-            (self.users >= self.rounds, "at least one user per round", f"{self.users} for {self.rounds}"),
+            (self.users >= self.rounds, f"at least one user per round, {self.rounds} in all", self.users),
             (0 <= self.epsilon <= 1, "epsilon in [0, 1]", self.epsilon),
             (self.target in get_args(Target), f"target among {', '.join(get_args(Target))}", self.target),
-        )
-        for fine, expected, found in checks:
-            if not fine:
-                raise ConfigError(expected=expected, found=str(found), where="OnlineBandit")
+        ))  # fmt: skip
 
     @classmethod
     def paper(cls, **changes: Any) -> OnlineBandit:

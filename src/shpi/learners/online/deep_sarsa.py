@@ -40,7 +40,7 @@ _TAILS = (0.01, 0.99)  # the scale ignores what lies outside these quantiles
 
 
 class Round(NamedTuple):
-    """How one round of training went."""
+    """The record of one round of training."""
 
     number: int  # 0, 1, …
     rounds: int
@@ -54,13 +54,13 @@ class DeepSARSA:
     """Train a Q-network online in a simulator and return its greedy policy.
 
     Args:
-        episodes: how many trajectories are met in all.
+        episodes: number of trajectories in all.
         gamma: the discount.
         hidden: the sizes of the hidden layers.
         learning_rate: learning rate of Adam, at the start.
-        final_learning_rate: at the end; linear in between.
-        batch_users: how many users advance together in one round.
-        memory: for how many rounds what was seen is trained on again.
+        final_learning_rate: learning rate at the end; linear in between.
+        batch_users: number of users who advance together in one round.
+        memory: number of rounds for which a round's data are trained on again.
         epochs: passes over the memory after each round.
         batch_size: decisions per gradient step.
         trace: lambda of the targets, see above.
@@ -165,7 +165,7 @@ def sarsa_targets(
 
 @dataclass
 class _State:
-    """What changes while the agent learns."""
+    """The state of the agent while it learns."""
 
     torch: Any
     users_seed: int
@@ -189,7 +189,7 @@ class _Seen(NamedTuple):
 
 
 class _Trajectories(NamedTuple):
-    """What one round of n users brought, over T decisions."""
+    """The data of one round of n users, over T decisions."""
 
     contexts: Float32Array  # [T + 1, n, d]
     actions: Int64Array  # [T + 1, n] the last one would have been taken next
@@ -216,20 +216,20 @@ def _one_round(
     config: DeepSARSA, simulator: Simulator, state: _State, number: int, rounds: int, size: int
 ) -> Round:
     epsilon = 1.0 if number == 0 else _epsilon(config, number, rounds)
-    seen = _collect(simulator, state, size, epsilon)
+    trajectories = _collect(simulator, state, size, epsilon)
     if state.inputs is None:
-        state.inputs = Standardise().fit(seen.contexts[:-1][seen.alive[:-1]])
-        state.mean = float(seen.rewards[seen.alive[:-1]].mean()) * _unit(config)
+        state.inputs = Standardise().fit(trajectories.contexts[:-1][trajectories.alive[:-1]])
+        state.mean = float(trajectories.rewards[trajectories.alive[:-1]].mean()) * _unit(config)
     # The network knows nothing in the first round: whole returns, with the mean reward at the cut.
     trace = config.trace if number else 1.0
-    state.memory = [*state.memory, _learnable(config, state, seen, trace)][-config.memory :]
+    state.memory = [*state.memory, _learnable(config, state, trajectories, trace)][-config.memory :]
     _rescale(state, first=number == 0)
     progress = number / max(rounds - 1, 1)
     rate = config.learning_rate + progress * (config.final_learning_rate - config.learning_rate)
     for group in state.optimiser.param_groups:
         group["lr"] = rate
     loss = _regress(config, state)
-    return Round(number, rounds, epsilon, float(seen.rewards.sum(axis=0).mean()), loss)
+    return Round(number, rounds, epsilon, float(trajectories.rewards.sum(axis=0).mean()), loss)
 
 
 def _collect(simulator: Simulator, state: _State, n: int, epsilon: float) -> _Trajectories:
@@ -276,29 +276,29 @@ def _choose(
     return np.where(explores < epsilon, random, np.where(allowed, q, -np.inf).argmax(axis=1))
 
 
-def _learnable(config: DeepSARSA, state: _State, seen: _Trajectories, trace: float) -> _Seen:
+def _learnable(config: DeepSARSA, state: _State, trajectories: _Trajectories, trace: float) -> _Seen:
     """Contexts, actions and targets of the decisions of a round, flat."""
-    steps, n, d = seen.contexts.shape
-    inputs = _standardised(state, seen.contexts.reshape(-1, d))
+    steps, n, d = trajectories.contexts.shape
+    inputs = _standardised(state, trajectories.contexts.reshape(-1, d))
     q = predict(state.torch, state.layers, inputs).reshape(steps, n, -1)
-    taken = np.take_along_axis(q, seen.actions[:, :, None], axis=2)[:, :, 0].astype(np.float64)
+    taken = np.take_along_axis(q, trajectories.actions[:, :, None], axis=2)[:, :, 0].astype(np.float64)
     targets = sarsa_targets(
-        seen.rewards,
+        trajectories.rewards,
         state.mean + state.spread * taken,
-        seen.alive,
+        trajectories.alive,
         gamma=config.gamma,
         trace=trace,
         potential=config.potential,
     )
-    usable = seen.alive[:-1].copy()
+    usable = trajectories.alive[:-1].copy()
     if config.potential and len(usable) > 1:
         usable[0] = False  # the reward before the first decision is not known
-    return _Seen(inputs.reshape(steps, n, d)[:-1][usable], seen.actions[:-1][usable], targets[usable])
+    return _Seen(inputs.reshape(steps, n, d)[:-1][usable], trajectories.actions[:-1][usable], targets[usable])
 
 
 def _rescale(state: _State, *, first: bool) -> None:
     """Let mean and spread follow the targets, and change the last layer so that Q stays what it was."""
-    targets = np.concatenate([seen.targets for seen in state.memory])
+    targets = np.concatenate([round_.targets for round_ in state.memory])
     kept = np.clip(targets, *np.quantile(targets, _TAILS))
     share = 1.0 if first else _SCALE_STEP
     mean = (1 - share) * state.mean + share * float(kept.mean())
@@ -314,9 +314,9 @@ def _rescale(state: _State, *, first: bool) -> None:
 def _regress(config: DeepSARSA, state: _State) -> float:
     """Least squares on the memory by Adam; returns the mean loss of the last epoch."""
     torch, layers = state.torch, state.layers
-    inputs = torch.from_numpy(np.concatenate([seen.inputs for seen in state.memory]))
-    actions = torch.from_numpy(np.concatenate([seen.actions for seen in state.memory]))[:, None]
-    raw = np.concatenate([seen.targets for seen in state.memory])
+    inputs = torch.from_numpy(np.concatenate([round_.inputs for round_ in state.memory]))
+    actions = torch.from_numpy(np.concatenate([round_.actions for round_ in state.memory]))[:, None]
+    raw = np.concatenate([round_.targets for round_ in state.memory])
     targets = torch.from_numpy(((raw - state.mean) / state.spread).astype(np.float32))[:, None]
     total = 0.0
     for _ in range(config.epochs):

@@ -23,7 +23,7 @@ MAX_STEPS = 1_000_000  # per rollout: an environment without a time limit may ne
 
 
 class World(Protocol):
-    """What is needed of a world: its actions, and the log of new users under a policy.
+    """The protocol of a world: its actions, and the log of new users under a policy.
 
     Every `shpi.protocols.Simulator` is one.
     """
@@ -83,20 +83,20 @@ class GymWorld:
         env, m = self.vector, int(self.vector.num_envs)
         words = np.random.SeedSequence((seed, first)).generate_state(2)
         rng = np.random.default_rng(int(words[0]))
-        seen, info = env.reset(seed=int(words[1] >> 1))
+        observations, info = env.reset(seed=int(words[1] >> 1))
         served, quota = np.zeros(m, dtype=np.int64), (n + np.arange(m)[::-1]) // m
         book = _Book(places=m)
         over = np.zeros(m, dtype=bool)  # at the next step the environment only resets itself there
         for _ in range(MAX_STEPS):
-            contexts, mask = self._contexts(seen), _mask(info, m, self.n_actions)
+            contexts, mask = self._contexts(observations), _mask(info, m, self.n_actions)
             probs = policy.action_probs(contexts, mask)
             actions = sample_actions(probs, rng.random(m))
-            seen, rewards, terminated, truncated, info = env.step(actions)
+            observations, rewards, terminated, truncated, info = env.step(actions)
             live = np.flatnonzero(~over & (served < quota))
             over = np.asarray(terminated | truncated)
             book.add(live, served, contexts, actions, rewards, probs, mask, info)
             ended = live[over[live]]
-            book.end(ended, served, self._contexts(seen), np.asarray(terminated))
+            book.end(ended, served, self._contexts(observations), np.asarray(terminated))
             served[ended] += 1
             if (served >= quota).all():
                 return book.log(first, self.n_actions)
@@ -106,18 +106,18 @@ class GymWorld:
             remedy="give the environment a limit: gymnasium.wrappers.TimeLimit",
         )
 
-    def _contexts(self, seen: Any) -> Float32Array:
+    def _contexts(self, observations: Any) -> Float32Array:
         """Observations as contexts [m, d]."""
         if self._states is not None:
-            shown: Float32Array = np.eye(self._states, dtype=np.float32)[np.asarray(seen)]
+            shown: Float32Array = np.eye(self._states, dtype=np.float32)[np.asarray(observations)]
             return shown
-        array = np.array(seen, dtype=np.float32)  # a copy: environments reuse their arrays
+        array = np.array(observations, dtype=np.float32)  # a copy: environments reuse their arrays
         return array.reshape(len(array), -1)
 
 
 @dataclass
 class _Book:
-    """What was seen so far, step by step."""
+    """The steps so far."""
 
     places: int
     rows: list[dict[str, NDArray[Any]]] = field(default_factory=list)
@@ -183,22 +183,28 @@ class _Single:
         self.single_action_space, self.single_observation_space = env.action_space, env.observation_space
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        seen, info = self.env.reset(seed=seed)
+        observation, info = self.env.reset(seed=seed)
         self.over = False
-        return np.asarray(seen)[None], info
+        return np.asarray(observation)[None], info
 
     def step(self, actions: Int64Array) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if self.over:
-            seen, info = self.reset()
-            return seen, np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1, dtype=bool), info
-        seen, reward, terminated, truncated, info = self.env.step(int(actions[0]))
+            observation, info = self.reset()
+            return observation, np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1, dtype=bool), info
+        observation, reward, terminated, truncated, info = self.env.step(int(actions[0]))
         self.over = bool(terminated or truncated)
-        return np.asarray(seen)[None], np.array([reward]), np.array([terminated]), np.array([truncated]), info
+        return (
+            np.asarray(observation)[None],
+            np.array([reward]),
+            np.array([terminated]),
+            np.array([truncated]),
+            info,
+        )
 
 
 def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, Any]:
     """One array per name, sorted by episode; time keeps its order."""
-    flat = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    flat = {name: np.concatenate([block[name] for block in parts]) for name in parts[0]}
     order = np.argsort(flat["episode"], kind="stable")
     return {name: values[order] for name, values in flat.items()}
 

@@ -30,7 +30,7 @@ class OnlineSARSA:
     """Train a Q-network decision by decision and return its greedy policy.
 
     Args:
-        episodes: how many trajectories are met, one after the other.
+        episodes: number of trajectories, one after the other.
         gamma: the discount.
         hidden: the sizes of the hidden layers.
         learning_rate: learning rate of Adam.
@@ -87,16 +87,16 @@ class OnlineSARSA:
 
         x = np.asarray(simulator.reset(1, users, first=number)[0], dtype=np.float32)
         for _ in range(simulator.horizon):
-            seen = net.activations(x)
-            action = choose(seen[-1])
+            layers = net.activations(x)
+            action = choose(layers[-1])
             step = simulator.step(np.array([action]))
             x = np.asarray(step.contexts[0], dtype=np.float32)
             ahead = 0.0
             if not step.ended[0]:
                 q = net.activations(x)[-1]
                 ahead = self.gamma * float(q[choose(q)])
-            error = float(seen[-1][action]) - float(step.rewards[0]) - ahead
-            net.update(seen, action, 2.0 * error / n_actions)
+            error = float(layers[-1][action]) - float(step.rewards[0]) - ahead
+            net.update(layers, action, 2.0 * error / n_actions)
             if step.ended[0]:
                 return
 
@@ -112,14 +112,14 @@ class OneRowNetwork:
 
     def activations(self, x: Float32Array) -> list[Float32Array]:
         """The inputs [in], what each hidden layer makes of them, and the outputs [out]."""
-        found = [x]
+        layers = [x]
         for number, (weights, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = x @ weights
             x += bias
             if number < len(self.weights) - 1:
                 np.maximum(x, 0.0, out=x)
-            found.append(x)
-        return found
+            layers.append(x)
+        return layers
 
     def update(self, activations: list[Float32Array], output: int, slope: float) -> None:
         """One step on a loss whose derivative is ``slope`` in one output and 0 in the others."""

@@ -1,4 +1,4 @@
-"""What a round of practice tells of the policy that acted in it, and which policy to keep in the end."""
+"""Measurements of the policies that acted in each round, and the choice of the one to keep."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from shpi.advantages import Advantages
 from shpi.data._log import ragged
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
-from shpi.learners._shpi.gain import Gain
 from shpi.learners.base import rewards_of
-from shpi.learners.improved import Iteration
+from shpi.learners.improved import Gain, Iteration
 from shpi.protocols import Policy
 
 QUANTILE = 1.645  # one-sided bounds of 95 % confidence
@@ -45,7 +44,7 @@ def pooled(rounds: Sequence[LoggedData]) -> LoggedData:
 
     def joined(name: str) -> Any:
         parts = [getattr(logs, name) for logs in rounds]
-        return None if any(part is None for part in parts) else np.concatenate(parts)
+        return None if any(column is None for column in parts) else np.concatenate(parts)
 
     def offsets(name: str) -> Any:
         return ragged.offsets_from_lengths(np.concatenate([np.diff(getattr(logs, name)) for logs in rounds]))
@@ -92,12 +91,12 @@ class Round(Iteration):
 
 def with_measurements(rounds: Sequence[Round], measured: Sequence[Measured]) -> tuple[Round, ...]:
     """Give each round the measurement of its policy, and the gain over that of the start, measured[0]."""
-    found = []
-    for one in rounds:
-        mine = measured[one.number] if one.number < len(measured) else None
+    with_gains = []
+    for round_ in rounds:
+        mine = measured[round_.number] if round_.number < len(measured) else None
         gain = None if mine is None else _gain(measured[0], mine)
-        found.append(replace(one, measured=mine, gain=gain))
-    return tuple(found)
+        with_gains.append(replace(round_, measured=mine, gain=gain))
+    return tuple(with_gains)
 
 
 def best_round(measured: Sequence[Measured]) -> int:
@@ -107,9 +106,9 @@ def best_round(measured: Sequence[Measured]) -> int:
     learned from the most data. The start is measured without exploration and the others, but for the last,
     with it: what looks as good as the start is.
     """
-    start, best = measured[0], max(measured, key=lambda one: one.mean)
+    start, best = measured[0], max(measured, key=lambda m: m.mean)
     least = max(start.mean, best.mean - best.error)
-    return max((j for j, one in enumerate(measured) if j > 0 and one.mean >= least), default=0)
+    return max((j for j, m in enumerate(measured) if j > 0 and m.mean >= least), default=0)
 
 
 def _gain(start: Measured, now: Measured) -> Gain:

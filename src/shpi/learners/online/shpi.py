@@ -32,7 +32,7 @@ import numpy as np
 from shpi._core.progress import progress_bar
 from shpi.advantages import Advantages, Horizon, StateValues, checked_horizon, k_step_advantages
 from shpi.data.logged import LoggedData
-from shpi.errors import ConfigError, DataError
+from shpi.errors import ConfigError, DataError, require_settings
 from shpi.features.defaults import curves, lines
 from shpi.learners._shpi.local_scale import NARROW, local_scale
 from shpi.learners._shpi.steady import Steady
@@ -58,17 +58,17 @@ class OnlineSHPI:
     """Learn a policy that is better in the long term by serving users, round after round.
 
     Args:
-        k: how many steps ahead, or "session": to the end of each decision's session.
+        k: number of steps to look ahead, or "session": to the end of each decision's session.
         gamma: the discount.
-        episodes: how many users are served in all, each for one trajectory.
-        batch_users: how many of them in one round; fewer where there would be less than four rounds.
+        episodes: number of users served in all, each for one trajectory.
+        batch_users: number of users in one round; fewer where there would be less than four rounds.
         epsilon: the share of decisions that are random while acting, in the first round and in the last,
             linear in between; or one number for all rounds. The returned policy does not explore.
         update_value: estimate V anew in each round; otherwise the first one serves in all of them.
         value: the termination bonus.
         oracle: the regression; None takes a ridge over curved and linear features, see `curved_oracle`.
-        memory: how many of the latest rounds f is regressed on; None for all, 1 in the paper.
-        value_memory: how many of the latest rounds V is estimated on; None for all, as in the paper.
+        memory: number of latest rounds that f is regressed on; None for all, 1 in the paper.
+        value_memory: number of latest rounds that V is estimated on; None for all, as in the paper.
         precision_weights: weigh each decision by 1 / sigma(x)^2 in the regression.
         keep: "best" spends the last round on a test and returns the latest policy within the noise of the
             best, or pi_0 if none measured better; "last" returns the last, as in the paper.
@@ -96,7 +96,7 @@ class OnlineSHPI:
         checked_horizon(self.k)
         checked_gamma(self.gamma)
         least = 2 * TESTED_ROUNDS if self.keep == "best" else self.batch_users
-        checks: tuple[tuple[bool, str, Any], ...] = (
+        require_settings("OnlineSHPI", (
             (self.batch_users >= 2, "batch_users of at least 2", self.batch_users),
             (self.episodes >= least, f"at least {least} episodes", self.episodes),
             (all(0 <= share <= 1 for share in self._epsilons), "epsilon in [0, 1]", self.epsilon),
@@ -104,10 +104,7 @@ class OnlineSHPI:
             (self.value_memory is None or self.value_memory >= 1,
              "value_memory of at least 1, or None", self.value_memory),
             (self.keep in ("best", "last"), "keep 'best' or 'last'", self.keep),
-        )  # fmt: skip
-        for fine, expected, found in checks:
-            if not fine:
-                raise ConfigError(expected=expected, found=repr(found), where="OnlineSHPI")
+        ))  # fmt: skip
 
     @classmethod
     def paper(cls, **changes: Any) -> OnlineSHPI:
@@ -164,7 +161,7 @@ class OnlineSHPI:
                 measured.append(Measured.of(tau))
                 advance(n)
                 if value is None or (self.update_value and not (given and j == 1)):
-                    value = self._evaluate([*(seen.logs for seen in batch), tau], chance)
+                    value = self._evaluate([*(earlier.logs for earlier in batch), tau], chance)
                 advantages = self._advantages(tau, value)
                 batch.append(Seen(tau, advantages))
                 before, policy = policy, Greedy(self._regress(batch, chance))
@@ -183,7 +180,7 @@ class OnlineSHPI:
 
     @property
     def _epsilons(self) -> tuple[float, float]:
-        """Of the first and of the last round."""
+        """The shares of exploration in the first and in the last round."""
         return self.epsilon if isinstance(self.epsilon, tuple) else (self.epsilon, self.epsilon)
 
     @property
@@ -219,9 +216,9 @@ class OnlineSHPI:
     def _regress(self, batch: Sequence[Seen], seed: int) -> Scorer:
         """f(x, a), on the rounds that are remembered."""
         recent = batch if self.memory is None else batch[-self.memory :]
-        logs = pooled([seen.logs for seen in recent])
-        targets = np.concatenate([seen.advantages.values for seen in recent])
-        valid = np.concatenate([seen.advantages.valid for seen in recent])
+        logs = pooled([round_.logs for round_ in recent])
+        targets = np.concatenate([round_.advantages.values for round_ in recent])
+        valid = np.concatenate([round_.advantages.valid for round_ in recent])
         oracle = self.oracle or curved_oracle(logs, seed)
         prepared: PreparedOracle = oracle.prepare(logs, seed=seed)
         if not self.precision_weights:
@@ -270,10 +267,10 @@ def _changed(tau: LoggedData, before: Policy, after: Policy) -> float:
 
 
 def _check_actions(world: World, policy: Policy, logs: LoggedData | None) -> None:
-    for what, found in (("a start policy", policy), ("logs", logs)):
-        if found is not None and found.n_actions != world.n_actions:
+    for what, given in (("a start policy", policy), ("logs", logs)):
+        if given is not None and given.n_actions != world.n_actions:
             raise ConfigError(
                 expected=f"{what} over the world's {world.n_actions} actions",
-                found=f"{found.n_actions} actions",
+                found=f"{given.n_actions} actions",
                 where="OnlineSHPI.fit",
             )

@@ -8,7 +8,7 @@ import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.policies.base import PolicyMethods
 from shpi.policies.sampling import check_candidates, mask_probs
 from shpi.protocols import BoolArray, Float64Array, FloatArray
@@ -17,14 +17,14 @@ FLOOR = 1e-6  # a least-squares probability below this is taken for it
 
 
 class LinearClone(PolicyMethods):
-    """What a clone of mu with linear scores phi(x)'w_a has: checked weights, and its sizes."""
+    """The weights of a clone of mu with linear scores phi(x)'w_a, checked, and its sizes."""
 
     weights: Float64Array  # [A, p]
     features: FeatureMap
     seen: BoolArray  # [A]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", frozen_array(self.weights, "weights", ndim=2))
+        freeze(self, "weights", ndim=2)
         if self.weights.shape != (len(self.seen), self.features.width) or not np.any(self.seen):
             raise ConfigError(
                 expected=f"weights of shape [A, {self.features.width}] and at least one action seen",

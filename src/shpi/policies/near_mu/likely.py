@@ -36,7 +36,7 @@ class AmongLikely(ScorerPolicyMethods):
 
     @property
     def described(self) -> str:
-        """In words."""
+        """The rule in one sentence."""
         if self.share == 1:
             return "It takes the logging policy's favourite action, without exploration."
         return f"It takes f's best among the actions with {self.share:.0%} of the favourite's probability."

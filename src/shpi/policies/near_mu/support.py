@@ -19,7 +19,7 @@ import numpy as np
 
 from shpi.errors import ActionError, ConfigError
 from shpi.features.base import FeatureMap, as_matrix
-from shpi.features.parts import frozen_array, saveable
+from shpi.features.parts import freeze, saveable
 from shpi.policies.base import ScorerPolicyMethods
 from shpi.policies.heads import greedy_actions, masked_scores, same_actions
 from shpi.policies.scorers import Scorer, checked_scores
@@ -66,7 +66,7 @@ class SupportLimited(ScorerPolicyMethods):
 @saveable("policies/pseudo-counts")
 @dataclass(frozen=True, eq=False)
 class PseudoCounts:
-    """How many logged decisions (x, a) is worth, by the leverage of phi(x) among those with action a.
+    """The number of logged decisions that (x, a) is worth: the leverage of phi(x) among those with action a.
 
         n(x, a) = phi(x)'phi(x) / phi(x)'(Phi_a'Phi_a + ridge I)^{-1} phi(x)  -  ridge
 
@@ -79,7 +79,7 @@ class PseudoCounts:
     ridge: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inverses", frozen_array(self.inverses, "inverses", ndim=3))
+        freeze(self, "inverses", ndim=3)
         p = self.features.width
         if self.inverses.shape[1:] != (p, p) or len(self.inverses) < 1:
             raise ConfigError(

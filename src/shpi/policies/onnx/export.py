@@ -55,7 +55,7 @@ def run_onnx(model: bytes, contexts: Any, candidates: Any) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     inputs = {"contexts": contexts, "candidates": candidates}
-    wanted = {one.name for one in session.get_inputs()}
+    wanted = {tensor.name for tensor in session.get_inputs()}
     return session.run(None, {name: value for name, value in inputs.items() if name in wanted})[0]
 
 

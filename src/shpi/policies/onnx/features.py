@@ -27,7 +27,7 @@ def features(graph: Graph, phi: Any, x: Value) -> Value:
             x = features(graph, step, x)
         return x
     if isinstance(phi, UnionMap):
-        return graph.add("Concat", *(features(graph, part, x) for part in phi.parts), axis=1)
+        return graph.add("Concat", *(features(graph, feature_map, x) for feature_map in phi.parts), axis=1)
     if isinstance(phi, StandardiseMap):
         return graph.add("Div", graph.add("Sub", x, graph.constant(phi.mean)), graph.constant(phi.scale))
     if isinstance(phi, IdentityMap):
@@ -59,7 +59,7 @@ def _fourier(graph: Graph, phi: RandomFourierMap, x: Value) -> Value:
     size = float(np.sqrt(1.0 / phi.frequencies.shape[1]))
     angles = graph.add("MatMul", x, graph.constant(phi.frequencies))
     quarter = graph.add("Add", angles, graph.constant(np.pi / 2))  # not every runtime has cosines in float64
-    waves = [graph.scaled(graph.add("Sin", one), size) for one in (quarter, angles)]
+    waves = [graph.scaled(graph.add("Sin", angle), size) for angle in (quarter, angles)]
     return _after_one(graph, waves, x, phi.intercept)
 
 

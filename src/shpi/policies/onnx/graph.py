@@ -80,7 +80,7 @@ class Graph:
         return self.add("Div", x, self.row_sum(x))
 
     def softmax(self, logits: Value) -> Value:
-        """By row."""
+        """The softmax of each row."""
         return self.normalised(self.add("Exp", self.add("Sub", logits, self.row_max(logits))))
 
     def one_hot_max(self, scores: Value, n_actions: int) -> Value:

@@ -57,8 +57,8 @@ def _constant(graph: Graph, policy: Any) -> Value:
 
 def _mixture(graph: Graph, policy: Any) -> Value:
     parts = [
-        graph.scaled(probabilities(graph, one), float(weight))
-        for weight, one in zip(policy.weights, policy.policies, strict=True)
+        graph.scaled(probabilities(graph, component), float(weight))
+        for weight, component in zip(policy.weights, policy.policies, strict=True)
         if weight > 0
     ]
     return reduce(lambda left, right: graph.add("Add", left, right), parts)
@@ -135,17 +135,17 @@ def _logistic(graph: Graph, policy: Any) -> Value:
     phi = features(graph, policy.features, graph.contexts)
     logits = graph.add("MatMul", phi, graph.constant(policy.weights.T))
     allowed = _seen(graph, policy)
-    found = graph.softmax(graph.where(allowed, logits, -np.inf))
+    probs = graph.softmax(graph.where(allowed, logits, -np.inf))
     if policy.floor == 0:
-        return found
+        return probs
     noise = graph.scaled(graph.normalised(graph.real(allowed)), policy.floor)
-    return graph.add("Add", graph.scaled(found, 1 - policy.floor), noise)
+    return graph.add("Add", graph.scaled(probs, 1 - policy.floor), noise)
 
 
 def _seen(graph: Graph, policy: Any) -> Value:
     """Candidates that the log has seen; all candidates where none of them was."""
-    seen = graph.constant(np.asarray(policy.seen, dtype=bool)[None], np.bool_)
-    known = graph.add("And", graph.candidates, seen)
+    tried = graph.constant(np.asarray(policy.seen, dtype=bool)[None], np.bool_)
+    known = graph.add("And", graph.candidates, tried)
     some = graph.add("Greater", graph.row_sum(graph.real(known)), graph.constant(0.0))
     none = graph.add("Not", some)  # a choice between truth values is not in every runtime
     return graph.add("Or", known, graph.add("And", none, graph.candidates))
@@ -155,11 +155,11 @@ def _cloned(graph: Graph, policy: Any) -> Value:
     phi = features(graph, policy.features, graph.contexts)
     raw = graph.add("MatMul", phi, graph.constant(policy.weights.T))
     raised = graph.add("Max", raw, graph.constant(1e-6))
-    seen = graph.constant(np.asarray(policy.seen, dtype=bool)[None], np.bool_)
-    known = graph.add("And", graph.candidates, seen)
+    tried = graph.constant(np.asarray(policy.seen, dtype=bool)[None], np.bool_)
+    known = graph.add("And", graph.candidates, tried)
     some = graph.add("Greater", graph.row_sum(graph.real(known)), graph.constant(0.0))
-    found = graph.where(known, raised, 0.0)
-    return graph.normalised(graph.add("Where", some, found, graph.real(graph.candidates)))
+    probs = graph.where(known, raised, 0.0)
+    return graph.normalised(graph.add("Where", some, probs, graph.real(graph.candidates)))
 
 
 _MAKERS: dict[str, Callable[[Graph, Any], Value]] = {

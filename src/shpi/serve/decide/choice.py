@@ -75,6 +75,13 @@ def first_choice(items: Sequence[Item], uniform: float, floor: float) -> Choice:
     return Choice(items, probs, draw(probs, uniform))
 
 
+def mixed(first: Choice, second: Choice, share: float, uniform: float) -> Choice:
+    """A choice among the same items by two policies at once, the first one's probabilities having a share."""
+    probs = share * first.probs
+    probs += (1.0 - share) * second.probs
+    return Choice(first.items, probs, draw(probs, uniform))
+
+
 class Chooser:
     """A policy that can be asked with item ids and a context from JSON."""
 

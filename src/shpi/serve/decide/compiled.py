@@ -251,6 +251,40 @@ def _bounded(policy: BoundedRatio) -> Probs:
 
 
 def _tilted(policy: Tilted) -> Probs:
+    general, mu = _tilted_mu(policy), getattr(policy.mu, "saved_form", policy.mu)
+    scorer = policy.scorer
+    if not (isinstance(scorer, LinearScorer) and isinstance(mu, LogisticPolicy)):
+        return general
+    if not (same_map(scorer.features, mu.features) and np.all(mu.seen) and mu.floor > 0):
+        return general
+    return _tilted_logistic(policy, scorer, mu, general)
+
+
+def _tilted_logistic(policy: Tilted, scorer: LinearScorer, mu: LogisticPolicy, general: Probs) -> Probs:
+    """What SHPI returns by default: one product for the logits of mu and the scores."""
+    phi, n, power = compile_features(scorer.features), policy.n_actions, policy.power
+    stacked = np.concatenate([mu.weights, policy.size * scorer.weights])
+    kept, noise = 1.0 - mu.floor, mu.floor / n
+
+    def probs(x: Float64Array, mask: BoolArray | None) -> Float64Array:
+        if mask is not None:
+            return general(x, mask)
+        both = stacked.dot(phi(x))
+        logits: Float64Array = both[:n]
+        logits -= logits[logits.argmax()]
+        np.exp(logits, out=logits)
+        logits *= kept / np.add.reduce(logits)
+        logits += noise
+        np.log(logits, out=logits)
+        if power != 1:
+            logits *= power
+        logits += both[n:]
+        return _softmax(logits)
+
+    return probs
+
+
+def _tilted_mu(policy: Tilted) -> Probs:
     both, size, power = _with_mu(policy), policy.size, policy.power
 
     def probs(x: Float64Array, mask: BoolArray | None) -> Float64Array:

@@ -28,7 +28,6 @@ min_users = 200
 [canary]
 stages = [0.1, 0.3]
 users = 60
-window = "2d"
 look_every = "1s"
 """
 

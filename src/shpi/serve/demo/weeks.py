@@ -31,7 +31,6 @@ seed = {seed}
 [canary]
 stages = [0.1, 0.3]
 users = {users}
-window = "1d"
 look_every = "1h"
 """
 
@@ -102,11 +101,15 @@ def served_by(folder: Path, name: str, floor: float = 0.3) -> Probs:
     policies.load(name)
     loaded = policies.get(name)
     assert isinstance(loaded, LoadedPolicy)
-    ids = list(loaded.chooser.ids)
+    ids, mix = list(loaded.chooser.ids), loaded.mix
+    other = None if mix is None else served_by(folder, mix.over, floor)
 
     def probs(contexts: list[dict[str, Any]]) -> Float64Array:
         x = np.stack([loaded.chooser.encode(context) for context in contexts])
         own = loaded.policy.action_probs(x) * (1 - floor) + floor / len(ids)
-        return own[:, [ids.index(item) for item in ITEMS]]
+        own = own[:, [ids.index(item) for item in ITEMS]]
+        if mix is None or other is None:
+            return own
+        return np.asarray(mix.share * own + (1 - mix.share) * other(contexts))
 
     return probs

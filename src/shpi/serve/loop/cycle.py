@@ -5,7 +5,8 @@
     fit        on some users; rewards under way are left out, and V_mu stands in for them (`compact`)
     evaluate   as it would be served, exploration floor included, on the other users, those that only the
                champion served, since it serves
-    gate       ships only what weights over the whole horizon prove
+    gate       passes only what weights over the whole horizon prove: the policy, or a first step, a mixture
+               with the champion
     canary     the policy goes on trial; the server looks at it from then on
 
 A cycle that was killed goes on with the step it was in. Products are written whole or not at all.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shpi.errors import ConfigError, ShpiError
+from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.files.atomic import locked, write_text
 from shpi.files.jsonable import finite
 from shpi.serve.decide import Arms
 from shpi.serve.loop.compact import logged, records_of
 from shpi.serve.loop.control import Control, changing, now_us, policy_path
 from shpi.serve.loop.state import CYCLES, STEPS, CycleState
-from shpi.serve.policies import value_path
+from shpi.serve.policies import Mix, mix_path, value_path
 from shpi.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -113,7 +115,12 @@ class _Steps:
         train.to_parquet(self.place / TRAIN)
         judged = self._judged(control, held_out)
         judged.to_parquet(self.place / HELD_OUT)
-        return {"users": logs.n_users, "decisions": len(logs), "judged_users": judged.n_users}
+        return {
+            "champion": control.champion,
+            "users": logs.n_users,
+            "decisions": len(logs),
+            "judged_users": judged.n_users,
+        }
 
     def _judged(self, control: Control, held_out: LoggedData) -> LoggedData:
         """Held-out users whom only the champion has served, since it serves: what a policy has to beat."""
@@ -126,17 +133,25 @@ class _Steps:
         arms = Arms(salt=bytes.fromhex(control.salt), hold_back=settings.decide.hold_back)
         served = np.array([arms.place(str(user)) >= reach for user in held_out.users])
         kept = held_out.select(served)
-        if control.champion_since > int(held_out.times.min()) and control.champion != control.start:
-            later = logged(
+        if control.champion == control.start:
+            return kept
+        try:
+            since = logged(
                 records_of(self.folder, settings),
                 settings,
                 now=self.state.started,
                 since=control.champion_since,
             )
-            ours = np.isin(later.users, kept.users)
-            if np.unique(later.users[ours]).size >= settings.cycle.min_users * settings.cycle.held_out:
-                return later.select(ours)
-        return kept
+        except DataError as error:
+            raise _Ends(f"nobody whom '{control.champion}' has served has known rewards: {error}") from None
+        judged = since.select(np.isin(since.users, kept.users))
+        fewest = math.ceil(settings.cycle.min_users * settings.cycle.held_out)
+        if judged.n_users < fewest:
+            raise _Ends(
+                f"'{control.champion}' has served {judged.n_users} held-out users since it was promoted; "
+                f"{fewest} are needed to judge what comes next"
+            )
+        return judged
 
     def audit(self) -> dict[str, Any]:
         """Whether the log can be learned from."""
@@ -178,7 +193,6 @@ class _Steps:
         gate = shpi.Gate(
             min_lift=self.settings.cycle.min_lift,
             confidence=self.settings.cycle.confidence,
-            first_steps=False,
         )
         try:
             compared = shpi.compare({self.name: policy}, logs, gate)
@@ -189,20 +203,21 @@ class _Steps:
         assert verdict is not None
         evaluation.write_html(self.place / REPORT)
         decisive = evaluation.decisive
+        step = verdict.first_step
         facts = {
             "decision": verdict.decision,
+            "share": 1.0 if step is None else step.share,
             "reasons": list(verdict.reasons),
             "estimator": decisive.name,
-            "lift": decisive.lift,
-            "at_least": decisive.lift_interval.lower_bound,
+            "lift": decisive.lift if step is None else step.lift,
+            "at_least": decisive.lift_interval.lower_bound if step is None else step.at_least,
             "baseline": decisive.baseline,
             "effective_users": decisive.effective_users,
-            "by_weights": decisive.weights is not None,
+            "by_weights": step is not None or decisive.weights is not None,
         }
         write_text(self.place / EVALUATION, json.dumps(finite(facts), indent=1) + "\n")
-        return {
-            name: facts[name] for name in ("decision", "estimator", "lift", "at_least", "effective_users")
-        }
+        told = ("decision", "share", "estimator", "lift", "at_least", "effective_users")
+        return {name: facts[name] for name in told}
 
     def _as_served(self) -> Policy:
         from shpi.policies import Mixture, UniformPolicy, load_policy
@@ -213,20 +228,30 @@ class _Steps:
         return Mixture((policy, UniformPolicy(policy.n_actions)), (1 - floor, floor))
 
     def gate(self) -> dict[str, Any]:
-        """Only what importance weights prove goes on."""
+        """Only what importance weights prove goes on: the policy, or the share of it that is proven today."""
         facts = json.loads((self.place / EVALUATION).read_text(encoding="utf-8"))
-        if facts["decision"] != "ship":
+        if facts["decision"] not in ("ship", "first step"):
             reasons = " ".join(facts["reasons"][:2])
             raise _Ends(f"the gate says '{facts['decision']}': {reasons}")
         if not facts["by_weights"]:
             raise _Ends(f"the gate rests on a model ({facts['estimator']}), and not on importance weights")
+        target = policy_path(self.folder, self.name)
+        mix_path(target).unlink(missing_ok=True)
+        if facts["decision"] == "first step":
+            assert self.state.facts is not None
+            Mix(share=facts["share"], over=self.state.facts["champion"]).write(target)
         return {}
 
     def canary(self) -> dict[str, Any]:
         """The policy goes on trial, unless it is there from before the process was killed."""
-        why = f"the gate of cycle {self.state.number}: {self.state.facts['lift']:+.4g} per user"  # type: ignore[index]
+        facts = self.state.facts
+        assert facts is not None
+        share = "" if facts["share"] == 1 else f", as a first step of {facts['share']:.0%} of each decision"
+        why = f"the gate of cycle {self.state.number}: {facts['lift']:+.4g} per user{share}"
         now = max(self.state.started, 0) if self.settings.server.clock == "events" else now_us()
         with changing(self.folder) as control:
+            if control.champion != facts["champion"]:
+                raise _Ends(f"'{control.champion}' serves, and the policy was judged against another one")
             known = any(one.what == "canary" and one.policy == self.name for one in control.history)
             if not known:
                 control.with_canary(self.name, why, now).write(self.folder)

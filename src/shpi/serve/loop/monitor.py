@@ -162,7 +162,7 @@ class Monitor:
     def follow(self, control: Control) -> None:
         """Take up a change of who serves whom."""
         settings, canary = self.settings, control.canary
-        window, wait = parse_duration(settings.canary.window), parse_duration(settings.rewards.wait)
+        window, wait = settings.canary_window, parse_duration(settings.rewards.wait)
         reach = settings.decide.hold_back + settings.canary.stages[-1]
         arms, kept = Arms(salt=bytes.fromhex(control.salt), hold_back=settings.decide.hold_back), self._shown
         state = (control.champion, control.champion_since, canary and (canary.policy, canary.since))

@@ -3,7 +3,8 @@
     records    decisions, activations, rewards: what is stored
     frames     a segment file: length, checksum, record
     journal    segments of one folder, written by one process at a time
-    files      FileStore: group commit, ids that are answered once
+    group      group commit: a thread that flushes many records at once
+    files      FileStore: ids that are answered once
     base       the protocol that the stores share
     clock      times that never run backwards
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -18,6 +16,7 @@ import msgspec
 from shpi.errors import DataError
 from shpi.serve.store.base import Added, Listener, StoreUnavailableError
 from shpi.serve.store.frames import frame
+from shpi.serve.store.group import Done, Group, Writer
 from shpi.serve.store.journal import SEGMENT_BYTES, Journal, Place, read_journal
 from shpi.serve.store.records import Activation, Decision, Record, Reward, decode, encode
 
@@ -42,31 +41,6 @@ def _decoded(payload: bytes, place: Place) -> Record:
         ) from None
 
 
-@dataclass(eq=False)
-class _Group:
-    """Records that are flushed together."""
-
-    waiters: list[asyncio.Future[None]] = field(default_factory=list)
-    frames: list[bytes] = field(default_factory=list)
-    records: list[tuple[str, Record, Place]] = field(default_factory=list)
-
-    def wait(self) -> asyncio.Future[None]:
-        """A future of one's own: a request that is cancelled must not take the others with it."""
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiters.append(mine)
-        return mine
-
-    def settle(self, error: StoreUnavailableError | None) -> None:
-        """Tell everybody."""
-        for waiter in self.waiters:
-            if waiter.done():
-                continue
-            if error is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(error)
-
-
 class FileStore:
     """The store of one server on one machine."""
 
@@ -74,13 +48,12 @@ class FileStore:
         self.folder = folder
         self.listener: Listener | None = None
         self._journal = Journal(folder, segment_bytes=segment_bytes)
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shpi-store")
         self._decisions: dict[str, Place] = {}
         self._rewards: dict[str, list[Place]] = {}  # by event
         self._reward_ids: dict[str, Place] = {}
         self._activated: set[str] = set()
-        self._pending: dict[str, tuple[Record, _Group]] = {}
-        self._waiting: _Group | None = None
+        self._pending: dict[str, tuple[Record, Group]] = {}
+        self._waiting: Group | None = None
         self._waiting_bytes = 0
         self._flushing = False
         self._seq = 0
@@ -89,6 +62,7 @@ class FileStore:
         self.orphans = 0  # rewards whose decision is unknown
         for place, payload in read_journal(folder):
             self._remember(_decoded(payload, place), place)
+        self._writer = Writer(self._journal, self._flushed)
 
     @property
     def cut_bytes(self) -> int:
@@ -135,6 +109,10 @@ class FileStore:
         """Whether a decision with this id is durable."""
         return event_id in self._decisions
 
+    def has(self, event_id: str) -> bool:
+        """Whether a decision with this id is durable, or on its way to the disk."""
+        return event_id in self._decisions or event_id in self._pending
+
     async def rewards(self, event_id: str) -> tuple[Reward, ...]:
         """The rewards of a decision so far."""
         places = self._rewards.get(event_id, ())
@@ -165,57 +143,61 @@ class FileStore:
         earlier = self._earlier(record, key)
         if earlier is not None:
             return Added(earlier, False)
-        await self._enqueue(record, key)
+        await self._enqueue(record, key).wait()
         return Added(record, True)
 
-    def _earlier(self, record: Record, key: str) -> Record | None:
-        if isinstance(record, Activation):
-            return record if record.event_id in self._activated else None
-        known = self._decisions if isinstance(record, Decision) else self._reward_ids
-        place = known.get(key)
-        return None if place is None else decode(self._journal.read(place))
+    def submit(self, record: Record, done: Done) -> bool:
+        """Store a record and say when it is durable; False, and nothing is done, if its id is known.
 
-    def _enqueue(self, record: Record, key: str) -> asyncio.Future[None]:
+        The way without a coroutine. Raises `StoreUnavailableError` where too much waits for the disk.
+        """
+        key = self._key(record)
+        if key in self._pending or self._knows(record, key):
+            return False
+        self._enqueue(record, key).waiters.append(done)
+        return True
+
+    def _knows(self, record: Record, key: str) -> bool:
+        if isinstance(record, Decision):
+            return key in self._decisions
+        return key in self._reward_ids if isinstance(record, Reward) else record.event_id in self._activated
+
+    def _earlier(self, record: Record, key: str) -> Record | None:
+        if not self._knows(record, key):
+            return None
+        if isinstance(record, Activation):
+            return record
+        known = self._decisions if isinstance(record, Decision) else self._reward_ids
+        return decode(self._journal.read(known[key]))
+
+    def _enqueue(self, record: Record, key: str) -> Group:
         content = frame(encode(record))
         if self._waiting_bytes > _MOST_WAITING:
             raise StoreUnavailableError(expected="a disk that keeps up", found="too much that waits for it")
-        loop = asyncio.get_running_loop()
-        if self._waiting is None:
-            self._waiting = _Group()
-            if not self._flushing:
-                loop.call_soon(self._flush)  # after the other requests that are ready now
         group = self._waiting
+        if group is None:
+            group = self._waiting = Group()
+            if not self._flushing:  # after the other requests that are ready now
+                asyncio.get_running_loop().call_soon(self._flush)
         group.records.append((key, record, self._waiting_bytes))  # the place is known when it is flushed
         group.frames.append(content)
         self._waiting_bytes += len(content)
         self._pending[key] = (record, group)
-        return group.wait()
+        return group
 
     def _flush(self) -> None:
         group = self._waiting
         if group is None or self._flushing:
             return
         self._flushing, self._waiting, self._waiting_bytes = True, None, 0
-        work = asyncio.get_running_loop().run_in_executor(self._pool, self._write, b"".join(group.frames))
-        work.add_done_callback(lambda finished: self._flushed(group, finished))
+        self._writer.write(group, asyncio.get_running_loop())
 
-    def _write(self, blob: bytes) -> Place:
-        """In the store's own thread."""
-        if self._journal.full:
-            self._journal.rotate()
-        place = self._journal.next_place
-        self._journal.append(blob)
-        return place
-
-    def _flushed(self, group: _Group, work: asyncio.Future[Place]) -> None:
+    def _flushed(self, group: Group, first: Place, error: OSError | None) -> None:
         self._flushing = False
-        error = work.exception()
         self.failing = error is not None
-        for key, _, _ in group.records:
-            self._pending.pop(key, None)
-        if error is None:
-            first = work.result()
-            for _, record, after in group.records:
+        for key, record, after in group.records:
+            del self._pending[key]
+            if error is None:
                 self._remember(record, first + after)
                 if self.listener is not None:
                     self.listener(record)
@@ -227,11 +209,11 @@ class FileStore:
         """Finish what is under way."""
         while self._flushing or self._waiting is not None:
             await asyncio.sleep(0.001)
-        self._pool.shutdown()
+        self._writer.close()
         self._journal.close()
 
 
-def _unavailable(error: BaseException) -> StoreUnavailableError:
+def _unavailable(error: OSError) -> StoreUnavailableError:
     return StoreUnavailableError(
         expected="a disk that can be written",
         found=str(error),

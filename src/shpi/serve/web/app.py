@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -14,26 +13,16 @@ from shpi.serve.web import requests
 from shpi.serve.web.limits import Rate, Tokens
 from shpi.serve.web.metrics import Metrics
 from shpi.serve.web.openapi import description
-from shpi.serve.web.problems import Problem, problem_of
+from shpi.serve.web.problems import Problem
+from shpi.serve.web.replies import HTML, TEXT, Reply, headers_of, refused
 from shpi.serve.web.routes import Answer, Routes
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Page = Callable[[], str]
+Body = Callable[[], Awaitable[bytes]]
 
-_JSON = (b"content-type", b"application/json")
-_HTML = (b"content-type", b"text/html; charset=utf-8")
-_TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
-_SAFE = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-    (
-        b"content-security-policy",
-        b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'",
-    ),
-)
-_LOG = logging.getLogger("shpi.serve")
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -93,51 +82,57 @@ class App:
     # ------------------------------------------------------------------ requests
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method, path, route = scope["method"], scope["path"], "other"
-        kind = _JSON
+        method, headers = scope["method"], scope["headers"]
+        sent = next((value for name, value in headers if name == b"authorization"), b"")
+        address = (scope.get("client") or ("", 0))[0]
+        reply = await self.respond(method, scope["path"], sent, address, lambda: self._body(headers, receive))
+        fields = headers_of(reply, method)
+        await send({"type": "http.response.start", "status": reply.status, "headers": fields})
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else reply.body})
+
+    async def respond(self, method: str, path: str, sent: bytes, address: str, body: Body) -> Reply:
+        """The answer to a request; never an exception.
+
+        Args:
+            method: of the request.
+            path: decoded, without a query.
+            sent: its header Authorization.
+            address: of the caller.
+            body: gives the whole body, or raises a `Problem`.
+        """
+        route = "other"
         try:
-            if self.rate.per_second:
-                self.rate.check((scope.get("client") or ("", 0))[0])
+            self.rate.check(address)
             if method == "POST":
-                route = _route(path)
-                status, body = await self._post(path, scope["headers"], receive)
+                route = route_of(path)
+                reply = Reply(*await self._post(path, sent, body))
             elif method in ("GET", "HEAD"):
                 route = path if path in _PAGES else "/v1/events/{id}"
-                status, body, kind = await self._get(path, scope["headers"])
+                reply = await self._get(path, sent)
             else:
                 raise Problem(405, "GET or POST", method[:20], "method")
         except Exception as error:
-            problem = problem_of(error)
-            if problem is None:
-                _LOG.exception("a bug, on %s", route)
-                problem = Problem(500, "an answer", "a bug in shpi", route, "see the server's log")
-            status, body, kind = problem.status, _ENCODE(problem.body()), _JSON
-        self.metrics.requests[route, status] += 1
-        headers = [kind, (b"content-length", b"%d" % len(body))]
-        if kind is not _JSON or method != "POST":
-            headers += _SAFE
-        if status in (429, 503):
-            headers.append((b"retry-after", b"1"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+            reply = refused(error, route)
+        self.metrics.requests[route, reply.status] += 1
+        return reply
 
-    async def _post(self, path: str, headers: Any, receive: Receive) -> Answer:
+    async def _post(self, path: str, sent: bytes, body: Body) -> Answer:
         if path == "/v1/rank":
-            self.tokens.check("decide", headers)
-            return await self.routes.rank(await self._body(headers, receive))
+            self.tokens.check("decide", sent)
+            return await self.routes.rank(await body())
         if path == "/v1/batch":
-            self.tokens.check("decide", headers)
-            self.tokens.check("reward", headers)
-            return await self.routes.batch(await self._body(headers, receive))
+            self.tokens.check("decide", sent)
+            self.tokens.check("reward", sent)
+            return await self.routes.batch(await body())
         if path in _PAGES:
             raise Problem(405, "GET", "POST", "method")
         event_id, verb = _event(path)
         if verb == "reward":
-            self.tokens.check("reward", headers)
-            return await self.routes.reward(event_id, await self._body(headers, receive))
+            self.tokens.check("reward", sent)
+            return await self.routes.reward(event_id, await body())
         if verb == "activate":
-            self.tokens.check("decide", headers)
-            await self._body(headers, receive)
+            self.tokens.check("decide", sent)
+            await body()
             return await self.routes.activate(event_id)
         raise Problem(404, "a known path", "another one", "path", "see /openapi.json")
 
@@ -174,27 +169,26 @@ class App:
 
     # ------------------------------------------------------------------ pages
 
-    async def _get(self, path: str, headers: Any) -> tuple[int, bytes, tuple[bytes, bytes]]:
+    async def _get(self, path: str, sent: bytes) -> Reply:
         if path == "/healthz":
-            return 200, b'{"status":"alive"}', _JSON
+            return Reply(200, b'{"status":"alive"}')
         if path == "/readyz":
-            return *self._readiness(), _JSON
+            return Reply(*self._readiness())
         if path == "/openapi.json":
-            return 200, _ENCODE(description()), _JSON
-        self.tokens.check("admin", headers)
+            return Reply(200, _ENCODE(description()))
+        self.tokens.check("admin", sent)
         if path == "/metrics":
-            return 200, self.metrics.text(self.gauges()).encode(), _TEXT
+            return Reply(200, self.metrics.text(self.gauges()).encode(), TEXT)
         if path == "/" and self._page is not None:
-            return 200, (await asyncio.to_thread(self._page)).encode(), _HTML
+            return Reply(200, (await asyncio.to_thread(self._page)).encode(), HTML)
         if path == "/report" and self._report is not None:
-            return 200, (await asyncio.to_thread(self._report)).encode(), _HTML
+            return Reply(200, (await asyncio.to_thread(self._report)).encode(), HTML)
         event_id, verb = _event(path)
         if verb:
             raise Problem(
                 405 if verb in ("reward", "activate") else 404, "a known path", "another one", "path"
             )
-        status, body = await self.routes.event(event_id)
-        return status, body, _JSON
+        return Reply(*await self.routes.event(event_id))
 
     def _readiness(self) -> Answer:
         failing = getattr(self.service.store, "failing", False)
@@ -217,7 +211,7 @@ class App:
 _PAGES = ("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/report")
 
 
-def _route(path: str) -> str:
+def route_of(path: str) -> str:
     """The path as a label: without ids, and of a few kinds only."""
     if path in ("/v1/rank", "/v1/batch"):
         return path

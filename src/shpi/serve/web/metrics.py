@@ -30,6 +30,7 @@ class Metrics:
         self.counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
         self.requests: Counter[tuple[str, int]] = Counter()  # by route and status
         self.decisions: Counter[tuple[str, str]] = Counter()  # by arm and policy
+        self.rewards: Counter[bool] = Counter()  # by whether the decision is known
         self._buckets = [0] * (len(BUCKETS) + 1)
         self._seconds = 0.0
 
@@ -51,6 +52,10 @@ class Metrics:
         for (arm, policy), value in sorted(self.decisions.items()):
             labels = _labels({"arm": arm, "policy": policy})
             rows["shpi_decisions_total"].append(f"shpi_decisions_total{labels} {value}")
+        for known, value in sorted(self.rewards.items()):
+            rows["shpi_rewards_total"].append(
+                f"shpi_rewards_total{_labels({'known': str(known).lower()})} {value}"
+            )
         for (name, pairs), value in sorted(self.counts.items()):
             rows[name].append(f"{name}{_labels(dict(pairs))} {value}")
         for name, named, number in gauges:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -28,7 +27,7 @@ class Ranked(msgspec.Struct, gc=False):
 
 
 class RankAnswer(msgspec.Struct, gc=False):
-    """What was decided. The ranking has all candidates, the most likely first."""
+    """What was decided. The ranking has the most likely candidates first, `server.ranking` of them."""
 
     event_id: str
     action: Item
@@ -46,6 +45,7 @@ class Routes:
 
     def __init__(self, service: Service, metrics: Metrics) -> None:
         self.service, self.metrics = service, metrics
+        self.ranking = service.settings.server.ranking
 
     # ------------------------------------------------------------------ rank
 
@@ -73,14 +73,14 @@ class Routes:
         if not added.new:
             return self._stored(decision, raw)
         self.metrics.decisions[decision.arm, decision.policy] += 1
-        return answer_of(decision)
+        return answer_of(decision, self.ranking)
 
     def _stored(self, decision: Decision, body: bytes) -> bytes:
         """The answer that was given before; another body under the same id is a conflict."""
         if decision.digest != digest_of(body):
             raise _conflict("event_id")
         self.metrics.count("shpi_duplicates_total", kind="rank")
-        return answer_of(decision)
+        return answer_of(decision, self.ranking)
 
     # ------------------------------------------------------------------ reward, activate
 
@@ -99,7 +99,7 @@ class Routes:
             self.metrics.count("shpi_duplicates_total", kind="reward")
         known = self.service.store.knows(event_id)
         if added.new:
-            self.metrics.count("shpi_rewards_total", known=str(known).lower())
+            self.metrics.rewards[known] += 1
         return {"event_id": event_id, "stored": True, "duplicate": not added.new, "known": known}
 
     async def activate(self, event_id: str) -> Answer:
@@ -155,7 +155,7 @@ class Routes:
         loaded = self.service.policies.get(decision.policy)
         rewards = await self.service.store.rewards(event_id)
         answer = {
-            **msgspec.json.decode(answer_of(decision)),
+            **msgspec.json.decode(answer_of(decision, 0)),
             "user": decision.user,
             "session": decision.session,
             "previous": decision.previous,
@@ -175,40 +175,20 @@ class Routes:
         return 200, _ENCODE(answer)
 
 
-def answer_of(decision: Decision) -> bytes:
+def answer_of(decision: Decision, most: int) -> bytes:
     """The answer to a request as JSON, from what was stored: the same whenever it is asked for.
 
-    It is a `RankAnswer`, put together from the pieces that do not change: an object per item would cost more
-    than the decision itself.
+    Args:
+        decision: as it is stored.
+        most: items of the ranking; 0: all.
     """
-    probs = decision.distribution
-    order = np.argsort(-probs, kind="stable")
-    heads, numbers = _heads(tuple(decision.items)), _ENCODE(probs[order].tolist())[1:-1].split(b",")
-    pieces = [heads[place] + number for place, number in zip(order.tolist(), numbers, strict=True)]
-    pieces[0] = pieces[0][2:]  # nothing is closed before the first
-    return b"".join(
-        (
-            b'{"event_id":',
-            _ENCODE(decision.event_id),
-            b',"action":',
-            _ENCODE(decision.items[decision.place]),
-            b',"propensity":',
-            _ENCODE(float(probs[decision.place])),
-            b',"ranking":[',
-            *pieces,
-            b'}],"policy":',
-            _ENCODE(decision.policy),
-            b',"arm":',
-            _ENCODE(decision.arm),
-            b"}",
-        )
-    )
-
-
-@lru_cache(maxsize=256)
-def _heads(items: tuple[Item, ...]) -> tuple[bytes, ...]:
-    """What stands before each item's probability."""
-    return tuple(b'},{"id":' + _ENCODE(item) + b',"propensity":' for item in items)
+    probs, items = decision.distribution, decision.items
+    order = (-probs).argsort(kind="stable")
+    if most:
+        order = order[:most]
+    ranking = list(map(Ranked, [items[place] for place in order.tolist()], probs[order].tolist()))
+    action, propensity = items[decision.place], float(probs[decision.place])
+    return _ENCODE(RankAnswer(decision.event_id, action, propensity, ranking, decision.policy, decision.arm))
 
 
 def why(decision: Decision, floor: float) -> str:

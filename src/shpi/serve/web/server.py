@@ -15,6 +15,7 @@ from shpi.serve.loop.canary import Ruling
 from shpi.serve.page import page_of, report_of
 from shpi.serve.service import Service
 from shpi.serve.web.app import App
+from shpi.serve.web.front import Gate
 
 
 def make_app(service: Service, *, schedule: bool = True) -> App:
@@ -46,7 +47,9 @@ def serve(folder: Path, *, host: str | None = None, port: int | None = None) -> 
     }
     if host is not None and host != settings.host:
         _check_host(service, host)
-    server = uvicorn.Server(uvicorn.Config(make_app(service), **options))
+    app = make_app(service)
+    options["http"] = Gate(app)
+    server = uvicorn.Server(uvicorn.Config(app, **options))
     gc.freeze()  # policies and the index need no collection
     gc.set_threshold(50_000, 20, 50)
     print(f"shpi serve {folder}: http://{options['host']}:{options['port']}/", file=sys.stderr, flush=True)
@@ -86,7 +89,13 @@ class Running:
 
         self.app = make_app(Service(self.folder), schedule=self.schedule)
         config = uvicorn.Config(
-            self.app, host="127.0.0.1", port=0, log_level="error", access_log=False, lifespan="on"
+            self.app,
+            http=Gate(self.app),  # type: ignore[arg-type]
+            host="127.0.0.1",
+            port=0,
+            log_level="error",
+            access_log=False,
+            lifespan="on",
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)

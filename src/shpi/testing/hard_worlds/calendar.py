@@ -61,8 +61,8 @@ def _daily_looks(rng: np.random.Generator, users: int) -> Setting:
 
 def looks(case: Case, days: int = DAYS) -> list[LoggedData]:
     """The log as it was on each of the first ``days`` days: users who had entered by then."""
-    found = [np.flatnonzero(case.entry < day) for day in range(1, days + 1)]
-    return [case.logs.select(users) for users in found if len(users)]
+    users_by_day = [np.flatnonzero(case.entry < day) for day in range(1, days + 1)]
+    return [case.logs.select(users) for users in users_by_day if len(users)]
 
 
 drifting_mu = World(

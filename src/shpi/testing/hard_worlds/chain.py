@@ -33,7 +33,7 @@ class Chain:
         initial: the chance to begin in each state [S].
         transition: the chance of the next state [S, A, S].
         reward: the mean reward without the bonus [S, A].
-        bonus: what ``gain`` is multiplied with [S, A].
+        bonus: factor on ``gain`` [S, A].
         horizon: H, the most decisions of a user.
         gone: states of users who have left [S]; they earn nothing and stay there.
         draw: rewards around their means, from (rng, means, states, actions); None pays the mean.

@@ -57,7 +57,9 @@ def bait(delay: int, leaves: float, horizon: int) -> Chain:
 def shares(bait_share: float, rng: np.random.Generator) -> Float64Array:
     """Probabilities of plain, bait, other for both types [2, 3]."""
     rest = rng.uniform(0.4, 0.6, size=2)
-    return np.stack([[(1 - bait_share) * one, bait_share, (1 - bait_share) * (1 - one)] for one in rest])
+    return np.stack(
+        [[(1 - bait_share) * share, bait_share, (1 - bait_share) * (1 - share)] for share in rest]
+    )
 
 
 def _setting(

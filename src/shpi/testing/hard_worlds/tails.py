@@ -70,8 +70,8 @@ def _rare_rewards(rng: np.random.Generator, users: int) -> Setting:
 def _rare_action(rng: np.random.Generator, users: int) -> Setting:
     """The log shows a handful of conversions with the action that the policy leans on, often none."""
     rate = rng.uniform(0.01, 0.03)
-    seen = min(rng.uniform(0.5, 5.0) / (users * rate), 0.05)  # so many conversions are expected with it
-    mu = np.array([[1 - seen, seen]])
+    chance = min(rng.uniform(0.5, 5.0) / (users * rate), 0.05)  # so many conversions are expected with it
+    mu = np.array([[1 - chance, chance]])
     high = rng.uniform(0.1, 0.4)
     chain = types(np.ones(1), np.full((1, 2), rate), np.array([[0.0, rate]]), 1, draw=_conversions)
     return _plain(chain, mu, np.array([[1 - high, high]]))

@@ -61,16 +61,16 @@ class Setting:
     """All about a world but its users; the gain that gives the wanted lift is still open.
 
     Args:
-        chain: how users behave.
-        mu: how actions were really chosen, by state [S, A].
+        chain: the behaviour of users.
+        mu: probabilities with which actions were really chosen, by state [S, A].
         pi: the policy to be judged, by group [G, A].
         group: group of each state, what a context shows of it [S].
-        says: what the log says of mu [S, A]; None: the truth.
+        says: the log's claim about mu [S, A]; None: the truth.
         propensities: logged, or left to be estimated from the contexts.
         marked: the log says which users left for good.
         calendar: when things happen.
         future: the chain that the truth is about, if it is not the one of the log.
-        options: for `shpi.evaluate`: what an owner who knows this log would say of it.
+        options: options for `shpi.evaluate` that an owner who knows this log would give.
         churn_after: the silence after which an owner would call a user gone, if the log does not say.
     """
 
@@ -126,7 +126,7 @@ class World:
 
     Args:
         name: name of the world.
-        words: what happens in it.
+        words: description of what happens in it.
         build: a setting from a generator and a number of users.
         users: users of a log, unless another number is asked for.
         better: a lift that is worth finding, as a share of the present value.
@@ -145,7 +145,7 @@ class World:
 
         Args:
             seed: random seed of the setting, the users and the log.
-            users: in the log.
+            users: number of users in the log.
             lift: the policy's true lift, as a share of what the logging policy brings: 0, less than 0, or
                 for power more, such as ``better``. It is exact, whatever the seed.
         """
@@ -200,8 +200,8 @@ def _log(
         rewards = rewards + calendar.shocks * rng.standard_normal(int(day.max()) + 1)[day]
     stop = int(day.max()) + 1 if calendar.end is None else calendar.end
     counts = np.minimum(done.counts, (day < stop).sum(axis=1))
-    seen = np.flatnonzero(counts > 0)
-    return entry[seen], _arrays(setting, done, rewards, day, counts, seen, rng)
+    logged = np.flatnonzero(counts > 0)
+    return entry[logged], _arrays(setting, done, rewards, day, counts, logged, rng)
 
 
 def _arrays(
@@ -210,20 +210,20 @@ def _arrays(
     rewards: Float64Array,
     day: Int64Array,
     counts: Int64Array,
-    seen: Int64Array,
+    logged: Int64Array,
     rng: np.random.Generator,
 ) -> LoggedData:
     """The decisions that were made before users left or the log stopped, as a log."""
     horizon = setting.chain.horizon
-    kept = (np.arange(horizon) < counts[:, None])[seen]  # [U, H]
-    states, actions = done.states[seen], done.actions[seen]
+    kept = (np.arange(horizon) < counts[:, None])[logged]  # [U, H]
+    states, actions = done.states[logged], done.actions[logged]
     here, taken = states[:, :-1][kept], actions[kept]
-    final = states[np.arange(len(seen)), counts[seen]]
+    final = states[np.arange(len(logged)), counts[logged]]
     gone = setting.chain.gone[final]
     groups = np.eye(len(setting.pi))
-    mood = rng.standard_normal((len(seen), horizon + 1))  # a column that means nothing
+    mood = rng.standard_normal((len(logged), horizon + 1))  # a column that means nothing
     says = setting.mu if setting.says is None else setting.says
-    hour = rng.integers(DAY // 2, size=(len(seen), horizon))
+    hour = rng.integers(DAY // 2, size=(len(logged), horizon))
     told: dict[str, Any] = {}  # a table without a column about it shows no context after the last row either
     if setting.marked:
         shown = np.column_stack([groups[setting.group[final]], mood[:, -1]])
@@ -231,14 +231,14 @@ def _arrays(
     return LoggedData.from_arrays(
         contexts=np.column_stack([groups[setting.group[here]], mood[:, :-1][kept]]),
         actions=taken,
-        rewards=rewards[seen][kept],
-        offsets=np.append(0, np.cumsum(counts[seen])),
+        rewards=rewards[logged][kept],
+        offsets=np.append(0, np.cumsum(counts[logged])),
         propensities=says[here, taken],
         behaviour=says[here],
         n_actions=setting.mu.shape[1],
-        users=seen,
-        times=(START + day[seen] * DAY + hour)[kept],
+        users=logged,
+        times=(START + day[logged] * DAY + hour)[kept],
         time_unit="us",
         **told,
-        metrics={name: values[seen][kept] for name, values in done.metrics.items()},
+        metrics={name: values[logged][kept] for name, values in done.metrics.items()},
     )

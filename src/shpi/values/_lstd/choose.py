@@ -82,7 +82,7 @@ def choose(
         gamma: the discount.
         lookahead: lookahead of the LSTD that is to be fitted.
         folds: the number of parts that users are divided into.
-        max_rows: how many decisions are looked at.
+        max_rows: number of decisions that are used, about.
         seed: random seed of the sample of users and of the folds.
         precision: precision of the products of features.
     """
@@ -92,13 +92,15 @@ def choose(
         return Choice(
             features=fit_features(recipes[0], sample), ridge=ridges[len(ridges) // 2], precision=precision
         )
-    part = _some_users(logs, max_rows, draws)
-    fold = _folds(part, folds, draws)
+    some_logs = _some_users(logs, max_rows, draws)
+    fold = _folds(some_logs, folds, draws)
     maps = [fit_features(recipe, sample) for recipe in recipes]
-    windows = Windows.of(part, gamma=gamma, lookahead=lookahead)
-    tables = [_held_out(part, features, ridges, windows, lookahead, fold, precision) for features in maps]
+    windows = Windows.of(some_logs, gamma=gamma, lookahead=lookahead)
+    tables = [
+        _held_out(some_logs, features, ridges, windows, lookahead, fold, precision) for features in maps
+    ]
     values = np.concatenate(tables)  # [recipes * ridges, n + trajectories]
-    best = _tournament(part, values, gamma, fold, first=len(ridges) // 2)
+    best = _tournament(some_logs, values, gamma, fold, first=len(ridges) // 2)
     return Choice(features=maps[best // len(ridges)], ridge=ridges[best % len(ridges)], precision=precision)
 
 
@@ -126,11 +128,11 @@ def _held_out(
     last = fold[logs.offsets[1:] - 1]
     parts = [_sums(phi, ahead, windows, fold == f) for f in range(int(fold.max()) + 1)]
     whole = parts[0]
-    for part in parts[1:]:
-        whole = whole + part
+    for fold_sums in parts[1:]:
+        whole = whole + fold_sums
     values = np.empty((len(ridges), len(phi) + len(finals)))
-    for f, part in enumerate(parts):
-        theta = np.stack([(whole - part).solve(ridge) for ridge in ridges])  # [ridges, p + 1]
+    for f, fold_sums in enumerate(parts):
+        theta = np.stack([(whole - fold_sums).solve(ridge) for ridge in ridges])  # [ridges, p + 1]
         theta = theta.astype(precision, copy=False)
         values[:, : len(phi)][:, fold == f] = theta @ phi[fold == f].T
         values[:, len(phi) :][:, last == f] = theta @ finals[last == f].T
@@ -168,8 +170,8 @@ def _some_users(logs: LoggedData, max_rows: int, draws: np.random.Generator) -> 
     """Random users with about ``max_rows`` decisions in all; a longer trajectory is cut."""
     if len(logs) <= max_rows:
         return logs
-    part = logs.select(np.isin(logs.user_codes, sample_users(logs, max_rows, draws)))
-    return part if len(part) <= 2 * max_rows else cut(part, np.arange(len(part)) < max_rows)
+    sample = logs.select(np.isin(logs.user_codes, sample_users(logs, max_rows, draws)))
+    return sample if len(sample) <= 2 * max_rows else cut(sample, np.arange(len(sample)) < max_rows)
 
 
 def _folds(logs: LoggedData, folds: int, draws: np.random.Generator) -> Int64Array:

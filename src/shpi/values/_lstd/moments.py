@@ -178,7 +178,7 @@ def feature_blocks(
 
 
 def block_rows(width: int) -> int:
-    """How many rows of ``width`` features are held at once."""
+    """The number of rows of ``width`` features that are held at once."""
     return max(_ENTRIES // (width + 1), 256)
 
 

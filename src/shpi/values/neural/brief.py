@@ -69,7 +69,7 @@ class BriefTD:
                 for rows, following, done in minibatches(logs.offsets, self.batch, order):
                     both = logs.contexts.take(np.concatenate([rows, following]), axis=0)
                     discounts = np.where(done, np.float32(0.0), np.float32(gamma))
-                    parts = (torch.from_numpy(part) for part in (both, rewards[rows], discounts))
+                    parts = (torch.from_numpy(array) for array in (both, rewards[rows], discounts))
                     write_td_gradient(net, net, *parts)
                     adam.step()
         return network_value(net, IdentityMap(width_in=sizes[0], intercept=False), 1.0)

@@ -113,18 +113,18 @@ def _train(
 
 def write_residual_gradient(torch: Any, net: Perceptron, both: Any, rewards: Any, discounts: Any) -> None:
     """The gradient of mean (r + gamma V(x') - V(x))^2, for the contexts x [b, p] above the x' [b, p]."""
-    seen = net.activations(both)
-    here, ahead = seen[-1].view(2, -1)
+    layers = net.activations(both)
+    here, ahead = layers[-1].view(2, -1)
     slope = (rewards + discounts * ahead - here).mul_(-2.0 / len(rewards))  # in V(x)
-    net.backward(seen, torch.cat([slope, -discounts * slope])[:, None])
+    net.backward(layers, torch.cat([slope, -discounts * slope])[:, None])
 
 
 def write_td_gradient(net: Perceptron, target: Perceptron, both: Any, rewards: Any, discounts: Any) -> None:
     """The gradient of mean (r + gamma V_old(x') - V(x))^2, for the same."""
     x, following = both.view(2, len(rewards), -1)
-    seen = net.activations(x)
-    error = rewards + discounts * target(following)[:, 0] - seen[-1][:, 0]
-    net.backward(seen, error.mul_(-2.0 / len(rewards))[:, None])
+    layers = net.activations(x)
+    error = rewards + discounts * target(following)[:, 0] - layers[-1][:, 0]
+    net.backward(layers, error.mul_(-2.0 / len(rewards))[:, None])
 
 
 def _sampler(
@@ -138,14 +138,14 @@ def _sampler(
     draws: np.random.Generator,
 ) -> Callable[[], tuple[Any, Any, Any]]:
     """Random transitions as tensors: x above x', r in units, and gamma, or 0 where the user is then gone."""
-    seen, following = states(logs, inputs), next_states(logs)
+    contexts, following = states(logs, inputs), next_states(logs)
     rewards = (rewards_of(logs) / unit).astype(np.float32)
     discounts = np.where(goes_on(logs), np.float32(gamma), np.float32(0.0))
 
     def sample() -> tuple[Any, Any, Any]:
         chosen = rows[draws.integers(len(rows), size=min(batch, len(rows)))]
-        both = seen.take(np.concatenate([chosen, following[chosen]]), axis=0)
-        return tuple(torch.from_numpy(part) for part in (both, rewards[chosen], discounts[chosen]))
+        both = contexts.take(np.concatenate([chosen, following[chosen]]), axis=0)
+        return tuple(torch.from_numpy(array) for array in (both, rewards[chosen], discounts[chosen]))
 
     return sample
 
@@ -154,7 +154,7 @@ def _network(torch: Any, sizes: tuple[int, ...], level: float, seed: int) -> tup
     """Parameters, and a network on them that is the constant ``level`` before it is trained."""
     random = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
     parts = list(network_layers(torch, sizes, random, last_zero=True).parameters())
-    values = torch.cat([part.t().reshape(-1) if part.dim() > 1 else part for part in parts])
+    values = torch.cat([layer.t().reshape(-1) if layer.dim() > 1 else layer for layer in parts])
     values[-1] = level
     values.grad = torch.zeros_like(values)
     return values, Perceptron(torch, sizes, values, values.grad)
@@ -162,8 +162,8 @@ def _network(torch: Any, sizes: tuple[int, ...], level: float, seed: int) -> tup
 
 def network_value(net: Perceptron, inputs: FeatureMap, unit: float) -> LinearValue:
     """The trained network as a linear value of its last hidden layer, in the rewards' own unit."""
-    weights, biases = ([part.astype(np.float64) for part in parts] for parts in net.export())
-    if not all(np.isfinite(part).all() for part in (*weights, *biases)):
+    weights, biases = ([array.astype(np.float64) for array in arrays] for arrays in net.export())
+    if not all(np.isfinite(array).all() for array in (*weights, *biases)):
         raise DataError(
             expected="a network that converges",
             found="infinite or undefined weights",

@@ -1,0 +1,259 @@
+"""HTTP/1.1 as an `asyncio.Protocol`: one request after the other on each connection, with strict limits.
+
+A framework, or ASGI itself, costs more than the decision. Here a request is cut out of the stream, and the
+common ones go to `Hot` without a coroutine; all others to `App.respond`. Pipelined requests wait in the
+buffer until the one before them is answered, so answers keep their order.
+
+Limits: a head of 16 kB (431), a body of ``server.body_bytes`` (413), ``server.timeout`` seconds for a request
+to arrive (408), 75 seconds of silence, `MOST` connections (503). After an error in the form of a request the
+connection is closed: what follows could be anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from shpi.serve.store import FileStore
+from shpi.serve.web.app import App
+from shpi.serve.web.heads import END, LONGEST, Fields, Heads, target_of
+from shpi.serve.web.hot import Hot
+from shpi.serve.web.problems import Problem
+from shpi.serve.web.replies import STATUS_LINES, Reply, headers_of, refused
+
+MOST = 5000  # connections
+SILENT = 75.0  # seconds
+_SWEEP = 1.0
+_PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+_HOT = re.compile(rb"POST /v1/(?:(rank)|events/([A-Za-z0-9._:~-]{1,128})/(reward|activate)) HTTP/1\.1")
+
+
+class Gate:
+    """What all connections of a server share."""
+
+    def __init__(self, app: App) -> None:
+        self.app, self.heads = app, Heads()
+        self.hot = None
+        if isinstance(app.service.store, FileStore):
+            self.hot = Hot(app.service, app.routes, app.metrics)
+        limits = app.service.settings.server
+        self.longest, self.timeout = limits.body_bytes, limits.timeout
+        self.connections: set[Any] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def __call__(self, config: Any, server_state: Any, app_state: Any, _loop: Any = None) -> Front:
+        """A new connection, as uvicorn asks for one."""
+        self.connections = server_state.connections
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
+        return Front(self, server_state.tasks)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in list(self.connections):
+            connection.check(now)
+        self._sweeper = loop.call_later(_SWEEP, self._sweep) if self.connections else None
+
+
+class Front(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, gate: Gate, tasks: set[Any]) -> None:
+        self.gate, self._tasks = gate, tasks
+        self._buffer = b""
+        self._busy = False  # a request is being answered
+        self._over = False  # nothing more is read
+        self._full = False  # the caller does not read
+        self._needed = 0  # bytes of the buffer that make a request
+        self._continued = False
+        self._since = 0.0  # when something last happened
+        self._route = ""
+
+    # ------------------------------------------------------------------ the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody calls."""
+        self._transport: Any = transport
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._address = (transport.get_extra_info("peername") or ("",))[0]
+        self.gate.connections.add(self)
+        if len(self.gate.connections) > MOST:
+            self._refuse(Problem(503, f"at most {MOST} connections", "more", "the server", "try again later"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The caller is gone; what was asked for is stored all the same."""
+        self._over, self._buffer = True, b""
+        self.gate.connections.discard(self)
+
+    def pause_writing(self) -> None:
+        """The caller does not read: no further request is taken up."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The caller reads again."""
+        self._full = False
+        if not self._busy:
+            self._advance()
+
+    def shutdown(self) -> None:
+        """The server ends: answer what was asked, and close."""
+        if self._busy:
+            self._over = True
+        else:
+            self._transport.close()
+
+    def check(self, now: float) -> None:
+        """Close a connection on which nothing happens."""
+        if self._busy:
+            return
+        waited = now - self._since
+        if self._over:
+            if waited > self.gate.timeout:
+                self._transport.abort()
+        elif self._buffer and not self._full:
+            if waited > self.gate.timeout:
+                self._refuse(Problem(408, "a request in time", "a slower one", "body", "send it again"))
+        elif waited > SILENT:
+            self._transport.abort()
+
+    # ------------------------------------------------------------------ requests
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of a request, or of several."""
+        if self._over:
+            return
+        if not self._buffer:
+            self._buffer, self._since = data, self._loop.time()
+        else:
+            self._buffer += data
+        if not self._busy:
+            if len(self._buffer) >= self._needed:
+                self._advance()
+        elif len(self._buffer) > LONGEST + self.gate.longest:
+            self._transport.pause_reading()
+
+    def _advance(self) -> None:
+        """Take up the next request, if it is whole."""
+        while self._buffer and not (self._busy or self._over or self._full):
+            try:
+                request = self._cut()
+            except Problem as problem:
+                self._refuse(problem)
+                return
+            if request is None:
+                return
+            line, fields, body = request
+            self._needed, self._continued, self._busy = 0, False, True
+            self._over = fields.closes
+            self._take(line, fields, body)
+
+    def _cut(self) -> tuple[bytes, Fields, bytes] | None:
+        """The first line, the headers and the body of the next request; None until it is whole."""
+        data = self._buffer
+        end = data.find(END)
+        if end > LONGEST or (end < 0 and len(data) > LONGEST):
+            raise Problem(431, f"a head of at most {LONGEST:,} bytes", "a longer one", "headers")
+        if end < 0:
+            return None
+        first = data.find(b"\r\n")
+        fields = self.gate.heads.fields(data[first + 2 : end + 2])
+        if fields.length > self.gate.longest:
+            most = f"a body of at most {self.gate.longest:,} bytes"
+            raise Problem(413, most, "a longer one", "body", "send less at once")
+        start = end + 4
+        whole = start + fields.length
+        if len(data) < whole:
+            self._needed = whole
+            if fields.waits and not self._continued:
+                self._continued = True
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            return None
+        self._buffer = data[whole:] if len(data) > whole else b""
+        return data[:first], fields, data[start:whole]
+
+    def _take(self, line: bytes, fields: Fields, body: bytes) -> None:
+        match = _HOT.fullmatch(line) if self.gate.hot is not None else None
+        if match is None:
+            self._respond(line, fields, body)
+            return
+        app, hot = self.gate.app, self.gate.hot
+        assert hot is not None
+        rank, event, verb = match.groups()
+        try:
+            if app.rate.per_second:
+                app.rate.check(self._address)
+            if rank is not None:
+                self._route = "/v1/rank"
+                app.tokens.check("decide", fields.authorization)
+                hot.rank(body, self._send)
+            elif verb == b"reward":
+                self._route = "/v1/events/{id}/reward"
+                app.tokens.check("reward", fields.authorization)
+                hot.reward(event.decode(), body, self._send)
+            else:
+                self._route = "/v1/events/{id}/activate"
+                app.tokens.check("decide", fields.authorization)
+                hot.activate(event.decode(), self._send)
+        except Exception as error:
+            self._send(*refused(error, self._route)[:2])
+
+    def _send(self, status: int, body: bytes) -> None:
+        """Answer one of the common requests."""
+        self.gate.app.metrics.requests[self._route, status] += 1
+        if status == 200 and not self._over:
+            self._write(_PLAIN % (len(body), body))
+        else:
+            self._reply(Reply(status, body), "POST")
+
+    def _respond(self, line: bytes, fields: Fields, body: bytes) -> None:
+        """Answer any request, in a task of its own."""
+        try:
+            target = target_of(line)
+        except Problem as problem:
+            self._refuse(problem)
+            return
+        if target.old and not fields.stays:
+            self._over = True
+
+        async def whole() -> bytes:
+            return body
+
+        async def work() -> None:
+            reply = await self.gate.app.respond(
+                target.method, target.path, fields.authorization, self._address, whole
+            )
+            self._reply(reply, target.method)
+
+        task = self._loop.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ------------------------------------------------------------------ answers
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer what is no request, and read no further."""
+        self._over, self._buffer = True, b""
+        self.gate.app.metrics.requests["other", problem.status] += 1
+        self._reply(refused(problem, "other"), "POST")
+
+    def _reply(self, reply: Reply, method: str) -> None:
+        fields = headers_of(reply, method)
+        if self._over:
+            fields.append((b"connection", b"close"))
+        head = b"".join(b"%b: %b\r\n" % field for field in fields)
+        self._write(STATUS_LINES[reply.status] + head + b"\r\n" + (b"" if method == "HEAD" else reply.body))
+
+    def _write(self, answer: bytes) -> None:
+        self._busy, self._since = False, self._loop.time()
+        transport = self._transport
+        if transport.is_closing():
+            return
+        transport.write(answer)
+        if self._over:
+            transport.write_eof()  # the caller reads the answer and closes; else `check` does
+        elif self._buffer:
+            transport.resume_reading()
+            self._loop.call_soon(self._advance)

@@ -1,0 +1,98 @@
+"""The head of an HTTP/1.1 request, parsed strictly: what two parsers could read differently is refused.
+
+A request has a Content-Length or no body. Chunked bodies (411), folded lines, spaces before a colon, control
+characters, two lengths and other forms of a target than a path are errors. Clients repeat their headers: a
+block that was parsed is kept, and the next request with the same one costs a look-up.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from shpi.serve.web.problems import Problem
+
+LONGEST = 16_384  # bytes of a head
+END = b"\r\n\r\n"
+_MOST_KEPT, _LONGEST_KEPT = 1000, 1024
+_LINE = re.compile(rb"([A-Z]{1,20}) (/[\x21-\x7e]*) HTTP/1\.([01])")
+_BLOCK = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
+
+
+class Fields(NamedTuple):
+    """What the headers say."""
+
+    length: int = 0
+    authorization: bytes = b""
+    closes: bool = False
+    stays: bool = False  # keep-alive, which HTTP/1.0 has to ask for
+    waits: bool = False  # for 100 Continue
+
+
+class Target(NamedTuple):
+    """What the first line says."""
+
+    method: str
+    path: str
+    old: bool  # HTTP/1.0
+
+
+class Heads:
+    """Parses heads, and keeps blocks of headers that come again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Fields] = {}
+
+    def fields(self, block: bytes) -> Fields:
+        """The meaning of a block of headers, every line of it ended; raises a `Problem`."""
+        kept = self._kept.get(block)
+        if kept is not None:
+            return kept
+        fields = _fields(block)
+        if len(block) <= _LONGEST_KEPT:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[block] = fields
+        return fields
+
+
+def target_of(line: bytes) -> Target:
+    """The first line; raises a `Problem`."""
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise _bad("a request line of HTTP/1.1 with a path", "another line")
+    method, target, version = match.groups()
+    return Target(method.decode(), unquote(target.partition(b"?")[0]), version == b"0")
+
+
+def _fields(block: bytes) -> Fields:
+    if not _BLOCK.fullmatch(block):
+        raise _bad("headers of the form 'name: value'", "another line")
+    seen: dict[bytes, bytes] = {}
+    for line in block.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        name, value = name.lower(), value.strip(b" \t")
+        if name in _ONCE and seen.setdefault(name, value) != value:
+            raise _bad(f"one header {name.decode()}", "two that differ")
+        seen[name] = value
+    if b"transfer-encoding" in seen:
+        raise Problem(411, "a body with a Content-Length", "a chunked one", "headers", "send it in one piece")
+    length = seen.get(b"content-length", b"0")
+    if not (length.isdigit() and len(length) <= 12):
+        raise _bad("a Content-Length", "no number")
+    connection = seen.get(b"connection", b"").lower()
+    return Fields(
+        length=int(length),
+        authorization=seen.get(b"authorization", b""),
+        closes=b"close" in connection,
+        stays=b"keep-alive" in connection,
+        waits=seen.get(b"expect", b"").lower() == b"100-continue",
+    )
+
+
+_ONCE = (b"content-length", b"authorization", b"host", b"transfer-encoding", b"expect")
+
+
+def _bad(expected: str, found: str) -> Problem:
+    return Problem(400, expected, found, "the head of the request")
