@@ -12,7 +12,6 @@ from shpi.experiments._run.settings import (
     FEW,
     LOGGING,
     OURS,
-    RELEASED,
     REPAIRED,
     K,
     Method,
@@ -21,7 +20,7 @@ from shpi.experiments._run.settings import (
 
 EPSILON, LAMBDA = 0.3, 10.0
 PROXIMAL = Method(name="SHPI, paper(), Lambda = 10", learner="shpi-paper", k=K, Lambda=LAMBDA)
-METHODS = (LOGGING, PROXIMAL, RELEASED, REPAIRED, OURS, BCQ, CB)
+METHODS = (LOGGING, PROXIMAL, REPAIRED, OURS, BCQ, CB)
 CONTROLLER = Method(name="controller")  # the logging policy with epsilon 0
 NAMES = (*(method.name for method in METHODS), CONTROLLER.name)
 RIVALS = {"BCQ": "BCQ", "CB": "CB", "logging": "mu"}
@@ -33,7 +32,7 @@ def cells(settings: Settings) -> list[Cell]:
         method.on(log, settings)
         for trial, log in enumerate(settings.logs("synthetic-large", EPSILON))
         for method in METHODS
-        if trial < FEW or method not in (RELEASED, REPAIRED)
+        if trial < FEW or method is not REPAIRED
     ]
     return found + [CONTROLLER.on(log, settings) for log in settings.logs("synthetic-large", 0.0)]
 
