@@ -159,6 +159,12 @@ class _Steps:
         write_text(self.place / AUDIT, json.dumps(finite(report.to_json()), indent=1) + "\n")
         if not report.fit:
             raise _Ends(f"the log is unfit for learning: {_first_error(report)}")
+        propensities = _read(self.place / HELD_OUT).propensities
+        if propensities is not None and bool(np.all(propensities >= 1.0)):
+            raise _Ends(
+                "the log is unfit for evaluation: who served it does not explore, every decision had "
+                "probability 1, so nothing is known of any other; raise decide.floor"
+            )
         return {"warnings": report.count("warning")}
 
     def fit(self) -> dict[str, Any]:
