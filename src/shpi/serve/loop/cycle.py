@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shpi.errors import ConfigError, DataError, ShpiError
+from shpi.errors import ConfigError, ShpiError
 from shpi.files.atomic import locked, write_text
 from shpi.files.jsonable import finite
 from shpi.serve.decide import Arms
@@ -142,16 +142,17 @@ class _Steps:
                 now=self.state.started,
                 since=control.champion_since,
             )
-        except DataError as error:
+        except ShpiError as error:
             raise _Ends(f"nobody whom '{control.champion}' has served has known rewards: {error}") from None
-        judged = since.select(np.isin(since.users, kept.users))
+        ours = np.isin(since.users, kept.users)
         fewest = math.ceil(settings.cycle.min_users * settings.cycle.held_out)
-        if judged.n_users < fewest:
+        served_users = np.unique(since.users[ours]).size
+        if served_users < fewest:
             raise _Ends(
-                f"'{control.champion}' has served {judged.n_users} held-out users since it was promoted; "
+                f"'{control.champion}' has served {served_users} held-out users since it was promoted; "
                 f"{fewest} are needed to judge what comes next"
             )
-        return judged
+        return since.select(ours)
 
     def audit(self) -> dict[str, Any]:
         """Whether the log can be learned from."""
