@@ -35,6 +35,14 @@ class Judged:
     step_truth: float | None  # what that mixture is truly worth
     fatal: tuple[str, ...]
     warned: tuple[str, ...]
+    share: float = 1.0  # of the policy in the mixture whose lift leads; 1: the policy itself
+    lead_truth: float | None = None  # what that mixture is truly worth; None: the policy itself leads
+    recent_truth: float | None = None  # the true lift over mu as it was in the last third of the log
+
+    @property
+    def led(self) -> float:
+        """The truth about the lift that leads the report."""
+        return self.truth if self.lead_truth is None else self.lead_truth
 
 
 def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
@@ -58,9 +66,9 @@ def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
         )
     except ShpiError:
         return None
-    verdict, one = found.verdict, found.decisive
+    verdict, one, lead = found.verdict, found.decisive, found.lead
     assert verdict is not None
-    reach = one.lift_interval
+    reach = lead.estimate.lift_interval
     first = getattr(verdict, "first_step", None)
     share = None if first is None else float(first.share)
     return Judged(
@@ -70,8 +78,8 @@ def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
         wanted=wanted,
         told=told,
         truth=case.lift,
-        lift=one.lift,
-        error=one.lift_error,
+        lift=lead.estimate.lift,
+        error=lead.estimate.lift_error,
         lower=reach.lower,
         upper=reach.upper,
         bound=reach.lower_bound,
@@ -84,6 +92,9 @@ def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
         warned=tuple(
             d.name for d in found.diagnostics if d.severity == "warning" and d.estimator in (None, one.name)
         ),
+        share=lead.share,
+        lead_truth=None if lead.share == 1 else case.mixture_lift(lead.share),
+        recent_truth=case.recent_lift,
     )
 
 

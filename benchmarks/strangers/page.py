@@ -20,8 +20,10 @@ the metric's window. Every log goes from raw files to a verdict with four comman
 users.
 
 *mu* is the value of the logging policy: as the report states it (mean over the logs), and in truth. *In the
-interval*: how often the 95 % interval of the estimator that leads the report contains the true lift of the
-policy. *Verdicts*: of the gate with its defaults. *Wrong*: shipped though not better.
+interval*: how often the 95 % interval that leads the report contains the true lift of what it is about: the
+policy or, where the log cannot carry the whole of it over the whole window, the largest mixture with the
+logging policy that it can (in brackets, how many). *Estimated*: of the runs that the policy itself
+leads. *Verdicts*: of the gate with its defaults. *Wrong*: shipped though not better.
 
 | log | runs | mu, stated / true | true lift | estimated | in the interval | verdicts | wrong |
 |---|---|---|---|---|---|---|---|
@@ -44,6 +46,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 def _line(name: str, runs: Sequence[Outcome]) -> str:
     mu = runs[0].true_mu
+    alone = [run for run in runs if run.share == 1]
     verdicts = Counter(run.verdict for run in runs)
     wrong = sum(run.verdict == "ship" and run.lift <= 0 for run in runs)
     cells = (
@@ -51,8 +54,8 @@ def _line(name: str, runs: Sequence[Outcome]) -> str:
         str(len(runs)),
         f"{np.mean([run.by_hand for run in runs]):.3f} / {mu:.3f}",
         f"{np.mean([run.lift for run in runs]) / mu:+.0%}",
-        f"{np.mean([run.estimate for run in runs]) / mu:+.0%}",
-        f"{sum(run.covered for run in runs)} of {len(runs)}",
+        f"{np.mean([run.estimate for run in alone]) / mu:+.0%}" if alone else "",
+        f"{sum(run.covered for run in runs)} of {len(runs)} ({len(runs) - len(alone)})",
         ", ".join(f"{verdict} {count}" for verdict, count in verdicts.most_common()),
         str(wrong),
     )

@@ -36,6 +36,8 @@ class Outcome:
     upper: float
     verdict: str
     main: str
+    share: float = 1.0  # of the policy in the mixture whose lift leads; 1: the policy itself
+    true_lead: float | None = None  # what that mixture is worth; None: the policy itself leads
 
     @property
     def lift(self) -> float:
@@ -44,8 +46,9 @@ class Outcome:
 
     @property
     def covered(self) -> bool:
-        """Whether the interval contains the true lift."""
-        return self.lower <= self.lift <= self.upper
+        """Whether the interval that leads the report contains the true lift of what it is about."""
+        about = self.true_pi if self.true_lead is None else self.true_lead
+        return self.lower <= about - self.true_mu <= self.upper
 
 
 def go(world: World, folder: Path, seed: int, users: int) -> Outcome:
@@ -79,7 +82,13 @@ def go(world: World, folder: Path, seed: int, users: int) -> Outcome:
 
 def _outcome(world: World, seed: int, commands: int, found: dict[str, Any], folder: Path) -> Outcome:
     main = next(one for one in found["estimates"] if one["name"] == found["main"])
-    learned = simulate(world, saved(world, folder / "policy"), TRUTH_USERS, TRUTH_SEED, staggered=False)
+    policy = saved(world, folder / "policy")
+    learned = simulate(world, policy, TRUTH_USERS, TRUTH_SEED, staggered=False)
+    share, true_lead = 1.0, None
+    if found["mixture"] is not None:
+        main, share = found["mixture"]["estimate"], found["mixture"]["share"]
+        part = simulate(world, mixed(world, policy, share), TRUTH_USERS, TRUTH_SEED, staggered=False)
+        true_lead = part.value(world.window)
     return Outcome(
         world=world.name,
         seed=seed,
@@ -92,7 +101,20 @@ def _outcome(world: World, seed: int, commands: int, found: dict[str, Any], fold
         upper=main["lift_interval"]["upper"],
         verdict=found["verdict"]["decision"],
         main=found["main"],
+        share=share,
+        true_lead=true_lead,
     )
+
+
+def mixed(world: World, policy: Chooser, share: float) -> Chooser:
+    """``share`` of the decisions by the policy, the others by the logging policy."""
+
+    def choose(contexts: pl.DataFrame, candidates: BoolArray | None) -> Float64Array:
+        own, other = policy(contexts, candidates), world.behaviour(contexts, candidates)
+        chosen: Float64Array = share * own + (1 - share) * other
+        return chosen
+
+    return choose
 
 
 @cache

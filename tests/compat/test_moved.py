@@ -20,6 +20,7 @@ GONE = {
     "shpi.cli.evaluate": {"headed"},
     "shpi.learners.cloning": {"FEW_DIMENSIONS"},
     "shpi.learners.gain": {"clustered_error", "gain_parts", "held_out_gain"},
+    "shpi.ope.verdict.whole_horizon": {"proven_mixtures"},
     "shpi.ope.recipes": {"FEW_DIMENSIONS"},
     "shpi.oracles.ridge": {"FEW_DIMENSIONS"},
     "shpi.policies.cloned": {"RelativeDensity"},

@@ -7,7 +7,8 @@ import pytest
 
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
-from shpi.ope import FQE, WDR, Gate, Guard, KStepSHPI, Problem, Settings, evaluate
+from shpi.ope import FQE, SNPDIS, WDR, Gate, Guard, KStepSHPI, Problem, Settings, evaluate
+from shpi.ope.checks.clusters import clusters_of
 from shpi.ope.verdict.events import events
 from shpi.ope.verdict.rare import unseen_variance
 from shpi.ope.verdict.whole_horizon import WholeHorizon
@@ -84,6 +85,68 @@ def test_a_first_step_is_offered_where_the_policy_is_too_far():
     assert without.decision == "need more data"
     assert without.first_step is None
     assert any("canary" in one for one in without.reasons)
+
+
+def judged(name: str, seed: int, **options):
+    case = WORLDS[name].make(seed, **options)
+    estimators = [WDR(), KStepSHPI(k=min(4, case.horizon)), SNPDIS()]
+    return case, evaluate(
+        case.policy, case.logs, estimators=estimators, gate=Gate(), details=False, horizon=case.horizon
+    )
+
+
+def test_what_a_k_step_estimator_leaves_out_is_not_called_the_lift():
+    """SHPI(k=4) says +18 with a short interval where the truth is +4: it must not lead the report."""
+    case, found = judged("late harm", 805, lift=0.1)
+    own = found.decisive
+    assert own.steps == 4
+    assert own.lift_interval.lower > case.lift
+    lead = found.lead
+    assert lead.share < 1
+    assert lead.estimate.steps is None
+    assert (
+        lead.estimate.lift_interval.lower < case.mixture_lift(lead.share) < lead.estimate.lift_interval.upper
+    )
+    assert found.to_json()["mixture"]["share"] == lead.share
+    assert "+ leads: the largest mixture with an interval over the whole horizon" in str(found)
+    assert f"of {100 * lead.share:.3g} %" in repr(found)
+    assert "within 4 decisions" in " ".join(found.verdict.reasons)
+    assert found.to_polars()["mark"][0] == "leads"
+
+
+def test_a_large_share_can_be_proven_where_a_small_one_cannot():
+    case, found = judged("late harm", 801, lift=0.1)
+    step = found.verdict.first_step
+    assert found.verdict.decision == "first step"
+    assert step.share >= 0.3
+    assert 0 < step.at_least < case.mixture_lift(step.share)
+
+
+def test_estimated_propensities_allow_a_first_step_that_stands_half_a_hidden_cause():
+    case, found = judged("rule changes with time", 801, lift=0.1)
+    assert found.verdict.decision == "first step"
+    assert found.verdict.first_step.at_least < case.mixture_lift(found.verdict.first_step.share)
+    assert any("the gate asks for 1.14" in reason for reason in found.verdict.reasons)
+
+
+def test_a_change_of_the_logging_policy_is_said():
+    case, found = judged("drifting mu", 800, lift=0.1)
+    assert case.recent_lift < 0 < case.lift  # better than what mu was, worse than what it does now
+    assert not found.verdict.ship
+    assert any("The logging policy has changed too" in reason for reason in found.verdict.reasons)
+
+
+def test_days_that_share_a_coin_make_the_interval_that_leads():
+    case, found = judged("arms switched by day", 801, lift=0.1)
+    interval = found.decisive.lift_interval
+    assert interval.lower < case.lift < interval.upper
+    days = clusters_of(Problem.of(case.policy, case.logs), "day")
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal(days.count)[days.codes]
+    larger = days.enlarged(shared)
+    alone = np.std(shared) / np.sqrt(len(shared))
+    assert np.std(larger) / np.sqrt(len(shared)) > 5 * alone
+    assert days.quantile(0.975) > days.quantile(0.95) > 1.8
 
 
 def test_a_false_first_step_is_as_rare_as_one_test():

@@ -85,7 +85,9 @@ def test_everything_is_a_table_too(things):
     assert again.rewards.sum() == pytest.approx(things["log"].rewards.sum())
     found = things["evaluation"].to_polars()
     assert found.filter(pl.col("mark") == "decides").height == 1
-    assert found["lift"].to_list() == [one.lift for one in things["evaluation"].estimates]
+    judged = things["evaluation"]
+    ordered = [] if judged.mixture is None else [judged.mixture.estimate]
+    assert found["lift"].to_list() == [one.lift for one in (*ordered, *judged.estimates)]
     assert {"severity", "code", "message"} <= set(things["audit"].to_polars().columns)
     assert things["comparison"].to_polars()["policy"].to_list() == ["today", "autumn model"]
 

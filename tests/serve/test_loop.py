@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -307,3 +309,73 @@ def test_a_cycle_killed_in_each_step_goes_on(tmp_path: Path) -> None:
     assert state.outcome
     assert (state.place(tmp_path) / "report.html").exists()
     assert run_cycle(tmp_path).number == 2 or Control.read(tmp_path).canary is not None
+
+
+@pytest.mark.parametrize("step", ["evaluate", "gate", "canary"])
+def test_a_cycle_killed_late_puts_one_policy_on_trial(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shpi.serve.loop import cycle
+    from shpi.serve.policies import Mix
+    from tests.serve.shop_policy import save_shop_policy
+
+    proven = {"decision": "first step", "share": 0.5, "estimator": "WDR", "lift": 0.1, "at_least": 0.01}
+
+    def evaluate(steps: Any) -> dict[str, Any]:
+        steps.place.mkdir(parents=True, exist_ok=True)
+        facts = {**proven, "by_weights": True, "reasons": []}
+        (steps.place / cycle.EVALUATION).write_text(json.dumps(facts))
+        return {**proven, "effective_users": 99.0}
+
+    def fit(steps: Any) -> dict[str, Any]:
+        save_shop_policy(tmp_path / "policies" / steps.name)
+        return {"policy": steps.name, "proven": True}
+
+    def killed(done: str) -> None:
+        if done == step:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cycle._Steps, "compact", lambda steps: {"champion": "apprentice"})
+    monkeypatch.setattr(cycle._Steps, "audit", lambda steps: {})
+    monkeypatch.setattr(cycle._Steps, "fit", fit)
+    monkeypatch.setattr(cycle._Steps, "evaluate", evaluate)
+    (tmp_path / "serve.toml").write_text(EVENTS + '[decide]\nstart = "apprentice"\n')
+    Control.new("apprentice").write(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        cycle.run_cycle(tmp_path, after=killed)
+    state = cycle.run_cycle(tmp_path)
+    assert (state.number, state.changed) == (1, True)
+    control = Control.read(tmp_path)
+    assert control.canary is not None
+    assert [entry.what for entry in control.history] == ["started", "canary"]
+    assert Mix.read(tmp_path / "policies" / control.canary.policy) == Mix(share=0.5, over="apprentice")
+
+
+def test_an_apprentice_that_does_not_explore_is_unfit_for_evaluation(tmp_path: Path) -> None:
+    from shpi.serve.loop.cycle import run_cycle
+    from tests.serve.wire_client import WireClient
+
+    start = '[decide]\nstart = "apprentice"\nfloor = 0.0\n'
+    (tmp_path / "serve.toml").write_text(EVENTS + start + '[cycle]\nmin_users = 50\nlearner = "bandit"\n')
+    asked = [
+        {"user": f"u{n % 120}", "context": {"x": n % 7}, "time": 1.8e9 + 4000 * n}
+        | {"candidates": [ITEMS[n % 3], *(item for item in ITEMS if item != ITEMS[n % 3])]}
+        for n in range(360)
+    ]
+    with WireClient(tmp_path) as client:
+        answers = client.batch(rank=asked)["rank"]
+        assert {one["answer"]["propensity"] for one in answers} == {1.0}
+        ids = [one["answer"]["event_id"] for one in answers[::2]]
+        client.batch(reward=[{"event_id": event, "value": n % 2} for n, event in enumerate(ids)])
+        assert "unfit" in client.app.service.alarms["apprentice"]
+    state = run_cycle(tmp_path)
+    assert not state.changed
+    assert "explore" in str(state)
+
+
+def test_the_window_of_a_canary_is_that_of_the_metric() -> None:
+    day = 86_400_000_000
+    assert Settings().canary_window == day
+    assert Settings.of({"log": {"metric": "reward in 3d"}}).canary_window == 3 * day
+    own = {"log": {"metric": "reward in 3d"}, "canary": {"window": "2d"}}
+    assert Settings.of(own).canary_window == 2 * day

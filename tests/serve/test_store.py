@@ -271,3 +271,31 @@ def test_time_never_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.seen(10**16)
     monkeypatch.setattr(Clock, "_read", staticmethod(lambda: (50, 50)))
     assert clock.now() == 10**16 + 1
+
+
+def test_old_files_are_removed_and_the_rest_stays(tmp_path: Path) -> None:
+    async def work(store: FileStore) -> None:
+        for n in range(40):  # one by one: every group may begin a file
+            await store.add(decision(n))
+            await store.add(reward(n))
+        before = segments(tmp_path)
+        assert len(before) > 4
+        assert store.forget_before(0) == 0
+        assert store.forget_before(decision(20).time) == 0  # rewards are a little later than decisions
+        removed = store.forget_before(reward(20).time)
+        assert 0 < removed < len(before) - 1
+        assert len(segments(tmp_path)) == len(before) - removed
+        assert await store.find("e0") is None
+        assert await store.rewards("e0") == ()
+        assert await store.find("e39") == decision(39)
+        assert await store.rewards("e39") == (reward(39),)
+        assert (await store.add(decision(0))).new
+
+    run(tmp_path, work, segment_bytes=700)
+
+    async def again(store: FileStore) -> None:
+        assert await store.find("e0") == decision(0)
+        assert await store.find("e39") == decision(39)
+        assert await store.find("e1") is None
+
+    run(tmp_path, again, segment_bytes=700)

@@ -18,6 +18,7 @@ from shpi.errors import ConfigError
 from shpi.policies import save_policy
 from shpi.serve import Settings
 from shpi.serve.loop.control import Control
+from shpi.serve.policies import Mix
 from shpi.serve.service import prepare
 from tests.serve.http import Wire, on_wire
 from tests.serve.policies import policies
@@ -181,6 +182,49 @@ def test_a_canary_that_fails_is_covered_by_the_champion(tmp_path: Path) -> None:
         assert health.failed == health.decisions == len(on_trial)
 
     on_wire(tmp_path, work, "[canary]\nstages = [0.2, 0.5]\n")
+
+
+def test_a_first_step_serves_the_mixture_that_was_proven(tmp_path: Path) -> None:
+    with_champion(tmp_path)
+    path = tmp_path / "policies" / "p1"
+    Mix(share=0.25, over="apprentice").write(path)
+    own = policies()["tilted"].action_probs(np.array([list(CONTEXT.values())]))[0]
+    items = [f"i{n}" for n in (3, 0, 1, 2, 4, 5, 6)]
+    rule = {item: 0.05 / 7 + 0.95 * (item == "i3") for item in items}
+
+    async def work(wire: Wire) -> None:
+        arms = set()
+        for number in range(30):
+            answer = await wire.rank(user=f"u{number}", context=CONTEXT, candidates=items)
+            arms.add(answer["arm"])
+            if answer["arm"] == "champion":
+                served = {one["id"]: one["propensity"] for one in answer["ranking"]}
+                mixture = {
+                    f"i{n}": 0.25 * (0.95 * p + 0.05 / 7) + 0.75 * rule[f"i{n}"] for n, p in enumerate(own)
+                }
+                assert served == pytest.approx(mixture, abs=1e-12)
+        assert "champion" in arms
+        status, error = await wire.call("POST", "/v1/rank", {"user": "u1", "context": CONTEXT})
+        assert status == 422  # the rule's first choice is the caller's to say
+        assert "candidates" in error["error"]["message"]
+
+    on_wire(tmp_path, work, "[decide]\nhold_back = 0.0\n")
+    (tmp_path / "policies" / "p1.mix.json").write_text('{"share": 2, "over": "apprentice"}')
+    with pytest.raises(ConfigError, match="share"):
+        on_wire(tmp_path, work)
+
+
+def test_the_ranking_is_as_long_as_asked(tmp_path: Path) -> None:
+    items = [f"i{n}" for n in range(30)]
+
+    async def work(wire: Wire) -> None:
+        answer = await wire.rank(candidates=items)
+        assert [one["id"] for one in answer["ranking"]] == items[: wire.service.settings.server.ranking or 30]
+        known = (await wire.call("GET", f"/v1/events/{answer['event_id']}"))[1]
+        assert [one["id"] for one in known["ranking"]] == items
+
+    on_wire(tmp_path / "some", work)
+    on_wire(tmp_path / "all", work, "[server]\nranking = 0\n")
 
 
 def test_a_full_disk_is_503_and_never_an_unlogged_answer(

@@ -57,12 +57,14 @@ class Comparison:
         return comparison_card(self)
 
     def to_polars(self) -> pl.DataFrame:
-        """One row per candidate: its verdict, and what the estimator that decides says."""
+        """One row per candidate: its verdict, and what leads its report."""
         import polars as pl
 
         rows = []
         for evaluation in self.evaluations:
-            row = evaluation.to_polars().filter(pl.col("estimator") == evaluation.main).to_dicts()[0]
+            row = next(
+                row for row in evaluation.to_polars().to_dicts() if row["mark"] in ("leads", "decides")
+            )
             rows.append(
                 row | {"verdict": None if evaluation.verdict is None else evaluation.verdict.decision}
             )

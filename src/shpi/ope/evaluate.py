@@ -22,7 +22,8 @@ from shpi.ope import breakdown
 from shpi.ope._log.facts import raw_parts
 from shpi.ope.checks.over_time import lift_over_time
 from shpi.ope.diagnostics.diagnose import diagnose
-from shpi.ope.estimators.base import LEAST_EFFECTIVE, Estimator
+from shpi.ope.diagnostics.weights import carries
+from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.direct import FQE, DirectMethod
 from shpi.ope.estimators.importance import IPS, PDIS, SNIPS, SNPDIS
@@ -34,8 +35,9 @@ from shpi.ope.estimators.robust import DR, WDR
 from shpi.ope.inference.per_decision import PerDecision
 from shpi.ope.overlap import overlap
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Overlap, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Lead, Overlap, Verdict
 from shpi.ope.verdict.longer import longest
+from shpi.ope.verdict.whole_horizon import largest_mixture
 from shpi.protocols import Policy
 
 Per = Literal["user", "decision"]
@@ -114,14 +116,16 @@ def evaluate(
     expect({one.name: _COSTS.get(type(_inner(one)).__name__, _USUAL) for one in chosen} | _CHECKS)
     estimates, failures = _run(problem, chosen)
     begin("checks")
-    decisive = _main(main, chosen, estimates)
+    decisive = _main(main, chosen, estimates, problem)
+    answer = next(estimate for estimate in estimates if estimate.name == decisive.name)
     evaluation = Evaluation(
         policy_name=policy_name or type(policy).__name__,
         metric=describe(problem, per),
         question=asked(problem),
         estimates=tuple(estimates),
         main=decisive.name,
-        longer=next(longest(problem, estimate) for estimate in estimates if estimate.name == decisive.name),
+        longer=longest(problem, answer),
+        mixture=_mixture(problem, answer, per),
         diagnostics=(*failures, *diagnose(problem, estimates, decisive.name)),
         configuration=_configuration(problem, chosen, per),
         fingerprint=logs.fingerprint() if isinstance(logs, LoggedData) else "",
@@ -224,11 +228,20 @@ def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate],
     return estimates, failures
 
 
-def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Estimate]) -> Estimator:
+def _mixture(problem: Problem, answer: Estimate, per: Per) -> Lead | None:
+    """The largest mixture with an interval over the whole horizon, where the answer itself has none."""
+    if (answer.consistent and carries(problem, answer)) or problem.propensity_mode == "absent":
+        return None
+    return largest_mixture(problem, per_decision=per == "decision")
+
+
+def _main(
+    name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Estimate], problem: Problem
+) -> Estimator:
     """The estimator that decides: the one that was named, or by how far the weights reach.
 
-    Without a name it is the first with at least `LEAST_EFFECTIVE` effective users, those that follow all
-    decisions before those that follow some; when none has as many, the one with the most. Rewards have no say
+    Without a name it is the first whose weights carry an answer (`carries`), those that follow all decisions
+    before those that follow some; when none does, the one with the most effective users. Rewards have no say
     in it, so lucky estimates are not favoured. Estimators that trust a model, and plain ones, whose intervals
     do not hold with heavy weights, decide only among themselves, and never ship.
     """
@@ -237,7 +250,7 @@ def _main(name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Est
     if name is None:
         sound = [key for key, one in known.items() if key in found and not isinstance(_inner(one), UNSOUND)]
         able = sound or list(found)
-        enough = [key for key in able if found[key].effective_users >= LEAST_EFFECTIVE]
+        enough = [key for key in able if carries(problem, found[key])]
         whole = [key for key in enough if found[key].steps is None]
         most = max(able, key=lambda key: found[key].effective_users)
         name = (whole or enough or [most])[0]

@@ -63,7 +63,8 @@ class Gate:
         guard_estimator: that judges the guards; None takes the one that decides, or the first that can.
         first_steps: look for a mixture with the logging policy that is proven, if the policy is not.
         hidden_cause: with estimated propensities, a ship must stand a hidden cause that changes the odds of
-            an action by this factor (`shpi.ope.checks.sensitivity`); 1 trusts the estimates.
+            an action by this factor (`shpi.ope.checks.sensitivity`), and a first step one half as strong, its
+            root; 1 trusts the estimates.
         cluster: what shares its luck beyond users: "day", "week", a context column or metric, or a function
             of a log; None finds days that were switched as a whole (`shpi.ope.checks.clusters`).
         anytime: bounds hold however often a growing log is looked at: True or "asymptotic", or "betting"
@@ -108,8 +109,18 @@ class Gate:
 
     def decide(self, evaluation: Evaluation, problem: Problem | None = None) -> Verdict:
         """The verdict on one policy; guard metrics, witness and first steps need the problem."""
-        verdict = Deliberation(gate=self, evaluation=evaluation, problem=problem).verdict()
-        return cautious(self, evaluation, problem, verdict)
+        deliberation = Deliberation(gate=self, evaluation=evaluation, problem=problem)
+        verdict = deliberation.verdict()
+        cautioned = cautious(self, evaluation, problem, verdict)
+        if cautioned.decision == verdict.decision:
+            return cautioned
+        # What took back a ship, or a step, may leave a smaller one.
+        why = tuple(reason for reason in cautioned.reasons if reason not in verdict.reasons)
+        for step in deliberation.first_steps():
+            smaller = cautious(self, evaluation, problem, deliberation.take(step, *why))
+            if smaller.decision == "first step":
+                return smaller
+        return cautioned
 
     # ------------------------------------------------------------------ several candidates
 

@@ -118,6 +118,23 @@ class FirstStep:
         )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lead:
+    """The lift over the whole horizon that has an interval: of the policy, or of a mixture with mu."""
+
+    share: float  # 1: the policy itself; less: so many of the decisions by the policy, the others by mu
+    estimate: Estimate
+
+    def sentence(self) -> str:
+        """In words, for a mixture."""
+        bounds, sure = self.estimate.lift_interval, 100 * self.estimate.lift_interval.level
+        return (
+            "No interval over the whole horizon can be given for the policy itself. The largest mixture that "
+            f"has one is {100 * self.share:.3g} % of decisions by the policy: {self.estimate.lift:+.4g}, "
+            f"between {bounds.lower:+.4g} and {bounds.upper:+.4g} ({sure:.3g} %)."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """May I ship this?"""
@@ -204,6 +221,8 @@ class Evaluation:
     main: str  # the name of the estimator that decides
     # If the one that decides follows some decisions only: the same over as many as the log can carry.
     longer: Estimate | None = None
+    # If the one that decides has no interval over the whole horizon: the largest mixture that has one.
+    mixture: Lead | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     verdict: Verdict | None = None
     decomposition: tuple[Factor, ...] = ()
@@ -237,6 +256,11 @@ class Evaluation:
         """The estimate of the main estimator."""
         return self[self.main]
 
+    @property
+    def lead(self) -> Lead:
+        """What a report says first: over the whole horizon wherever the log can carry that."""
+        return self.mixture or Lead(share=1.0, estimate=self.decisive)
+
     def to_json(self, *, influences: bool = False) -> dict[str, Any]:
         """A JSON-ready description; numbers per user only if ``influences`` is True."""
         leave_out = () if influences else ("influence_value", "influence_lift")
@@ -265,16 +289,22 @@ class Evaluation:
         return evaluation_card(self)
 
     def to_polars(self) -> pl.DataFrame:
-        """One row per estimator: value, lift, interval, effective users, and what it is to the verdict."""
+        """One row per estimator: value, lift, interval, effective users, and what it is to the verdict.
+
+        Where a mixture leads it comes first.
+        """
         import polars as pl
 
         from shpi.report.estimators import mark
 
+        marked = [(estimate, str(mark(self, estimate))) for estimate in self.estimates]
+        if self.mixture is not None:
+            marked.insert(0, (self.mixture.estimate, "leads"))
         rows = [
             {
                 "policy": self.policy_name,
                 "estimator": estimate.name,
-                "mark": mark(self, estimate),
+                "mark": said,
                 "value": estimate.value,
                 "baseline": estimate.baseline,
                 "lift": estimate.lift,
@@ -283,15 +313,16 @@ class Evaluation:
                 "lower_bound": estimate.lift_interval.lower_bound,
                 "effective_users": estimate.effective_users,
             }
-            for estimate in self.estimates
+            for estimate, said in marked
         ]
         return pl.DataFrame(rows)
 
     def __repr__(self) -> str:
-        one = self.decisive
+        one = self.lead.estimate
         said = "no verdict" if self.verdict is None else self.verdict.decision
         bounds = f"{one.lift_interval.lower:+.4g} … {one.lift_interval.upper:+.4g}"
-        return f"Evaluation({self.policy_name!r}: {said}; lift {one.lift:+.4g} [{bounds}]; print it)"
+        what = "lift" if self.mixture is None else f"lift of {100 * self.mixture.share:.3g} %"
+        return f"Evaluation({self.policy_name!r}: {said}; {what} {one.lift:+.4g} [{bounds}]; print it)"
 
 
 def _jsonable(value: Any, leave_out: tuple[str, ...]) -> Any:

@@ -118,9 +118,11 @@ def evaluation_card(evaluation: Evaluation) -> str:
         for one in (evaluation.decisive, *(e for e in evaluation.estimates if e.name != evaluation.main))
     ]
     asked = esc(evaluation.question or evaluation.metric, 600)
-    size = f"{count(evaluation.users)} users; the logging policy brought "
-    f"{number(evaluation.decisive.baseline)}"
-    lead = f"<p>{asked} {size}.</p>" + (f"<ul style='margin:4px 0'>{listed}</ul>" if listed else "")
+    size = (
+        f"{count(evaluation.users)} users; the logging policy brought {number(evaluation.decisive.baseline)}"
+    )
+    part = "" if evaluation.mixture is None else f"<p>{esc(evaluation.mixture.sentence())}</p>"
+    lead = f"<p>{asked} {size}.</p>{part}" + (f"<ul style='margin:4px 0'>{listed}</ul>" if listed else "")
     end = '<p><code>evaluation.write_html("report.html")</code> has the rest.</p>'
     return _card(
         esc(evaluation.policy_name, 80),
@@ -133,7 +135,7 @@ def comparison_card(comparison: Comparison) -> str:
     """Several candidates: a row each."""
     rows = [("candidate", "verdict", "lift", "interval", "in %")]
     for evaluation in comparison.evaluations[:MANY]:
-        best = evaluation.decisive
+        best = evaluation.lead.estimate
         share = best.lift / abs(best.baseline) if best.baseline else None
         span = f"{signed(best.lift_interval.lower)} … {signed(best.lift_interval.upper)}"
         shown = percent(share, 2, sign=True)

@@ -47,6 +47,8 @@ def _verdict(evaluation: Evaluation) -> list[str]:
 
 def _estimates(evaluation: Evaluation) -> list[str]:
     rows = [_HEAD, *(_row(estimate, _sign(evaluation, estimate)) for estimate in evaluation.estimates)]
+    if evaluation.mixture is not None:
+        rows.append(_row(evaluation.mixture.estimate, " +"))
     if evaluation.short_term is not None:
         rows.append(_row(evaluation.short_term, ""))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
@@ -62,6 +64,10 @@ def _estimates(evaluation: Evaluation) -> list[str]:
     lines.append(
         f"* decides; intervals at {evaluation.decisive.lift_interval.level:.0%}, users are the clusters"
     )
+    if evaluation.mixture is not None:
+        lines.append(
+            "+ leads: the largest mixture with an interval over the whole horizon; the policy has none"
+        )
     if any(_sign(evaluation, estimate) == " ~" for estimate in evaluation.estimates):
         lines.append("~ may be biased: rests on a model, or follows the policy for some decisions only")
     return lines

@@ -71,6 +71,10 @@ class Service:
         self.alarms: dict[str, str] = {}
         self.monitor = Monitor(self.settings)
         self.ruling = Ruling(move="wait", why="no policy is on trial")
+        if self.settings.decide.start == "apprentice" and self.settings.decide.floor == 0:
+            self.alarms["apprentice"] = (
+                "the apprentice does not explore: its log is unfit for evaluation; raise decide.floor"
+            )
         self._tried: dict[str, tuple[int, int, float]] = {}  # by policy: decisions, failures, seconds
         self._stamp = 0
         self._now_serving: _Serving | None = None

@@ -123,6 +123,7 @@ class StoreSettings:
     )
     url: str = key("", "of Postgres, e.g. 'postgresql://shpi@localhost/shpi', or 'env:NAME'")
     segment_mb: int = key(64, "size of a file of events")
+    retention: str = key("", "events older than this, e.g. '400d', are removed every hour; empty: kept")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,13 @@ class Settings:
         decide, canary, cycle = self.decide, self.canary, self.cycle
         for name in ("rewards.wait", "log.session_gap", "log.compact_every"):
             parse_duration(self.value(name))
-        for name in ("canary.look_every", "canary.longest", "canary.window", "cycle.every"):
+        for name in (
+            "canary.look_every",
+            "canary.longest",
+            "canary.window",
+            "cycle.every",
+            "store.retention",
+        ):
             if self.value(name):
                 parse_duration(self.value(name))
         stages = canary.stages

@@ -54,7 +54,7 @@ def deciding(logs: LoggedData) -> list[Any] | None:
 
 
 def _figures(evaluation: Evaluation) -> dict[str, Any]:
-    one = evaluation.decisive
+    one = evaluation.lead.estimate
     return {
         "lift": one.lift,
         "lift_lower": one.lift_interval.lower,

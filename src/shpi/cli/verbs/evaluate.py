@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.ope.candidates import Comparison
     from shpi.ope.estimators.base import Estimator
     from shpi.ope.gate import Gate, Guard
+    from shpi.ope.results import Evaluation
     from shpi.policies import PolicyFile
     from shpi.protocols import Policy
 
@@ -279,11 +280,17 @@ def show(comparison: Comparison, gate: Gate) -> None:
     several = len(comparison.evaluations) > 1
     for one in comparison.evaluations if several else ():
         assert one.verdict is not None
-        print(f"{one.verdict.decision.upper():<15} {one.policy_name}: lift {one.decisive.lift:+.5g}")
+        print(f"{one.verdict.decision.upper():<15} {one.policy_name}: {_lift(one)}")
     if several:
         print(f"best to ship: {comparison.best or 'none'}\n")
     for number, one in enumerate(comparison.evaluations):
         print(("\n" if number else "") + render(one, verdict_first=True))
+
+
+def _lift(evaluation: Evaluation) -> str:
+    lead = evaluation.lead
+    part = "" if evaluation.mixture is None else f" of {100 * lead.share:.3g} % of the decisions"
+    return f"lift{part} {lead.estimate.lift:+.5g}"
 
 
 def write(comparison: Comparison, options: argparse.Namespace) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shpi.ope.checks.clusters import Clusters, clusters_of, found_clusters
+from shpi.ope.checks.clusters import Clusters, clusters_of
 from shpi.ope.checks.looks.sequence import asymptotic_width, betting_lower
 from shpi.ope.checks.looks.user_values import floor_of, user_lifts
-from shpi.ope.checks.over_time import change_of, entries
+from shpi.ope.checks.over_time import change_of, entries, moved_mu
 from shpi.ope.checks.sensitivity import Sensitivity
 from shpi.ope.inference.intervals import interval_of
 from shpi.ope.problem import Problem
@@ -75,9 +75,9 @@ class Claimed:
 
     @cached_property
     def clusters(self) -> Clusters | None:
-        """Those of the gate, or days if the log was switched by day."""
+        """Those of the gate; days that share a coin are in the influences already."""
         chosen = self.gate.cluster
-        return found_clusters(self.problem) if chosen is None else clusters_of(self.problem, chosen)
+        return None if chosen is None else clusters_of(self.problem, chosen)
 
 
 def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdict: Verdict) -> Verdict:
@@ -133,16 +133,18 @@ def _hidden_cause(claimed: Claimed) -> Caution | None:
     # Per decision, a bias of the sum is one of the mean times the number of decisions.
     scale = problem.decisions / problem.users if claimed.per_decision else 1.0
     tipping = Sensitivity.of(problem, claimed.share).tipping(scale * claimed.lower)
+    # The log of a first step has known probabilities, so that it settles the question soon.
+    gamma = gamma if claimed.share == 1 else math.sqrt(gamma)
     size = "more than 10" if math.isinf(tipping) else f"{tipping:.2f}"
     said = (
         "The propensities are estimated. It would take a hidden cause that changes the odds of an action by "
         f"{size} to undo this"
     )
     if tipping > gamma:
-        return Caution(sentence=f"{said}; the gate asks for {gamma:g}.")
+        return Caution(sentence=f"{said}; the gate asks for {gamma:.3g}.")
     return Caution(
-        sentence=f"{said}; the gate asks for {gamma:g}. Log the probabilities of actions, or say how strong "
-        "a hidden cause can be (hidden_cause, --hidden-cause).",
+        sentence=f"{said}; the gate asks for {gamma:.3g}. Log the probabilities of actions, or say how "
+        "strong a hidden cause can be (hidden_cause, --hidden-cause).",
         decision="hold",
     )
 
@@ -175,7 +177,7 @@ def _changing(claimed: Claimed) -> Caution | None:
     pseudo = (margin + influence)[change.late]
     recent = float(pseudo.mean())
     lower = claimed.bound(recent, pseudo - recent)
-    sentence = change.diagnostic().sentence
+    sentence = change.diagnostic().sentence + moved_mu(claimed.problem, change.late)
     if lower > 0:
         return Caution(sentence=f"{sentence} The last third proves a lift by itself.")
     return Caution(

@@ -6,7 +6,10 @@ C - 1 degrees of freedom takes the place of the users'.
 
 *Days* follow each other, and a user who decides on several days belongs to all of them. So neighbouring days
 count together (Newey and West, with weights falling over twice the days that users last), and there are as
-many degrees of freedom as stretches of that length.
+many degrees of freedom as stretches of that length. Such a variance is itself noisy and too small on average
+in few days, so quantiles are enlarged for the share b of the log that the weights reach over (Kiefer and
+Vogelsang 2005, "fixed b"). In 200 logs of 30 days that one coin a day had switched, t-quantiles alone would
+have called 8 to 10 % of no lifts proven at 95 %, these 5 %.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from shpi.ope.checks.days import days_of
 from shpi.ope.problem import Problem
 from shpi.protocols import Float64Array, Int64Array
 
+# Normal quantiles, and how much faster than 1 they grow with b for Bartlett weights (the linear term).
+_FIXED_B = ((1.2816, 1.6449, 1.96, 2.3263), (1.0175, 1.3289, 1.515, 1.789))
 LENGTHS = {"hour": 3_600_000_000, "day": 86_400_000_000, "week": 7 * 86_400_000_000}
 Cluster = str | Callable[[LoggedData], NDArray[Any]]
 
@@ -60,11 +65,25 @@ class Clusters:
         few = self.count / max(self.count - 1, 1)
         return math.sqrt(max(variance, total) * few) / len(influence)
 
-    def lower(self, estimate: float, influence: Float64Array, confidence: float) -> float:
-        """The one-sided lower bound."""
+    def quantile(self, confidence: float) -> float:
+        """By which the error is multiplied for a one-sided bound."""
         present = int(np.sum(np.bincount(self.codes) > 0))
         freedom = max(present / (1 + self.span) - 1, 1.0)
-        return estimate - float(stats.t.ppf(confidence, freedom)) * self.error(influence)
+        reach = (2 * self.span + 1) / present if self.span else 0.0
+        slope = float(np.interp(stats.norm.ppf(confidence), *_FIXED_B))
+        return float(stats.t.ppf(confidence, freedom)) * (1 + slope * reach)
+
+    def lower(self, estimate: float, influence: Float64Array, confidence: float) -> float:
+        """The one-sided lower bound."""
+        return estimate - self.quantile(confidence) * self.error(influence)
+
+    def enlarged(self, influence: Float64Array) -> Float64Array:
+        """Influences whose spread over users makes the 95 % interval that clusters make; never smaller."""
+        alone = float(np.std(influence, ddof=1)) / math.sqrt(len(influence))
+        if not alone > 0:
+            return influence
+        factor = self.quantile(0.975) / float(stats.norm.ppf(0.975)) * self.error(influence) / alone
+        return influence * max(factor, 1.0)
 
 
 def clusters_of(problem: Problem, cluster: Cluster) -> Clusters:

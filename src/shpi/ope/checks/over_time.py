@@ -21,7 +21,6 @@ from scipy import stats
 
 from shpi.data.durations import in_time_unit
 from shpi.ope._log.facts import raw_parts
-from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Segment
@@ -30,6 +29,7 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array
 LEVEL = 0.02
 PIECES = 5
 LEAST_USERS = 30  # in the last third
+MOVED = 0.05  # of the decisions: mu takes an action that much more or less often in the last third
 DAY = 86_400_000_000
 
 
@@ -102,11 +102,6 @@ def change_of(problem: Problem, estimate: Estimate) -> Change | None:
         return None
     recent, before = pseudo[late], pseudo[early]
     error = math.hypot(standard_error(recent), standard_error(before))
-    clusters = found_clusters(problem)
-    if clusters is not None:
-        shares = np.where(late, 1 / late.sum(), np.where(early, -1 / early.sum(), 0.0))
-        centred = pseudo - np.where(late, recent.mean(), before.mean())
-        error = max(error, clusters.error(len(pseudo) * shares * centred))
     z = float((recent.mean() - before.mean()) / error) if error > 0 else 0.0
     return Change(
         recent=float(recent.mean()),
@@ -114,6 +109,31 @@ def change_of(problem: Problem, estimate: Estimate) -> Change | None:
         z=z,
         chance=float(2 * stats.norm.sf(abs(z))),
         late=late,
+    )
+
+
+def moved_mu(problem: Problem, late: BoolArray) -> str:
+    """How the logging policy itself has changed, in words; empty if it has not.
+
+    Args:
+        problem: the evaluation.
+        late: users who came last [U].
+    """
+    counts: Float64Array = np.zeros((2, 1))
+    first = 0
+    for logs in raw_parts(problem.source):
+        recent = late[first + logs.user_codes[logs.trajectory_of_row]].astype(np.int64)
+        own = np.stack([np.bincount(logs.actions[recent == k], minlength=logs.n_actions) for k in (0, 1)])
+        counts = counts + own
+        first += logs.n_users
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # [2, A]
+    action = int(np.abs(shares[1] - shares[0]).argmax())
+    if abs(shares[1, action] - shares[0, action]) < MOVED:
+        return ""
+    label = next(raw_parts(problem.source)).action_space.ids[action]
+    return (
+        f" The logging policy has changed too: it takes {label} in {shares[1, action]:.0%} of its decisions "
+        f"there, in {shares[0, action]:.0%} before. The lift of the last third is over what it does now."
     )
 
 

@@ -7,6 +7,7 @@ from functools import reduce
 
 import numpy as np
 
+from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.diagnostics.propensities import about_propensities
 from shpi.ope.inference.weighting import add_up
 from shpi.ope.problem import Part, Problem
@@ -98,7 +99,8 @@ def _support(problem: Problem) -> Diagnostic:
     never, rarely = reached.never / reached.count, reached.rarely / reached.count
     short, error = reached.shortfall
     # The mean of pi/mu shows what is missing even where only the taken action's propensity was logged.
-    unseen = max(never, short if short > _SHORT * error else 0.0)
+    # Where days share a coin its error by users says nothing.
+    unseen = max(never, short if short > _SHORT * error and found_clusters(problem) is None else 0.0)
     severity: Severity = "fine"
     if unseen > UNSEEN_FATAL:
         severity = "fatal"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.estimators.base import LEAST_EFFECTIVE
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity, Weights
@@ -30,6 +31,16 @@ def about_weights(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
         _tails(estimate, estimate.weights),
         _mean(problem, estimate, estimate.weights),
     ]
+
+
+def carries(problem: Problem, estimate: Estimate) -> bool:
+    """Whether an estimate's weights leave enough users, and miss nothing of what the policy would do.
+
+    It looks at weights only, so a choice by it favours no lucky rewards.
+    """
+    return estimate.effective_users >= LEAST_EFFECTIVE and not any(
+        one.severity == "fatal" for one in about_weights(problem, estimate)
+    )
 
 
 def _effective(problem: Problem, estimate: Estimate, weights: Weights) -> Diagnostic:
@@ -81,7 +92,8 @@ def _mean(problem: Problem, estimate: Estimate, weights: Weights) -> Diagnostic:
     relative = math.sqrt(max(1 / weights.ess - 1 / problem.users, 0.0)) if weights.ess > 0 else math.inf
     error = weights.mean * relative
     # Equal weights have no spread, but rounding.
-    clear = gap > MEAN_ERRORS * error + 1e-9
+    # Where days share a coin the error by users says nothing.
+    clear = gap > MEAN_ERRORS * error + 1e-9 and found_clusters(problem) is None
     severity: Severity = "fine"
     if clear and gap > MEAN_FATAL:
         severity = "fatal"

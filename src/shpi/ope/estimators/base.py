@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import standard_error
 from shpi.ope.problem import Problem
@@ -60,6 +61,9 @@ def finish(
         baseline = (base.value, base.influence)
     followed = steps if steps is not None and steps < problem.horizon else None
     of_lift = _without_rounding(influence - baseline[1], float(np.abs(influence).max()))
+    clusters = found_clusters(problem)
+    if clusters is not None:  # users of one day share a coin: the error that days make
+        influence, of_lift = clusters.enlarged(influence), clusters.enlarged(of_lift)
     lift = float(_without_rounding(np.array(value - baseline[0]), abs(value)))
     return Estimate(
         name=name,

@@ -39,7 +39,8 @@ class Claim:
         margin, influence = margin_of(estimate, -share)
         margin -= 0.0 if gate.relative else gate.min_lift
         wanted = f"{gate.min_lift:+.3%} of the present value" if gate.relative else f"{gate.min_lift:+.4g}"
-        words = "the lift" if gate.min_lift == 0 else f"the lift over {wanted}"
+        lift = "the lift" if estimate.steps is None else f"the lift within {estimate.steps} decisions"
+        words = lift if gate.min_lift == 0 else f"{lift} over {wanted}"
         return cls._of(gate, words, margin, influence, method, estimate, strict=True, extra=extra)
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
@@ -15,19 +15,18 @@ from shpi.errors import ConfigError, ShpiError
 from shpi.ope.candidates import joint_level
 from shpi.ope.diagnostics.diagnose import fatal_for
 from shpi.ope.diagnostics.log import UNSEEN_FATAL
-from shpi.ope.diagnostics.weights import about_weights
 from shpi.ope.estimators.base import LEAST_EFFECTIVE, Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.evaluate import default_estimators
 from shpi.ope.inference.per_decision import PerDecision
 from shpi.ope.problem import Problem
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, FirstStep, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, FirstStep, Lead, Verdict
 from shpi.ope.verdict.claims import Claim
 from shpi.ope.verdict.events import LEAST_EVENTS, Events, events
 from shpi.ope.verdict.guards import Guard
 from shpi.ope.verdict.needed import Factors, rounded_up
 from shpi.ope.verdict.rare import unseen_variance
-from shpi.ope.verdict.whole_horizon import proven_mixtures, whole
+from shpi.ope.verdict.whole_horizon import mixtures, whole
 
 if TYPE_CHECKING:
     from shpi.ope.gate import Gate
@@ -67,11 +66,11 @@ class Deliberation:
             return self._say("hold", *(claim.reason() for claim in against))
         if self.able and not self.stops and few is None and all(claim.proven for claim in self.claims):
             return self._say("ship", *(claim.reason() for claim in self.claims), *self._unseen())
-        step = None if against else self.first_step()
+        step = None if against else next(self.first_steps(), None)
         if step is not None:
-            return self._take(step)
+            return self.take(step)
         if grave:  # of an estimator that never ships
-            return self._say("hold", *self._never_ships(), *(one.sentence for one in grave))
+            return self._say("hold", *self._never_ships(), *(one.sentence for one in grave), *self._in_part())
         return self._undecided()
 
     def _say(self, decision: str, *reasons: str) -> Verdict:
@@ -163,7 +162,12 @@ class Deliberation:
         return problem.memo(key, lambda: problem.with_metric(guard.metric)), per_decision
 
     def _weakest(
-        self, guard: Guard, estimates: Sequence[Estimate], per_decision: bool, share: float = 1.0
+        self,
+        guard: Guard,
+        estimates: Sequence[Estimate],
+        per_decision: bool,
+        share: float = 1.0,
+        gate: Gate | None = None,
     ) -> Claim:
         per = "decision" if per_decision else "user"
         problem = self._about(guard)[0]
@@ -171,7 +175,8 @@ class Deliberation:
             0.0 if per_decision else max(unseen_variance(problem, estimate, share) for estimate in estimates)
         )
         claims = [
-            Claim.of_guard(self.gate, guard, estimate, self._method, per, extra) for estimate in estimates
+            Claim.of_guard(gate or self.gate, guard, estimate, self._method, per, extra)
+            for estimate in estimates
         ]
         claim = min(claims, key=lambda one: one.lower)
         return claim if all(may_ship(estimate) for estimate in estimates) else replace(claim, believed=False)
@@ -194,53 +199,56 @@ class Deliberation:
 
     # ------------------------------------------------------------------ a first step
 
-    def first_step(self) -> FirstStep | None:
-        """The largest mixture with mu that is proven, with its guards, over the whole horizon."""
+    def first_steps(self) -> Iterator[FirstStep]:
+        """Mixtures with mu that are proven, with their guards, over the whole horizon; the largest first."""
         if not self.gate.first_steps or self.problem is None or self.problem.propensity_mode == "absent":
-            return None
+            return
         if any(stop.estimator is None and stop.name not in ("support", "users") for stop in self.stops):
-            return None
-        passed = proven_mixtures(self.problem, self._step_proven, per_decision=self.per_decision)
-        if not passed:
-            return None
-        share, estimate = passed[-1]
-        influences = np.stack([one.influence_lift for _, one in passed])
+            return
+        judged = mixtures(self.problem, per_decision=self.per_decision)
+        if not judged:
+            return
+        influences = np.stack([one.estimate.influence_lift for one in judged])
         level = joint_level(influences, self.gate.confidence, seed=self.gate.seed)
-        strict = replace(self.gate, min_lift=0.0, confidence=level)
-        claim = Claim.of_lift(strict, estimate, self._method, self._rare(estimate, share))
-        return FirstStep(
-            share=share,
-            lift=estimate.lift,
-            at_least=max(claim.lower, 0.0) if self.gate.min_lift >= 0 else claim.lower,
-            confidence=self.gate.confidence,
-            effective_users=estimate.effective_users,
-        )
+        for one in reversed(judged):
+            lower = self._step_lower(one, replace(self.gate, confidence=level))
+            if lower is not None:
+                yield FirstStep(
+                    share=one.share,
+                    lift=one.estimate.lift,
+                    at_least=lower,
+                    confidence=self.gate.confidence,
+                    effective_users=one.estimate.effective_users,
+                )
 
-    def _step_proven(self, estimate: Estimate, share: float) -> bool:
-        """A share of the policy brings that share of the lift that is asked for, and keeps all guards."""
+    def _step_lower(self, mixture: Lead, strict: Gate) -> float | None:
+        """The lower bound of a lift that brings its share of what is asked for, guards kept; else None."""
         assert self.problem is not None
+        share, estimate = mixture.share, mixture.estimate
         unseen = [stop.figure or 0.0 for stop in self.stops if stop.name == "support"]
         if any(share * one > UNSEEN_FATAL for one in unseen):
-            return False
-        if any(one.severity == "fatal" for one in about_weights(self.problem, estimate)):
-            return False
-        asked = replace(self.gate, min_lift=share * self.gate.min_lift)
-        if not Claim.of_lift(asked, estimate, self._method, self._rare(estimate, share)).proven:
-            return False
+            return None
+        asked = replace(strict, min_lift=share * self.gate.min_lift)
+        extra = self._rare(estimate, share)
+        if not Claim.of_lift(asked, estimate, self._method, extra).proven:
+            return None
         for guard in self.gate.guards:
             problem, per_decision = self._about(guard)
             one = whole(problem, per_decision=per_decision, share=share)
-            if one is None or not self._weakest(guard, [one], per_decision, share).proven:
-                return False
-        return True
+            if one is None or not self._weakest(guard, [one], per_decision, share, strict).proven:
+                return None
+        return Claim.of_lift(replace(strict, min_lift=0.0), estimate, self._method, extra).lower
 
-    def _take(self, step: FirstStep) -> Verdict:
+    def take(self, step: FirstStep, *why: str) -> Verdict:
+        """The verdict "first step"; ``why`` not all of the policy, where that is known already."""
+        if why:
+            return replace(self._say("first step", step.sentence(), SERVE, *why), first_step=step)
         rest = self._undecided()
-        why = self._never_ships() or [
+        reasons = self._never_ships() or [
             *(stop.sentence for stop in self.stops),
             *(claim.reason(settled=not self.stops) for claim in self.lifts[:1]),
         ]
-        spoken = self._say("first step", step.sentence(), SERVE, *why)
+        spoken = self._say("first step", step.sentence(), SERVE, *reasons)
         return replace(spoken, first_step=step, users_needed=rest.users_needed, users_range=rest.users_range)
 
     # ------------------------------------------------------------------ undecided
@@ -259,7 +267,7 @@ class Deliberation:
         if not self.able:
             known = None if self.problem is None else whole(self.problem, per_decision=self.per_decision)
             factors.append(self._threshold(0.0 if known is None else known.effective_users, None))
-            reasons += self._canary()
+            reasons += [*self._in_part(), *self._canary()]
         factor = reduce(Factors.worse, factors)
         if factor.plain > gate.patience:
             return self._say("hold", *reasons, self._beyond_patience(factor.plain))
@@ -299,16 +307,25 @@ class Deliberation:
             what = "has no bound that holds with heavy weights"
         return [f"{name} {what}, so it never ships by itself: only weights over the whole horizon do."]
 
+    def _in_part(self) -> list[str]:
+        """What can be said over the whole horizon, where that is not the lift of the policy itself."""
+        mixture = self.evaluation.mixture
+        return [] if mixture is None else [mixture.sentence()]
+
     def _canary(self) -> list[str]:
-        """Users that the policy itself would have to serve to show a lift of this size."""
+        """Users that the policy itself would have to serve to show its lift, or a tenth of the present value.
+
+        A lift without what comes later may be far too large; one of a tenth is worth a canary.
+        """
         if self.problem is None or self.main.lift <= 0:
             return []
+        lift = min(self.main.lift, 0.1 * abs(self.main.baseline) or math.inf)
         spread = float(np.std(on_policy(self.problem).influence, ddof=1))
         z = float(stats.norm.ppf(self.gate.confidence) + stats.norm.ppf(self.gate.power))
-        users = rounded_up(2 * (z * spread / self.main.lift) ** 2)
+        users = rounded_up(2 * (z * spread / lift) ** 2)
         return [
             f"A canary would show what comes later: with {users:,} users served by the policy for all "
-            f"{self.problem.horizon:,} decisions, and as many without it, a lift of {self.main.lift:+.4g} is "
+            f"{self.problem.horizon:,} decisions, and as many without it, a lift of {lift:+.4g} is "
             f"proven with {self.gate.power:.0%} probability. Watch them to the last decision."
         ]
 

@@ -15,26 +15,27 @@ prove a lift, which can only refuse.
 decisions that leave no effective users; its mixtures have smaller ones. A mixture can be served: toss a coin
 at each decision, and log pi_x. Its log then says more about pi than the one at hand.
 
-Shares are tried from the smallest on, and the search stops at the first that is not proven. A claim about a
-mixture that is not better needs the first such mixture in this order to pass its own test, so the chance of
-any false claim is that of one test (a fixed sequence, no correction).
+All shares whose weights carry an answer are judged together, each at the level at which all of their bounds
+hold (`shpi.ope.candidates.joint_level`), so the choice among those that are proven is free. Their estimates
+are much alike, so that this costs little: a quantile of about 1.8 instead of 1.64. A small share need not be
+proven for a large one to be: the lift may be curved, and a little of a policy worse than all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from shpi.errors import ShpiError
-from shpi.ope.estimators.base import LEAST_EFFECTIVE, Estimator
+from shpi.ope.diagnostics.weights import carries
+from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.importance import prefix_sums
 from shpi.ope.estimators.kstep import Deltas, weighted_deltas
 from shpi.ope.inference.per_decision import PerDecision
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Part, Problem
-from shpi.ope.results import Estimate
+from shpi.ope.results import Estimate, Lead
 from shpi.protocols import Float64Array
 
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
@@ -78,20 +79,20 @@ def whole(problem: Problem, *, per_decision: bool, share: float = 1.0) -> Estima
     return problem.memo(("whole horizon", share, per_decision), make)
 
 
-def proven_mixtures(
-    problem: Problem, proves: Callable[[Estimate, float], bool], *, per_decision: bool
-) -> tuple[tuple[float, Estimate], ...]:
-    """Mixtures from the smallest share on, as long as they have enough effective users and are proven.
+def mixtures(problem: Problem, *, per_decision: bool) -> tuple[Lead, ...]:
+    """All shares whose weights carry an answer over the whole horizon, the smallest first."""
 
-    Args:
-        problem: the evaluation.
-        proves: whether an estimate proves what is asked of a mixture with this share.
-        per_decision: the metric is counted per decision.
-    """
-    passed: list[tuple[float, Estimate]] = []
-    for share in SHARES:
-        estimate = whole(problem, per_decision=per_decision, share=share)
-        if estimate is None or estimate.effective_users < LEAST_EFFECTIVE or not proves(estimate, share):
-            break
-        passed.append((share, estimate))
-    return tuple(passed)
+    def make() -> tuple[Lead, ...]:
+        found = ((share, whole(problem, per_decision=per_decision, share=share)) for share in SHARES)
+        return tuple(
+            Lead(share=share, estimate=estimate)
+            for share, estimate in found
+            if estimate is not None and carries(problem, estimate)
+        )
+
+    return problem.memo(("mixtures", per_decision), make)
+
+
+def largest_mixture(problem: Problem, *, per_decision: bool) -> Lead | None:
+    """The last of them; None if there is none."""
+    return next(reversed(mixtures(problem, per_decision=per_decision)), None)

@@ -50,10 +50,10 @@ def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
     sure = level(evaluations[0].decisive.lift_interval.level)
 
     def draw(width: float) -> str:
-        intervals = [evaluation.decisive.lift_interval for evaluation in evaluations]
+        intervals = [evaluation.lead.estimate.lift_interval for evaluation in evaluations]
         return svg.forest(
             [evaluation.policy_name for evaluation in evaluations],
-            [evaluation.decisive.lift for evaluation in evaluations],
+            [evaluation.lead.estimate.lift for evaluation in evaluations],
             [interval.lower for interval in intervals],
             [interval.upper for interval in intervals],
             faint=[
@@ -61,13 +61,14 @@ def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
                 for evaluation in evaluations
             ],
             texts=[
-                signed(evaluation.decisive.lift) + ("" if width <= NARROW else f"  {_word(evaluation)}")
+                signed(evaluation.lead.estimate.lift) + ("" if width <= NARROW else f"  {_word(evaluation)}")
                 for evaluation in evaluations
             ],
             names=svg.ForestNames(row=f"lift, {sure} interval", faint="hold"),
             title="Lift of every candidate with its interval",
             description="; ".join(
-                f"{evaluation.policy_name}: {signed(evaluation.decisive.lift)}" for evaluation in evaluations
+                f"{evaluation.policy_name}: {signed(evaluation.lead.estimate.lift)}"
+                for evaluation in evaluations
             ),
             x_label=f"lift: {evaluations[0].metric}",
             width=width,
@@ -81,13 +82,14 @@ def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
         how="All were judged on the same users against the same logging policy. The verdicts' bounds "
         "are wider "
         "than for one candidate alone, so that all of them hold together: the best of many looks better "
-        "than it is.",
+        "than it is. A lift is over the whole horizon; where the log carries that for a part of a policy's "
+        "decisions only, the last column says which part.",
         body=figure(draw) + table(head, rows, caption="Candidates", numbers=(2, 3, 4, 5)),
     )
 
 
 def _row(number_of: int, one: Evaluation) -> list[str]:
-    best = one.decisive
+    best = one.lead.estimate
     return [
         f'<a href="#c{number_of}">{esc(one.policy_name, 80)}</a>',
         f'<span class="badge {_badge(one)}">{_word(one)}</span>',

@@ -27,7 +27,8 @@ def lift(evaluation: Evaluation) -> Section:
         f"<b>{esc(evaluation.main)}</b> decides"
         + ("; the others show whether the answer depends on the method." if len(shown) > 1 else ".")
         + (" Round signs may be biased: they rest on a model." if any(_biased(evaluation, shown)) else "")
-        + (" Hollow rows failed a check: do not rely on them." if failing(evaluation) else ""),
+        + (" Hollow rows failed a check: do not rely on them." if failing(evaluation) else "")
+        + ("" if evaluation.mixture is None else f" {esc(evaluation.mixture.sentence())}"),
         body=figure(lambda width: _forest(evaluation, shown, width))
         + (f'<p class="soft">{left_out} further estimators are not shown.</p>' if left_out else "")
         + "<h3>What each of them is</h3>"

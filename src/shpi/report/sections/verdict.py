@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from shpi.report.estimators import may_be_biased
 from shpi.report.marks import badge, sign
 from shpi.report.numbers import count, level, number, percent, signed
 from shpi.report.page import esc, table, tile
@@ -69,23 +70,27 @@ def _needed(verdict: Verdict | None) -> str:
 
 
 def _tiles(evaluation: Evaluation) -> str:
-    one = evaluation.decisive
+    lead = evaluation.lead
+    one, part = lead.estimate, percent(lead.share, 3)
     sure = level(one.lift_interval.level)
     share = relative(one.lift, one.baseline)
     change = f" ({percent(share, 2, sign=True)})" if share is not None else ""
     known = f" of {count(evaluation.users)}" if evaluation.users else ""
+    whose = "" if evaluation.mixture is None else f" of {part} of the decisions"
+    unit = " per user" if "per user" in evaluation.metric else ""
+    policy = "this policy" if evaluation.mixture is None else f"{part} by this policy"
+    biased = evaluation.mixture is None and may_be_biased(evaluation, one)
     tiles = (
-        tile(
-            signed(one.lift), f"lift per user{change}" if "per user" in evaluation.metric else f"lift{change}"
-        ),
+        tile(signed(one.lift), f"lift{unit}{whose}{change}"),
         tile(
             f"{signed(one.lift_interval.lower, 2)} … {signed(one.lift_interval.upper, 2)}",
-            f"{sure} interval of the lift",
+            f"{sure} interval of the lift" + ("; may be biased" if biased else ""),
         ),
-        tile(number(one.baseline), f"logging policy; this policy: {number(one.value)}"),
+        tile(number(one.baseline), f"logging policy; {policy}: {number(one.value)}"),
         tile(count(one.effective_users), f"effective users{known}"),
     )
-    return f'<div class="tiles">{"".join(tiles)}</div>'
+    said = "" if evaluation.mixture is None else f"<p>{esc(evaluation.mixture.sentence())}</p>"
+    return f'<div class="tiles">{"".join(tiles)}</div>{said}'
 
 
 def _guards(guards: tuple[Diagnostic, ...]) -> str:

@@ -29,7 +29,7 @@ metric = "reward in 3d"
 min_users = 200
 seed = {seed}
 [canary]
-stages = [0.1, 0.3]
+stages = [0.25]
 users = {users}
 look_every = "1h"
 """
@@ -54,7 +54,7 @@ def run_weeks(
     *,
     days: int = 14,
     learn_on: Sequence[int] = (4, 6, 8, 10, 12),
-    arrivals: int = 800,
+    arrivals: int = 1000,
     seed: int = 0,
     users: int = 60,
     floor: float = 0.3,

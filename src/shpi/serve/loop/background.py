@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shpi.serve.web.app import App
 
 FOLLOW_EVERY = 0.2  # seconds
+_HOUR = 3600.0
 _LOG = logging.getLogger("shpi.serve")
 
 
@@ -30,6 +31,8 @@ def tasks_of(app: App, *, schedule: bool) -> list[Callable[[], Awaitable[None]]]
     ]
     if hasattr(service.store, "since"):
         tasks.append(lambda: _follow_database(service))
+    if settings.store.retention:
+        tasks.append(lambda: _every(_HOUR, lambda: retain(service)))
     if schedule and settings.log.compact_every:
         tasks.append(lambda: _run_every(service, settings.log.compact_every, "compact"))
     if schedule and settings.cycle.every:
@@ -68,6 +71,13 @@ def look(service: Service) -> Ruling:
         _LOG.info("%s: %s", ruling.move, ruling.why)
         follow(service)
     return ruling
+
+
+def retain(service: Service) -> int:
+    """Remove what is older than the settings allow, and say how much."""
+    age = parse_duration(service.settings.store.retention)
+    now = service.monitor.last_time if service.settings.server.clock == "events" else service.now()
+    return service.store.forget_before(now - age)
 
 
 async def _follow_database(service: Service) -> None:

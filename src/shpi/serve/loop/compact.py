@@ -239,7 +239,8 @@ def _add_items(
     if len({frozenset(some) for some in set(items)}) > 1:
         columns[CANDIDATES] = [list(some) for some in items]
         extras["candidates"] = CANDIDATES
-    if len(ids) * len(decisions) <= _MOST_CELLS:
+    everywhere = all(one.distribution.min() > 0 for one in decisions)  # as a log asks for it
+    if everywhere and len(ids) * len(decisions) <= _MOST_CELLS:
         place = {item: number for number, item in enumerate(ids)}
         matrix = np.zeros((len(decisions), len(ids)))
         for row, (one, some) in enumerate(zip(decisions, items, strict=True)):

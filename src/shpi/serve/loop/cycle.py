@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shpi.errors import ConfigError, DataError, ShpiError
+from shpi.errors import ConfigError, ShpiError
 from shpi.files.atomic import locked, write_text
 from shpi.files.jsonable import finite
 from shpi.serve.decide import Arms
@@ -142,16 +142,17 @@ class _Steps:
                 now=self.state.started,
                 since=control.champion_since,
             )
-        except DataError as error:
+        except ShpiError as error:
             raise _Ends(f"nobody whom '{control.champion}' has served has known rewards: {error}") from None
-        judged = since.select(np.isin(since.users, kept.users))
+        ours = np.isin(since.users, kept.users)
         fewest = math.ceil(settings.cycle.min_users * settings.cycle.held_out)
-        if judged.n_users < fewest:
+        served_users = np.unique(since.users[ours]).size
+        if served_users < fewest:
             raise _Ends(
-                f"'{control.champion}' has served {judged.n_users} held-out users since it was promoted; "
+                f"'{control.champion}' has served {served_users} held-out users since it was promoted; "
                 f"{fewest} are needed to judge what comes next"
             )
-        return judged
+        return since.select(ours)
 
     def audit(self) -> dict[str, Any]:
         """Whether the log can be learned from."""
@@ -159,6 +160,12 @@ class _Steps:
         write_text(self.place / AUDIT, json.dumps(finite(report.to_json()), indent=1) + "\n")
         if not report.fit:
             raise _Ends(f"the log is unfit for learning: {_first_error(report)}")
+        propensities = _read(self.place / HELD_OUT).propensities
+        if propensities is not None and bool(np.all(propensities >= 1.0)):
+            raise _Ends(
+                "the log is unfit for evaluation: who served it does not explore, every decision had "
+                "probability 1, so nothing is known of any other; raise decide.floor"
+            )
         return {"warnings": report.count("warning")}
 
     def fit(self) -> dict[str, Any]:

@@ -57,6 +57,10 @@ class Store(Protocol):
         """All durable records, oldest first."""
         ...
 
+    def forget_before(self, moment: int) -> int:
+        """Remove what is older than a moment, in whole files or rows, and say how many."""
+        ...
+
     async def close(self) -> None:
         """Finish what is under way."""
         ...

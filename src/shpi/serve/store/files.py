@@ -17,7 +17,7 @@ from shpi.errors import DataError
 from shpi.serve.store.base import Added, Listener, StoreUnavailableError
 from shpi.serve.store.frames import frame
 from shpi.serve.store.group import Done, Group, Writer
-from shpi.serve.store.journal import SEGMENT_BYTES, Journal, Place, read_journal
+from shpi.serve.store.journal import SEGMENT_BYTES, Journal, Place, read_journal, segment_of
 from shpi.serve.store.records import Activation, Decision, Record, Reward, decode, encode
 
 _MOST_WAITING = 32 * 2**20  # bytes that may wait for the disk
@@ -52,6 +52,7 @@ class FileStore:
         self._rewards: dict[str, list[Place]] = {}  # by event
         self._reward_ids: dict[str, Place] = {}
         self._activated: set[str] = set()
+        self._newest: dict[int, int] = {}  # by segment: the time of its latest record
         self._pending: dict[str, tuple[Record, Group]] = {}
         self._waiting: Group | None = None
         self._waiting_bytes = 0
@@ -80,6 +81,8 @@ class FileStore:
     # ------------------------------------------------------------------ what is there
 
     def _remember(self, record: Record, place: Place) -> None:
+        segment = segment_of(place)
+        self._newest[segment] = max(self._newest.get(segment, 0), record.time)
         if isinstance(record, Decision):
             self._decisions[record.event_id] = place
             self._seq = max(self._seq, record.seq)
@@ -204,6 +207,31 @@ class FileStore:
         group.settle(None if error is None else _unavailable(error))
         if self._waiting is not None:
             self._flush()
+
+    def forget_before(self, moment: int) -> int:
+        """Remove whole files of events that are all older, and say how many; the one being written stays.
+
+        A reward that outlives its decision becomes an orphan, and goes with its own file.
+        """
+        old = {number for number, newest in self._newest.items() if newest < moment}
+        old -= {self._journal.number}
+        if not old or self._flushing:
+            return 0
+        gone = {event for event, place in self._decisions.items() if segment_of(place) in old}
+        for event in gone:
+            del self._decisions[event]
+        self._activated -= gone
+        self._reward_ids = {k: place for k, place in self._reward_ids.items() if segment_of(place) not in old}
+        kept = {
+            event: [place for place in places if segment_of(place) not in old]
+            for event, places in self._rewards.items()
+        }
+        self._rewards = {event: places for event, places in kept.items() if places}
+        self.orphans = sum(len(p) for event, p in self._rewards.items() if event not in self._decisions)
+        for number in old:
+            self._journal.remove(number)
+            del self._newest[number]
+        return len(old)
 
     async def close(self) -> None:
         """Finish what is under way."""

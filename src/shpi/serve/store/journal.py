@@ -29,6 +29,11 @@ def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{_SUFFIX}"))
 
 
+def segment_of(place: Place) -> int:
+    """The number of the segment of a place."""
+    return place >> _WIDEST
+
+
 def number_of(path: Path) -> int:
     """The number of a segment."""
     return int(path.name.removesuffix(_SUFFIX))
@@ -120,6 +125,20 @@ class Journal:
         file, end = self._open(self._path(self._number + 1))
         os.close(self._file)
         self._file, self._end, self._number = file, end, self._number + 1
+
+    @property
+    def number(self) -> int:
+        """That of the segment that is written."""
+        return self._number
+
+    def remove(self, number: int) -> None:
+        """Remove a closed segment."""
+        assert number != self._number
+        file = self._readers.pop(number, None)
+        if file is not None:
+            os.close(file)
+        self._path(number).unlink(missing_ok=True)
+        flush_folder(self.folder)
 
     def read(self, place: Place) -> bytes:
         """The payload at a place."""

@@ -224,6 +224,14 @@ class PostgresStore:
             )
             return int(cursor.rowcount)
 
+    def forget_before(self, moment: int) -> int:
+        """Remove the records that were stored before a moment, and say how many."""
+        with self._plain() as connection:
+            cursor = connection.execute(
+                f"DELETE FROM {TABLE} WHERE added < to_timestamp(%s)", (moment / 1e6,)
+            )
+            return int(cursor.rowcount)
+
     async def close(self) -> None:
         """Finish what is under way."""
         if self._flusher is not None:

@@ -1,11 +1,15 @@
-"""HTTP: a raw ASGI application, since a framework costs half of the throughput.
+"""HTTP: a raw protocol for the common routes and an ASGI application for all, since frameworks cost half.
 
     requests   bodies, parsed strictly
     problems   errors as status codes, in the form of all errors of shpi
     limits     tokens, rates
     metrics    counters for Prometheus
+    replies    statuses, headers, bodies
     routes     what each path does
     app        the ASGI application
+    heads      the head of a request, parsed strictly
+    hot        rank, reward and activate without a coroutine
+    front      connections: HTTP/1.1 with strict limits
     openapi    the description of the API
     server     run it with uvicorn
 

@@ -205,6 +205,12 @@ class App:
             ("shpi_clock_jumps_total", {}, float(service.clock.jumps)),
             ("shpi_canary_share", {}, service.canary_share),
         ]
+        compared = {"canary": service.monitor.canary, "hold_back": service.monitor.hold_back}
+        for name, comparison in compared.items():
+            if comparison is not None and comparison.looks:
+                last = comparison.looks[-1][1]
+                parts = {"estimate": last.estimate, "lower": last.lower, "upper": last.upper}
+                found += [(f"shpi_{name}_difference", {"part": k}, v) for k, v in parts.items()]
         return found + [("shpi_alarms", {"name": name}, 1.0) for name in service.alarms]
 
 

@@ -113,6 +113,22 @@ class Case:
         silence = self.setting.churn_after
         return self.logs if silence is None else leave_after(self.logs, silence)
 
+    @property
+    def recent_lift(self) -> float:
+        """The true lift among users like those who entered in the last third of the log.
+
+        Where mu drifts this is the lift over what mu does now.
+        """
+        chain, when = self.setting.future or self.setting.chain, self.setting.calendar.entry_of_state
+        if when is None:
+            return self.lift
+        late = np.where(when >= np.quantile(when, 2 / 3), chain.initial, 0.0)
+        recent = replace(chain, initial=late / late.sum())
+        of_pi, of_mu = (
+            recent.value(policy, self.gain) for policy in (self.setting.pi_by_state, self.setting.mu)
+        )
+        return of_pi - of_mu
+
     def mixture_lift(self, share: float) -> float:
         """The true lift if ``share`` of the decisions are the policy's, and the others as before."""
         chain = self.setting.future or self.setting.chain

@@ -125,7 +125,7 @@ def _judge(logs: LoggedData, candidates: list[Candidate], console: Console, repo
     for name in ("policy", "estimated sales", "lift, 95 %", "verdict", "by"):
         table.add_column(name, justify="right" if name in ("estimated sales", "lift, 95 %") else "left")
     for one in found.evaluations:
-        best, interval = one.decisive, one.decisive.lift_interval
+        best, interval = one.lead.estimate, one.lead.estimate.lift_interval
         verdict = "" if one.verdict is None else one.verdict.decision
         colour = {"ship": "green", "hold": "red"}.get(verdict, "yellow")
         table.add_row(one.policy_name, f"{best.value:.3f}", f"{interval.lower:+.3f} … {interval.upper:+.3f}",
