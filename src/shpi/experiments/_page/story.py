@@ -36,11 +36,11 @@ def lessons(page: Page) -> list[str]:
 def figure(page: Page) -> Figure | None:
     """The share of the paper's claims that hold, by reading."""
     labels, shares = [], {reading: list[float]() for reading in READINGS}
-    for topic, text in topics.PAPER.items():
+    for topic, label in topics.SHORT.items():
         counts = [_count(page, topic, reading) for reading in READINGS]
         if sum(decided > 0 for _, decided in counts) < 2:
             continue
-        labels.append(text)
+        labels.append(label)
         for reading, (held, decided) in zip(READINGS, counts, strict=True):
             shares[reading].append(100 * held / decided if decided else float("nan"))
     if not labels:

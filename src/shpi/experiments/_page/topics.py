@@ -22,3 +22,13 @@ OURS = {
     "hybrid": "A log first, then online: better than either alone",
     "drift": "Our defaults are better than the logging policy when preferences drift",
 }
+SHORT = {  # for a figure
+    "rivals": "better than rivals",
+    "signal": "long-term beats clicks",
+    "returns": "A_k: better policies",
+    "errors": "A_k: lower error",
+    "uniform": "better from uniform logs",
+    "backshift": "backshift helps",
+    "variance": "larger k, more variance",
+    "proximal": "the penalty stabilises",
+}

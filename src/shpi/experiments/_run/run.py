@@ -132,6 +132,7 @@ def _facts(store: Store, settings: Settings, sections: Sequence[page.Section]) -
     commits = sorted({row.commit for row in rows})
     commands = list(dict.fromkeys(f"`{run['command']}`" for run in runs))  # each once, in their order
     cells = {row.cell: row for row in rows}
+    fitting = sum(row.seconds for row in cells.values())
     wall = sum(run["wall_seconds"] for run in runs)
     peak = max((row.peak_mb or 0.0 for row in rows), default=0.0)
     jobs = max((run["jobs"] for run in runs), default=1)
@@ -145,7 +146,7 @@ def _facts(store: Store, settings: Settings, sections: Sequence[page.Section]) -
         *([] if settings.quick else [cuts()]),
         f"Command: {', then '.join(commands)}." if commands else "Not run yet.",
         f"Commit {', '.join(commits)}." + (" Rows of several commits are mixed." if len(commits) > 1 else ""),
-        f"{len(cells)} cells; {wall / 60:.0f} minutes in {len(runs)} run(s) on {jobs} process(es); "
-        f"the largest process used {peak / 1000:.1f} GB.",
+        f"{len(cells)} cells, {fitting / 60:.0f} CPU-minutes of fitting; {wall / 60:.0f} minutes in "
+        f"{len(runs)} run(s) on {jobs} process(es); the largest process used {peak / 1000:.1f} GB.",
     ]
     return facts
