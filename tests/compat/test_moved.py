@@ -18,6 +18,16 @@ NAMES: dict[str, list[str]] = json.loads(Path(__file__).with_name("names_0_1.jso
 # Gone for good: parts of a verb or of an algorithm, which no document ever named.
 GONE = {
     "shpi.cli.evaluate": {"headed"},
+    "shpi.experiments.defaults": {
+        "A_MU",
+        "A_PI",
+        "DIRECT",
+        "MINORS",
+        "SESSION",
+        "SESSIONS",
+        "SHOWN_BY_PAPER",
+        "minors",
+    },
     "shpi.learners.cloning": {"FEW_DIMENSIONS"},
     "shpi.learners.gain": {"clustered_error", "gain_parts", "held_out_gain"},
     "shpi.ope.verdict.whole_horizon": {"proven_mixtures"},
