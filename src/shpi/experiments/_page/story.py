@@ -9,7 +9,7 @@ import numpy as np
 from shpi.experiments._page import topics
 from shpi.experiments._page.compare import plain
 from shpi.experiments._run.experiment import Claim, Figure, Results
-from shpi.experiments._run.settings import LOGGING, OURS, PAPER, READINGS, RELEASED, REPAIRED
+from shpi.experiments._run.settings import BCQ, LOGGING, OURS, PAPER, READINGS, RELEASED, REPAIRED
 from shpi.experiments.paper import release
 from shpi.report import svg
 
@@ -127,7 +127,7 @@ def _repaired(page: Page) -> str:
         return ""
     means = {key: f"{values.mean():.1%}" for key, values in shares.items()}
     return (
-        "Two repairs of the print, V by temporal differences and weights kept off V, make it work: "
+        "Two repairs of the print are V by temporal differences and weights kept off V: with them, "
         f"repaired() attains {means[REPAIRED.name, 0.3]} and {means[REPAIRED.name, 1.0]} of the possible "
         f"improvement at epsilon = 0.3 and 1, paper() {means[PAPER.name, 0.3]} and {means[PAPER.name, 1.0]}."
     )
@@ -142,9 +142,8 @@ def _recogym(page: Page) -> str:
     readings = [f"{plain(means[name])} ({name[6:]})" for name in names[1:4]]
     return (
         f"RecoGym: Algorithm 2 has {_joined(readings)} where the logging policy has "
-        f"{plain(means[LOGGING.name])}; the argmax of 100 scores leaves what the log has shown, and "
-        "repairing V does not change that (docs/paper-and-release.md). Our defaults, which tilt mu only as "
-        f"far as the log bears them out, have {plain(means[OURS.name])}."
+        f"{plain(means[LOGGING.name])} (docs/paper-and-release.md says why); our defaults, which tilt mu "
+        f"only as far as the log bears them out, have {plain(means[OURS.name])}."
     )
 
 
@@ -152,7 +151,7 @@ def _hiv(page: Page) -> str:
     told = []
     for epsilon in (0.3, 1.0):
         means = [
-            _values(page, "hiv", name, epsilon) for name in (LOGGING.name, REPAIRED.name, OURS.name, "BCQ")
+            _values(page, "hiv", name, epsilon) for name in (LOGGING.name, REPAIRED.name, OURS.name, BCQ.name)
         ]
         if not all(len(one) for one in means):
             return ""

@@ -43,7 +43,6 @@ LOGS: tuple[tuple[str, float, Mapping[str, Any], str], ...] = (  # world, epsilo
 )
 LARGEST = "with an assumed effect"  # the log of 40,000 users
 NAMES = (LOGGING.name, OURS.name, REPAIRED.name, PAPER.name, *(m.name for m in (*RIVALS, CQL)))
-OWN = (OURS.name, REPAIRED.name, PAPER.name)  # the others are rivals
 
 
 def cells(settings: Settings) -> list[Cell]:
