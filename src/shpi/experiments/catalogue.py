@@ -40,8 +40,8 @@ def find(name: str) -> Experiment:
     """The experiment of that name."""
     if name not in _MODULES:
         raise ConfigError(expected=f"an experiment among {', '.join(_MODULES)}, or all", found=repr(name))
-    found: Experiment = import_module(f"shpi.experiments.{_MODULES[name]}").EXPERIMENT
-    return found
+    experiment: Experiment = import_module(f"shpi.experiments.{_MODULES[name]}").EXPERIMENT
+    return experiment
 
 
 def chosen(wanted: Sequence[str]) -> tuple[Experiment, ...]:

@@ -43,15 +43,15 @@ def side_by_side(
         metric: metric of the rows.
         where: further fields that the rows must have.
     """
-    found = {name: results.trials(metric, method=name, **where) for name in methods}
-    best = _probabilities(found)
+    by_method = {name: results.trials(metric, method=name, **where) for name in methods}
+    best = _probabilities(by_method)
     columns = ["method"] + (["paper"] if paper is not None else [])
     columns += ["authors' code, as run"] if authors is not None else []
     columns += ["ours, mean ± sd", "interquartile mean [95 %]", "P(best)"]
     columns += [f"p that {reference} is better"] if reference is not None else []
-    most = max((len(trials) for trials in found.values()), default=0)
+    most = max((len(trials) for trials in by_method.values()), default=0)
     rows = []
-    for name, trials in found.items():
+    for name, trials in by_method.items():
         cells = [name] + ([spread(paper.get(name))] if paper is not None else [])
         cells += [authors.get(name, "–")] if authors is not None else []
         if not trials:
@@ -59,24 +59,28 @@ def side_by_side(
                 (*cells, *["failed" if _failed(results, name) else "–"] * (len(columns) - len(cells)))
             )
             continue
-        own = summarise(list(trials.values()))
-        cells += [spread((own.mean, own.deviation)) + (f" ({own.n} trials)" if own.n < most else "")]
-        cells += [f"{plain(own.middle)} [{plain(own.low)}, {plain(own.high)}]"]
+        summary = summarise(list(trials.values()))
+        cells += [
+            spread((summary.mean, summary.deviation)) + (f" ({summary.n} trials)" if summary.n < most else "")
+        ]
+        cells += [f"{plain(summary.middle)} [{plain(summary.low)}, {plain(summary.high)}]"]
         cells += [f"{best[name]:.2f}" if name in best else "–"]
         if reference is not None:
-            shared = sorted(set(trials) & set(found.get(reference, {})))
+            shared = sorted(set(trials) & set(by_method.get(reference, {})))
             tested = name != reference and len(shared) > 1
-            pair = [np.array([found[who][s] for s in shared]) for who in (reference, name)] if tested else []
+            pair = (
+                [np.array([by_method[who][s] for s in shared]) for who in (reference, name)] if tested else []
+            )
             cells += [f"{paired(*pair).p:.3f}" if tested else "–"]
         rows.append(tuple(cells))
     return Table(title, tuple(columns), tuple(rows))
 
 
-def _probabilities(found: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+def _probabilities(by_method: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
     """P(best) among the methods that have all trials."""
-    most = max((len(trials) for trials in found.values()), default=0)
+    most = max((len(trials) for trials in by_method.values()), default=0)
     complete = {
-        name: np.array(list(trials.values())) for name, trials in found.items() if len(trials) == most
+        name: np.array(list(trials.values())) for name, trials in by_method.items() if len(trials) == most
     }
     return probability_of_best(complete) if most > 1 and len(complete) > 1 else {}
 
@@ -128,20 +132,24 @@ def steadier(
 
 def for_readings(reported: Paper) -> dict[str, tuple[float, float]]:
     """What the paper reports of "SHPI", beside every reading of it."""
-    found = {name: value for name, value in reported.items() if name != "SHPI"}
-    return found | {method.name: reported["SHPI"] for method in READINGS.values()}
+    figures = {name: value for name, value in reported.items() if name != "SHPI"}
+    return figures | {method.name: reported["SHPI"] for method in READINGS.values()}
 
 
 def shpi_beats(results: Results, rivals: Mapping[str, str], label: str = "", **where: Any) -> list[Claim]:
     """For each reading of SHPI and each rival (its name in the rows: its name in the claim)."""
     claims = []
-    for own in sorted({row.method for row in results.rows if row.method.startswith("SHPI, ")}, key=_order):
-        who = reading_of(own)
+    for reading in sorted(
+        {row.method for row in results.rows if row.method.startswith("SHPI, ")}, key=_order
+    ):
+        who = reading_of(reading)
         for rival, called in rivals.items():
-            trials = results.aligned((own, rival), **where)
-            if own in trials and rival in trials:
-                text, names = f"{label}{own} > {called}", (own, rival)
-                claims.append(better(text, trials[own], trials[rival], names=names, topic="rivals", who=who))
+            trials = results.aligned((reading, rival), **where)
+            if reading in trials and rival in trials:
+                text, names = f"{label}{reading} > {called}", (reading, rival)
+                claims.append(
+                    better(text, trials[reading], trials[rival], names=names, topic="rivals", who=who)
+                )
     return claims
 
 

@@ -67,11 +67,12 @@ def grouped(
         return Note(f"{title}: no trials yet.")
     drawing = svg.bars(
         labels,
-        {name: [one.mean for one in found] for name, found in series.items()},
-        errors={name: [one.deviation for one in found] for name, found in series.items()},
+        {name: [summary.mean for summary in summaries] for name, summaries in series.items()},
+        errors={name: [summary.deviation for summary in summaries] for name, summaries in series.items()},
         title=title,
         description="; ".join(
-            f"{name}: {', '.join(plain(one.mean) for one in found)}" for name, found in series.items()
+            f"{name}: {', '.join(plain(summary.mean) for summary in summaries)}"
+            for name, summaries in series.items()
         ),
         show=plain,
         x_label=label,

@@ -76,8 +76,8 @@ def write(folder: Path, sections: Sequence[Section], facts: Sequence[str]) -> tu
     first = story.figure(_told(sections))
     if first is not None:
         svg.write(folder / FIGURES / first.file, first.svg)
-    for one in sections:
-        for block in one.blocks:
+    for section in sections:
+        for block in section.blocks:
             if isinstance(block, Figure):
                 svg.write(folder / FIGURES / block.file, block.svg)
     markdown = write_whole(folder / "README.md", to_markdown(sections, facts))
@@ -89,42 +89,42 @@ def write(folder: Path, sections: Sequence[Section], facts: Sequence[str]) -> tu
 
 def to_markdown(sections: Sequence[Section], facts: Sequence[str]) -> str:
     """The page as Markdown."""
-    told = _told(sections)
-    drawn = story.figure(told)
+    pages = _told(sections)
+    drawn = story.figure(pages)
     lines = ["# The paper, the authors' release and ours, side by side", "", "## What was learned", ""]
-    lines += [f"{number}. {text}" for number, text in enumerate(story.lessons(told), 1)]
+    lines += [f"{number}. {text}" for number, text in enumerate(story.lessons(pages), 1)]
     lines += [] if drawn is None else ["", *_markdown(drawn)]
     lines += ["", "## Claims", "", RULE, "", *_markdown_table(digest(sections))]
     lines += ["## How this was run", "", *(f"- {fact}" for fact in facts), "", CHOSEN, ""]
-    for one in sections:
-        experiment = one.experiment
+    for section in sections:
+        experiment = section.experiment
         lines += [
             f"## {experiment.name}: {experiment.title}",
             "",
             f"*{experiment.source}.* {experiment.about}",
         ]
-        lines += ["", f"({one.status}.)", ""]
-        for block in one.blocks:
+        lines += ["", f"({section.status}.)", ""]
+        for block in section.blocks:
             if not isinstance(block, Claim):
                 lines += [*_markdown(block), ""]
-        if one.claims:
-            lines += ["<details>", f"<summary>{_summary(one.claims)}</summary>", ""]
-            lines += [*_markdown_table(claims_table(one.claims)), "</details>", ""]
+        if section.claims:
+            lines += ["<details>", f"<summary>{_summary(section.claims)}</summary>", ""]
+            lines += [*_markdown_table(claims_table(section.claims)), "</details>", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _told(sections: Sequence[Section]) -> story.Page:
-    return {one.experiment.name: (Results(one.rows), one.claims) for one in sections}
+    return {section.experiment.name: (Results(section.rows), section.claims) for section in sections}
 
 
 def _summary(claims: Sequence[Claim]) -> str:
     """How many claims hold, by reading."""
-    told = []
+    counts = []
     for reading in (*READINGS, ""):
-        own = [claim for claim in claims if claim.who == reading and claim.holds is not None]
-        if own:
-            told.append(f"{reading or 'others'} {sum(bool(c.holds) for c in own)} of {len(own)}")
-    return f"{len(claims)} comparisons; those that hold: {', '.join(told) or 'too few trials'}"
+        decided = [claim for claim in claims if claim.who == reading and claim.holds is not None]
+        if decided:
+            counts.append(f"{reading or 'others'} {sum(bool(c.holds) for c in decided)} of {len(decided)}")
+    return f"{len(claims)} comparisons; those that hold: {', '.join(counts) or 'too few trials'}"
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
@@ -166,7 +166,9 @@ def digest(sections: Sequence[Section]) -> Table:
     """What the paper says, how often it is borne out, and where it is not."""
     rows = []
     for key, text in {**topics.PAPER, **topics.OURS}.items():
-        claims = [(one.experiment.name, c) for one in sections for c in one.claims if c.topic == key]
+        claims = [
+            (section.experiment.name, c) for section in sections for c in section.claims if c.topic == key
+        ]
         if claims:
             by_reading = [[pair for pair in claims if pair[1].who == reading] for reading in READINGS]
             rows.append((text, *(_count(column) for column in by_reading)))
@@ -185,8 +187,12 @@ def _count(claims: Sequence[tuple[str, Claim]]) -> str:
     missed = sorted({name for name, claim in decided if not claim.holds})
     if not missed:
         return f"{good} ({len(decided)} of {len(decided)})"
-    held = sum(bool(claim.holds) for _, claim in decided)
-    head = f"in part ({held} of {len(decided)})" if held else f"{decided[0][1].verdict} (0 of {len(decided)})"
+    holding = sum(bool(claim.holds) for _, claim in decided)
+    head = (
+        f"in part ({holding} of {len(decided)})"
+        if holding
+        else f"{decided[0][1].verdict} (0 of {len(decided)})"
+    )
     return f"{head}; not in {', '.join(missed)}"
 
 
@@ -212,9 +218,9 @@ nav a { margin-right: .8rem; white-space: nowrap; } a { color: inherit; }
 
 def to_html(sections: Sequence[Section], facts: Sequence[str]) -> str:
     """The page as one HTML file, with the figures inside."""
-    told = _told(sections)
-    drawn = story.figure(told)
-    names = [one.experiment.name for one in sections]
+    pages = _told(sections)
+    drawn = story.figure(pages)
+    names = [section.experiment.name for section in sections]
     links = " ".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in names)
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
@@ -222,7 +228,7 @@ def to_html(sections: Sequence[Section], facts: Sequence[str]) -> str:
         f"<title>shpi reproduce</title><style>{_colours()}{_STYLE}</style></head><body>",
         "<h1>The paper, the authors' release and ours, side by side</h1>",
         f"<nav>{links}</nav><h2>What was learned</h2>",
-        "<ol>" + "".join(f"<li>{escape(text)}</li>" for text in story.lessons(told)) + "</ol>",
+        "<ol>" + "".join(f"<li>{escape(text)}</li>" for text in story.lessons(pages)) + "</ol>",
         "" if drawn is None else _html(drawn),
         f"<h2>Claims</h2><p>{escape(_plain(RULE))}</p>",
         _html(digest(sections)),
@@ -230,17 +236,17 @@ def to_html(sections: Sequence[Section], facts: Sequence[str]) -> str:
         "<ul>" + "".join(f"<li>{escape(_plain(fact))}</li>" for fact in facts) + "</ul>",
         f"<p>{escape(CHOSEN)}</p>",
     ]
-    for one in sections:
-        experiment = one.experiment
+    for section in sections:
+        experiment = section.experiment
         parts += [
             f"<h2 id='{escape(experiment.name)}'>{escape(experiment.name)}: {escape(experiment.title)}</h2>",
             f"<p><em>{escape(experiment.source)}.</em> {escape(experiment.about)}</p>",
-            f"<p class='soft'>{escape(one.status)}.</p>",
-            *(_html(block) for block in one.blocks if not isinstance(block, Claim)),
+            f"<p class='soft'>{escape(section.status)}.</p>",
+            *(_html(block) for block in section.blocks if not isinstance(block, Claim)),
         ]
-        if one.claims:
-            table = _html(claims_table(one.claims))
-            parts.append(f"<details><summary>{escape(_summary(one.claims))}</summary>{table}</details>")
+        if section.claims:
+            table = _html(claims_table(section.claims))
+            parts.append(f"<details><summary>{escape(_summary(section.claims))}</summary>{table}</details>")
     return "\n".join([*parts, "</body></html>", ""])
 
 

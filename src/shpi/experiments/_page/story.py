@@ -18,7 +18,7 @@ Page = dict[str, tuple[Results, list[Claim]]]  # rows and claims by experiment
 
 def lessons(page: Page) -> list[str]:
     """The sentences; one that has no rows to speak of is left out."""
-    made = (
+    sentences = (
         _print(page),
         _authors(),
         _released(page),
@@ -30,7 +30,7 @@ def lessons(page: Page) -> list[str]:
         _counted(page, "backshift", "Rewards recovered by backshift help"),
         _defaults(page),
     )
-    return [sentence for sentence in made if sentence]
+    return [sentence for sentence in sentences if sentence]
 
 
 def figure(page: Page) -> Figure | None:
@@ -41,8 +41,8 @@ def figure(page: Page) -> Figure | None:
         if sum(decided > 0 for _, decided in counts) < 2:
             continue
         labels.append(label)
-        for reading, (held, decided) in zip(READINGS, counts, strict=True):
-            shares[reading].append(100 * held / decided if decided else float("nan"))
+        for reading, (holding, decided) in zip(READINGS, counts, strict=True):
+            shares[reading].append(100 * holding / decided if decided else float("nan"))
     if not labels:
         return None
     title = "How many of the paper's comparisons hold, by reading of the algorithm"
@@ -63,27 +63,34 @@ def _percent(share: float) -> str:
 
 def _count(page: Page, topic: str, reading: str) -> tuple[int, int]:
     """How many claims hold, of those that are decided."""
-    claims = [c for _, own in page.values() for c in own if (c.topic, c.who) == (topic, reading)]
+    claims = [
+        c
+        for _, claims_of_page in page.values()
+        for c in claims_of_page
+        if (c.topic, c.who) == (topic, reading)
+    ]
     decided = [claim for claim in claims if claim.holds is not None]
     return sum(bool(claim.holds) for claim in decided), len(decided)
 
 
 def _counted(page: Page, topic: str, text: str) -> str:
     counts = {reading: _count(page, topic, reading) for reading in READINGS}
-    told = [f"{held} of {decided} for {reading}" for reading, (held, decided) in counts.items() if decided]
-    return f"{text}: this holds in {_joined(told)}." if told else ""
+    phrases = [
+        f"{holding} of {decided} for {reading}" for reading, (holding, decided) in counts.items() if decided
+    ]
+    return f"{text}: this holds in {_joined(phrases)}." if phrases else ""
 
 
 def _print(page: Page) -> str:
-    own = _values(page, "synthetic", PAPER.name, 0.3)
+    returns = _values(page, "synthetic", PAPER.name, 0.3)
     mu = _values(page, "synthetic", LOGGING.name, 0.3)
-    if not len(own) or not len(mu):
+    if not len(returns) or not len(mu):
         return ""
-    works = "works" if float(np.median(own)) > float(mu.mean()) else "does not work"
+    works = "works" if float(np.median(returns)) > float(mu.mean()) else "does not work"
     return (
         f"As printed, the algorithm {works} in our synthetic task: at epsilon = 0.3 paper() has a median "
-        f"of {plain(float(np.median(own)))} (mean {plain(float(own.mean()))}) where the paper reports 8,411 "
-        f"and the logging policy has {plain(float(mu.mean()))}."
+        f"of {plain(float(np.median(returns)))} (mean {plain(float(returns.mean()))}) where the paper "
+        f"reports 8,411 and the logging policy has {plain(float(mu.mean()))}."
     )
 
 
@@ -101,17 +108,17 @@ def _released(page: Page) -> str:
     if "release" not in page:
         return ""
     rows = page["release"][0]
-    told = []
+    phrases = []
     for epsilon in release.EPSILONS:
         values = rows.values(f"{release.DIFFERENCES}, {epsilon:g}")
         middle = release.AS_RUN[release.DIFFERENCES, epsilon][2]
         if not len(values) or middle is None:
             return ""
-        told.append(
+        phrases.append(
             f"a median of {plain(float(np.median(values)))} at epsilon = {epsilon:g} (theirs: "
             f"{plain(middle)}; {int((values < 0).sum())} of {len(values)} runs below 0)"
         )
-    return f"Our version of that code, released(), has in its own worlds {_joined(told)}."
+    return f"Our version of that code, released(), has in its own worlds {_joined(phrases)}."
 
 
 def _repaired(page: Page) -> str:
@@ -136,9 +143,9 @@ def _repaired(page: Page) -> str:
 def _recogym(page: Page) -> str:
     names = (LOGGING.name, PAPER.name, RELEASED.name, REPAIRED.name, OURS.name)
     values = {name: _values(page, "recogym", name, 0.3) for name in names}
-    if not all(len(one) for one in values.values()):
+    if not all(len(trials) for trials in values.values()):
         return ""
-    means = {name: float(one.mean()) for name, one in values.items()}
+    means = {name: float(trials.mean()) for name, trials in values.items()}
     readings = [f"{plain(means[name])} ({name[6:]})" for name in names[1:4]]
     return (
         f"RecoGym: Algorithm 2 has {_joined(readings)} where the logging policy has "
@@ -148,19 +155,19 @@ def _recogym(page: Page) -> str:
 
 
 def _hiv(page: Page) -> str:
-    told = []
+    phrases = []
     for epsilon in (0.3, 1.0):
         means = [
             _values(page, "hiv", name, epsilon) for name in (LOGGING.name, REPAIRED.name, OURS.name, BCQ.name)
         ]
-        if not all(len(one) for one in means):
+        if not all(len(trials) for trials in means):
             return ""
-        mu, repaired, ours, bcq = (plain(float(one.mean())) for one in means)
-        told.append(
+        mu, repaired, ours, bcq = (plain(float(trials.mean())) for trials in means)
+        phrases.append(
             f"at epsilon = {epsilon:g} logging has {mu}, repaired() {repaired}, our defaults {ours}, "
             f"BCQ {bcq}"
         )
-    return f"HIV: {_joined(told)}."
+    return f"HIV: {_joined(phrases)}."
 
 
 def _defaults(page: Page) -> str:

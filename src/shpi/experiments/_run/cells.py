@@ -75,8 +75,8 @@ class Cell:
     @property
     def key(self) -> str:
         """The same for the same configuration, whatever an experiment calls the method."""
-        own = {name: value for name, value in asdict(self).items() if name not in ("method", "log")}
-        return _digest(own | {"log": self.log.key})
+        fields = {name: value for name, value in asdict(self).items() if name not in ("method", "log")}
+        return _digest(fields | {"log": self.log.key})
 
     def to_json(self) -> str:
         """One line, for another process."""

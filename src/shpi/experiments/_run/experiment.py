@@ -72,12 +72,12 @@ class Results:
 
     def trials(self, metric: str = "score", **where: Any) -> dict[int, float]:
         """Value by seed, of the rows whose fields are as given, e.g. ``method="CB", epsilon=0.3``."""
-        found: dict[int, float] = {}
+        by_seed: dict[int, float] = {}
         for row in self.rows:
-            if row.metric == metric and all(getattr(row, key) == want for key, want in where.items()):
+            if row.metric == metric and all(getattr(row, key) == value for key, value in where.items()):
                 assert row.value is not None
-                found[row.seed] = row.value
-        return dict(sorted(found.items()))
+                by_seed[row.seed] = row.value
+        return dict(sorted(by_seed.items()))
 
     def values(self, metric: str = "score", **where: Any) -> Float64Array:
         """The values alone, in the order of the seeds."""
@@ -86,9 +86,9 @@ class Results:
     def aligned(self, names: Sequence[str], metric: str = "score", **where: Any) -> dict[str, Float64Array]:
         """Values of several methods at the seeds that all of them have; methods without rows are left out."""
         trials = {name: self.trials(metric, method=name, **where) for name in names}
-        trials = {name: found for name, found in trials.items() if found}
-        shared = sorted(set.intersection(*(set(found) for found in trials.values()))) if trials else []
-        return {name: np.array([found[s] for s in shared]) for name, found in trials.items()}
+        trials = {name: by_seed for name, by_seed in trials.items() if by_seed}
+        shared = sorted(set.intersection(*(set(by_seed) for by_seed in trials.values()))) if trials else []
+        return {name: np.array([by_seed[s] for s in shared]) for name, by_seed in trials.items()}
 
     def pairs(
         self, a: Mapping[str, Any], b: Mapping[str, Any], metric: str = "score"

@@ -23,13 +23,13 @@ def work(cell: Cell) -> Outcome:
     learner = OnlineSHPI(**options, seed=cell.log.seed, progress=False)
     if isinstance(cell.k, int):
         learner = replace(learner, k=cell.k)
-    given: dict[str, Any] = {}
+    start_from: dict[str, Any] = {}
     before = 0.0
     if start == "log":
         logs = worlds.simulate(cell.log)
         offline, before = plain_work.fitted(replace(cell, learner="shpi", options={}, k="auto"), logs)
-        given = {"start": offline, "logs": logs}
+        start_from = {"start": offline, "logs": logs}
     began = time.process_time()
-    policy = learner.fit(simulator, **given)
+    policy = learner.fit(simulator, **start_from)
     seconds = time.process_time() - began + before
     return Outcome(values=plain_work.tried(cell, policy), seconds=seconds)

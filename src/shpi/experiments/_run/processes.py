@@ -26,16 +26,16 @@ def outcomes(groups: Sequence[Sequence[Cell]], jobs: int) -> Iterator[tuple[Cell
 
     When the caller stops early, for instance because of an interrupt, the processes are ended.
     """
-    waiting, done = _Waiting(), _Done()
+    waiting, finished = _Waiting(), _Done()
     for group in groups:
         waiting.put(group)
     workers = [_Worker() for _ in range(min(jobs, len(groups)))]
     for worker in workers:
-        threading.Thread(target=worker.feed, args=(waiting, done), daemon=True).start()
+        threading.Thread(target=worker.feed, args=(waiting, finished), daemon=True).start()
     working = len(workers)
     try:
         while working:
-            item = done.get()
+            item = finished.get()
             if item is None:
                 working -= 1
             else:
@@ -53,7 +53,7 @@ class _Worker:
         self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._ended = threading.Event()
 
-    def feed(self, waiting: _Waiting, done: _Done) -> None:
+    def feed(self, waiting: _Waiting, finished: _Done) -> None:
         """Take groups until none is left."""
         while not self._ended.is_set():
             try:
@@ -63,8 +63,8 @@ class _Worker:
             for cell in group:
                 if self._ended.is_set():
                     break
-                done.put((cell, self._run(cell)))
-        done.put(None)
+                finished.put((cell, self._run(cell)))
+        finished.put(None)
 
     def end(self) -> None:
         """End the process, whatever it is doing."""

@@ -45,8 +45,8 @@ class Plan:
     def of(cls, experiments: Sequence[Experiment], settings: Settings) -> Plan:
         """Cells by the name of the experiment; none where data are needed and absent."""
         cells = {
-            one.name: [] if one.needs_data and not settings.data else one.cells(settings)
-            for one in experiments
+            experiment.name: [] if experiment.needs_data and not settings.data else experiment.cells(settings)
+            for experiment in experiments
         }
         return cls(experiments=tuple(experiments), cells=cells)
 
@@ -65,9 +65,9 @@ def go(plan: Plan, store: Store, *, jobs: int, command: str, report: Report | No
     return tally
 
 
-def draw(asked: Sequence[Experiment], store: Store, settings: Settings) -> tuple[Path, Path]:
+def draw(experiments: Sequence[Experiment], store: Store, settings: Settings) -> tuple[Path, Path]:
     """Write the page: what was asked for, and what else has rows of these settings in the folder."""
-    names = {one.name for one in asked}
+    names = {chosen.name for chosen in experiments}
     rows_of_data = any(row.world.startswith("kuairand") for name in store.names() for row in store.read(name))
     settings = replace(settings, data=settings.data or rows_of_data)  # to draw, the files are not needed
     plan = Plan.of([find(name) for name in catalogue_names() if name in names | set(store.names())], settings)
@@ -87,15 +87,15 @@ def commit() -> str:
 
     place = Path(__file__).parents[2]  # all of shpi
     try:
-        found = [
+        outputs = [
             subprocess.run(
-                ["git", *words], cwd=place, capture_output=True, text=True, check=True
+                ["git", *arguments], cwd=place, capture_output=True, text=True, check=True
             ).stdout.strip()
-            for words in (("rev-parse", "--short=10", "HEAD"), ("status", "--porcelain", "--", "."))
+            for arguments in (("rev-parse", "--short=10", "HEAD"), ("status", "--porcelain", "--", "."))
         ]
     except (OSError, subprocess.CalledProcessError):
         return f"shpi {__version__}"
-    return found[0] + ("+" if found[1] else "")
+    return outputs[0] + ("+" if outputs[1] else "")
 
 
 def _record(store: Store, command: str, seconds: float, tally: Tally, jobs: int) -> None:
@@ -128,7 +128,7 @@ def _runs(store: Store) -> list[dict[str, Any]]:
 def _facts(store: Store, settings: Settings, sections: Sequence[page.Section]) -> list[str]:
     """What the head of the page says about the run."""
     runs = _runs(store)
-    rows = [row for one in sections for row in one.rows]
+    rows = [row for section in sections for row in section.rows]
     commits = sorted({row.commit for row in rows})
     commands = list(dict.fromkeys(f"`{run['command']}`" for run in runs))  # each once, in their order
     cells = {row.cell: row for row in rows}

@@ -51,13 +51,13 @@ def execute(
     if jobs < 1:
         raise ConfigError(expected="--jobs of at least 1", found=str(jobs))
     tally = Tally() if tally is None else tally
-    wanted = _missing(plan, store, tally)
+    missing = _missing(plan, store, tally)
     cells: dict[str, Cell] = {}
-    for cell in (cell for wanting in plan.values() for cell in wanting if cell.key in wanted):
+    for cell in (cell for wanting in plan.values() for cell in wanting if cell.key in missing):
         cells.setdefault(cell.key, cell)
     called = {(name, cell.key): cell for name, wanting in plan.items() for cell in wanting}
     for cell, outcome in outcomes(by_log(list(cells.values())), jobs):
-        for name in wanted[cell.key]:
+        for name in missing[cell.key]:
             store.append(name, outcome.rows(name, called[name, cell.key], commit))
         tally.run += 1
         tally.peak_mb = max(tally.peak_mb, outcome.peak_mb or 0.0)
@@ -80,13 +80,13 @@ def _missing(plan: Plan, store: Store, tally: Tally) -> dict[str, list[str]]:
     """The experiments that wait for each cell; rows that another experiment has are copied."""
     rows = {name: succeeded(store.read(name)) for name in {*store.names(), *plan}}
     home = {key: name for name, cells in rows.items() for key in cells}
-    wanted: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
     for name, cells in plan.items():
         for cell in cells:
             if cell.key not in home:
-                wanted.setdefault(cell.key, []).append(name)
+                missing.setdefault(cell.key, []).append(name)
                 continue
             tally.reused += 1
             if cell.key not in rows[name]:
                 store.append(name, renamed(rows[home[cell.key]][cell.key], name, cell))
-    return wanted
+    return missing

@@ -69,9 +69,9 @@ class Store:
 
     def forget(self, name: str, cells: Collection[str]) -> None:
         """Start these cells of an experiment over; rows of others stay."""
-        kept = [row for row in self.read(name) if row.cell not in cells]
-        if kept:
-            write_whole(self.path(name), "".join(json.dumps(asdict(row)) + "\n" for row in kept))
+        remaining = [row for row in self.read(name) if row.cell not in cells]
+        if remaining:
+            write_whole(self.path(name), "".join(json.dumps(asdict(row)) + "\n" for row in remaining))
         else:
             self.path(name).unlink(missing_ok=True)
 
@@ -83,11 +83,11 @@ def row_count(rows: dict[str, Row]) -> int:
 
 def succeeded(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """The rows of every cell that did not fail, by the key of the cell."""
-    found: dict[str, list[Row]] = {}
+    by_cell: dict[str, list[Row]] = {}
     for row in rows:
         if row.metric != FAILURE:
-            found.setdefault(row.cell, []).append(row)
-    return found
+            by_cell.setdefault(row.cell, []).append(row)
+    return by_cell
 
 
 def renamed(rows: Iterable[Row], name: str, cell: Cell) -> list[Row]:

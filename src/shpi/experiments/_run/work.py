@@ -39,8 +39,8 @@ def find(name: str) -> Work:
         return _HERE[name]
     if name not in _ELSEWHERE:
         raise ConfigError(expected=f"work among {', '.join((*_HERE, *_ELSEWHERE))}", found=repr(name))
-    found: Work = import_module(f"shpi.experiments.{_ELSEWHERE[name]}").work
-    return found
+    work: Work = import_module(f"shpi.experiments.{_ELSEWHERE[name]}").work
+    return work
 
 
 def logging(cell: Cell) -> Outcome:
@@ -78,8 +78,8 @@ def fit_key(cell: Cell) -> str:
 def made(cell: Cell) -> Any:
     """The learner of a cell: its options, its k and Lambda, and the seed of its log."""
     assert cell.learner is not None
-    known = registry.parameters(cell.learner)
-    if cell.Lambda is not None and "proximal" not in known:
+    parameters = registry.parameters(cell.learner)
+    if cell.Lambda is not None and "proximal" not in parameters:
         raise ConfigError(expected="a learner with a proximal penalty", found=cell.learner)
     options: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in cell.options.items()
@@ -91,9 +91,9 @@ def made(cell: Cell) -> Any:
     options |= {
         key: value
         for key, value in extra.items()
-        if key in known and key not in options and value is not None
+        if key in parameters and key not in options and value is not None
     }
-    if cell.Lambda is not None and "tested" in known:
+    if cell.Lambda is not None and "tested" in parameters:
         options["tested"] = False  # the penalty belongs to Algorithm 2, which makes no tests
     learner: Any = registry.make(cell.learner, **options)
     return learner if steps is None else replace(learner, value=replace(learner.value, steps=steps))

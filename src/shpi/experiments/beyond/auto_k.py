@@ -34,22 +34,24 @@ def show(results: Results) -> list[Block]:
         trials = results.aligned(names, world=world, epsilon=epsilon)
         if OURS.name not in trials or len(trials) < 2:
             continue
-        found = {name: summarise(values) for name, values in trials.items()}
+        summaries = {name: summarise(values) for name, values in trials.items()}
         chosen = results.values("k", method=OURS.name, world=world, epsilon=epsilon)
         counts = ", ".join(f"{k:g}" for k in sorted(set(chosen)))
         label = f"{world}, epsilon = {epsilon:g}"
         title = f"{label}: score of new users by horizon"
         figures.append(
-            grouped(f"auto-k-{len(rows)}.svg", title, list(found), {"score": list(found.values())})
+            grouped(f"auto-k-{len(rows)}.svg", title, list(summaries), {"score": list(summaries.values())})
         )
-        rows.append((label, counts, *(spread((f.mean, f.deviation)) for f in found.values())))
-        best = max((name for name in trials if name != OURS.name), key=lambda name: found[name].mean)
+        rows.append(
+            (label, counts, *(spread((summary.mean, summary.deviation)) for summary in summaries.values()))
+        )
+        best = max((name for name in trials if name != OURS.name), key=lambda name: summaries[name].mean)
         test = paired(trials[best], trials[OURS.name])
         claims.append(
             Claim(
                 f"{label}: the chosen k is not clearly worse than the best fixed one in hindsight",
                 None if test.n < FEWEST else test.p > LEVEL,
-                f"{best}: {plain(found[best].mean)}, auto: {plain(found[OURS.name].mean)}; "
+                f"{best}: {plain(summaries[best].mean)}, auto: {plain(summaries[OURS.name].mean)}; "
                 f"p = {test.p:.3f} that the fixed one is better",
                 "auto-k",
                 "defaults",

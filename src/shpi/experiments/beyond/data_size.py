@@ -36,8 +36,8 @@ def show(results: Results) -> list[Block]:
         row = [f"{users:,}"]
         for method in METHODS:
             values = results.values("attained", method=method.name, users=users)
-            found = summarise(values) if len(values) else None
-            row.append("–" if found is None else spread((found.mean, found.deviation)))
+            summary = summarise(values) if len(values) else None
+            row.append("–" if summary is None else spread((summary.mean, summary.deviation)))
         rows.append(tuple(row))
     blocks: list[Block] = [
         curves(

@@ -47,7 +47,7 @@ NAMES = (LOGGING.name, OURS.name, REPAIRED.name, PAPER.name, *(m.name for m in (
 
 def cells(settings: Settings) -> list[Cell]:
     """All offline methods on all logs; KuaiRand's only where its files are."""
-    found: list[Cell] = []
+    planned: list[Cell] = []
     for world, epsilon, params, variant in LOGS:
         if world == "kuairand" and not settings.data:
             continue
@@ -62,8 +62,8 @@ def cells(settings: Settings) -> list[Cell]:
             methods += [] if variant == LARGEST else [replace(paper, name=PAPER.name)]
             methods += [REPAIRED] if _is_repaired(world, epsilon, variant, trial) else []
             methods += [CQL] if trial < SCREEN and world in ("hiv", "recogym") else []
-            found += [method.on(log, settings) for method in methods]
-    return found
+            planned += [method.on(log, settings) for method in methods]
+    return planned
 
 
 def _is_repaired(world: str, epsilon: float, variant: str, trial: int) -> bool:
@@ -101,15 +101,15 @@ Few = dict[str, tuple[Float64Array, Float64Array]]  # a rival with fewer trials,
 
 def _complete(results: Results, where: Mapping[str, Any]) -> tuple[dict[str, Float64Array], Few]:
     """The methods that have all trials of ours; and those that have fewer."""
-    own = results.trials(method=OURS.name, **where)
-    found = {name: results.trials(method=name, **where) for name in NAMES}
-    full = [name for name, trials in found.items() if trials and set(trials) >= set(own)]
+    ours = results.trials(method=OURS.name, **where)
+    by_method = {name: results.trials(method=name, **where) for name in NAMES}
+    full = [name for name, trials in by_method.items() if trials and set(trials) >= set(ours)]
     few = {}
-    for name, trials in found.items():
-        shared = sorted(set(trials) & set(own))
+    for name, trials in by_method.items():
+        shared = sorted(set(trials) & set(ours))
         if shared and name not in full:
-            few[name] = np.array([trials[s] for s in shared]), np.array([own[s] for s in shared])
-    return (results.aligned(full, **where) if own else {}), few
+            few[name] = np.array([trials[s] for s in shared]), np.array([ours[s] for s in shared])
+    return (results.aligned(full, **where) if ours else {}), few
 
 
 NORMALISED = (
@@ -170,10 +170,10 @@ def _best_rival(trials: Mapping[str, Float64Array]) -> str:
 
 def _normalised(trials: Mapping[str, Float64Array]) -> dict[str, Float64Array]:
     """0 is the mean of the logging policy, 1 that of the best method; cut at -1."""
-    zero = float(trials[LOGGING.name].mean())
-    one = max(float(values.mean()) for values in trials.values())
-    width = (one - zero) or 1.0
-    return {name: np.maximum((values - zero) / width, -1.0) for name, values in trials.items()}
+    of_mu = float(trials[LOGGING.name].mean())
+    highest = max(float(values.mean()) for values in trials.values())
+    width = (highest - of_mu) or 1.0
+    return {name: np.maximum((values - of_mu) / width, -1.0) for name, values in trials.items()}
 
 
 def _forest(gains: Mapping[str, list[Float64Array]]) -> Figure:

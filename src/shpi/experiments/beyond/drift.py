@@ -16,14 +16,14 @@ USERS, QUICK_USERS = 500, 40
 
 def cells(settings: Settings) -> list[Cell]:
     """The same methods in worlds that differ in how fast interests drift, in the log and for new users."""
-    found = []
+    planned = []
     for sigma in STEPS:
         params = {"sigma_omega": sigma, "change_omega_for_bandits": True}
         users = QUICK_USERS if settings.quick else USERS
         few = settings.first(FEW)
         logs = few.logs("recogym", 0.3, params, variant=f"drift {sigma:g}", users=users)
-        found += [method.on(log, settings) for log in logs for method in METHODS]
-    return found
+        planned += [method.on(log, settings) for log in logs for method in METHODS]
+    return planned
 
 
 def show(results: Results) -> list[Block]:
@@ -36,10 +36,10 @@ def show(results: Results) -> list[Block]:
         trials = results.aligned(names, world=f"recogym, drift {sigma:g}")
         if len(trials) < len(names):
             continue
-        found = [summarise(trials[name]) for name in names]
-        for method, one in zip(METHODS, found, strict=True):
-            means[method.name].append(one.mean)
-        rows.append((f"{sigma:g}", *(spread((one.mean, one.deviation)) for one in found)))
+        summaries = [summarise(trials[name]) for name in names]
+        for method, summary in zip(METHODS, summaries, strict=True):
+            means[method.name].append(summary.mean)
+        rows.append((f"{sigma:g}", *(spread((summary.mean, summary.deviation)) for summary in summaries)))
         text = f"drift {sigma:g}: SHPI's defaults are better than the logging policy"
         claims.append(
             better(

@@ -17,13 +17,13 @@ HYBRID, SCRATCH = "hybrid", "online alone"
 
 def cells(settings: Settings) -> list[Cell]:
     """Offline alone; then each budget online, after the log and without it."""
-    found = []
+    planned = []
     for world, epsilon in WORLDS.items():
         for log in settings.first(FEW).logs(world, epsilon):
-            found.append(OURS.on(log, settings))
+            planned.append(OURS.on(log, settings))
             for budget in BUDGETS[:1] if settings.quick else BUDGETS:
                 for name, extra in ((HYBRID, {"start": "log"}), (SCRATCH, {})):
-                    found.append(
+                    planned.append(
                         Cell(
                             method=f"{name}, {budget} users",
                             log=log,
@@ -32,7 +32,7 @@ def cells(settings: Settings) -> list[Cell]:
                             rollouts=settings.rollouts,
                         )
                     )
-    return found
+    return planned
 
 
 def show(results: Results) -> list[Block]:
@@ -47,10 +47,10 @@ def show(results: Results) -> list[Block]:
             pair = results.aligned((*names, OURS.name), world=world)
             if len(pair) < 3:
                 continue
-            found = [summarise(values) for values in pair.values()]
-            for side, one in zip(bars.values(), found, strict=True):
-                side.append(one)
-            rows.append((str(budget), *(spread((one.mean, one.deviation)) for one in found)))
+            summaries = [summarise(values) for values in pair.values()]
+            for side, summary in zip(bars.values(), summaries, strict=True):
+                side.append(summary)
+            rows.append((str(budget), *(spread((summary.mean, summary.deviation)) for summary in summaries)))
             claims += _claims(f"{world}, {budget} users online", *pair.values())
         title = f"{world}: score of new users by the number of users online"
         labels = [f"{row[0]} users" for row in rows]

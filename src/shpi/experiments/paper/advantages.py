@@ -52,22 +52,30 @@ def show(results: Results) -> list[Block]:
             boxes(results, f"advantages-{epsilon:g}.svg", title, NAMES, paper=paper, epsilon=epsilon)
         )
         for label in CONFIGURATIONS:
-            own = [f"{kind}, {label}" for kind in KINDS]
-            if not any(len(results.values(method=name, epsilon=epsilon)) for name in own):
+            variants = [f"{kind}, {label}" for kind in KINDS]
+            if not any(len(results.values(method=name, epsilon=epsilon)) for name in variants):
                 continue
             authors = AS_RUN[epsilon] if label == "released()" else None
             blocks.append(
                 side_by_side(
-                    results, title, own, paper=paper, authors=authors, reference=own[0], epsilon=epsilon
+                    results,
+                    title,
+                    variants,
+                    paper=paper,
+                    authors=authors,
+                    reference=variants[0],
+                    epsilon=epsilon,
                 )
             )
-            trials = results.aligned(own, epsilon=epsilon)
-            for other in own[1:]:
-                if own[0] in trials and other in trials:
+            trials = results.aligned(variants, epsilon=epsilon)
+            for other in variants[1:]:
+                if variants[0] in trials and other in trials:
                     text = f"epsilon = {epsilon:g}, {label}: A_k gives better policies than {other[:4]}"
                     names = ("A_k", other[:4])
                     blocks.append(
-                        better(text, trials[own[0]], trials[other], names=names, topic="returns", who=label)
+                        better(
+                            text, trials[variants[0]], trials[other], names=names, topic="returns", who=label
+                        )
                     )
             blocks.append(_wider(results, epsilon, label))
     return blocks

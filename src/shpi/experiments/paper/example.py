@@ -36,7 +36,7 @@ def work(cell: Cell) -> Outcome:
 def cells(settings: Settings) -> list[Cell]:
     """The five policies of the story, and three that are learned from logs of the uniform one."""
     story = Log(world="storefront", epsilon=1.0, users=0, seed=0)
-    known = [Cell(method=name, log=story, work="exact", options={"policy": name}) for name in EXACT]
+    exact = [Cell(method=name, log=story, work="exact", options={"policy": name}) for name in EXACT]
     learned = [
         Cell(
             method=method.name,
@@ -49,34 +49,36 @@ def cells(settings: Settings) -> list[Cell]:
         for log in settings.logs("storefront", 1.0)
         for method in LEARNED
     ]
-    return known + learned
+    return exact + learned
 
 
 def show(results: Results) -> list[Block]:
     """Bars, a table, and the order that the paper tells."""
     names = [name for name in (*EXACT, *(m.name for m in LEARNED)) if len(results.values(method=name))]
-    found = {name: summarise(results.values(method=name)) for name in names}
+    summaries = {name: summarise(results.values(method=name)) for name in names}
     sessions = {name: float(results.values("sessions", method=name).mean()) for name in names}
     rows = tuple(
         (
             name,
-            plain(found[name].mean) if name in EXACT else spread((found[name].mean, found[name].deviation)),
+            plain(summaries[name].mean)
+            if name in EXACT
+            else spread((summaries[name].mean, summaries[name].deviation)),
             plain(sessions[name]),
         )
         for name in names
     )
     drawing = svg.bars(
         names,
-        {"conversions per month": [found[n].mean for n in names], "visits": [sessions[n] for n in names]},
+        {"conversions per month": [summaries[n].mean for n in names], "visits": [sessions[n] for n in names]},
         title="The storefront: conversions and visits per month",
-        description="; ".join(f"{name}: {plain(found[name].mean)}" for name in names),
+        description="; ".join(f"{name}: {plain(summaries[name].mean)}" for name in names),
     )
     blocks: list[Block] = [
         Figure("example.svg", "Exact conversions and visits per month", drawing),
         Table("The storefront", ("policy", "conversions per month", "visits per month"), rows),
     ]
-    if all(name in found for name in EXACT):
-        values = [found[name].mean for name in EXACT]
+    if all(name in summaries for name in EXACT):
+        values = [summaries[name].mean for name in EXACT]
         blocks.append(
             Claim(
                 "mu < bandit < session RL < SHPI <= optimum, in exact values",

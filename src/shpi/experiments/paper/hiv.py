@@ -35,34 +35,34 @@ OWN = tuple(method.name for method in READINGS.values())
 
 def cells(settings: Settings) -> list[Cell]:
     """Every method on both logs, and the trained agent."""
-    found = [
+    planned = [
         method.on(log, settings)
         for epsilon in EPSILONS
         for trial, log in enumerate(settings.logs("hiv", epsilon))
         for method in METHODS
         if trial < FEW or method not in (RELEASED, REPAIRED)
     ]
-    return found + [AGENT.on(log, settings) for log in settings.logs("hiv", 0.0)]
+    return planned + [AGENT.on(log, settings) for log in settings.logs("hiv", 0.0)]
 
 
 def show(results: Results) -> list[Block]:
     """Boxplots, tables, and the claims; the paper prints no numbers."""
     blocks: list[Block] = []
     for epsilon in EPSILONS:
-        here = with_agent(results, epsilon)
+        at_epsilon = with_agent(results, epsilon)
         title = f"HIV, epsilon = {epsilon:g}: sum of rewards of new patients"
         blocks += [
-            boxes(here, f"hiv-{epsilon:g}.svg", title, NAMES, label="sum of rewards", log_x=True),
-            side_by_side(here, title, NAMES, reference="SHPI, defaults"),
-            *shpi_beats(here, RIVALS, f"epsilon = {epsilon:g}: "),
+            boxes(at_epsilon, f"hiv-{epsilon:g}.svg", title, NAMES, label="sum of rewards", log_x=True),
+            side_by_side(at_epsilon, title, NAMES, reference="SHPI, defaults"),
+            *shpi_beats(at_epsilon, RIVALS, f"epsilon = {epsilon:g}: "),
         ]
     blocks.append(Note(AS_RUN))
-    for own in OWN:
-        wide = results.trials(method=own, epsilon=1.0)
-        narrow = results.trials(method=own, epsilon=0.3)
+    for method in OWN:
+        wide = results.trials(method=method, epsilon=1.0)
+        narrow = results.trials(method=method, epsilon=0.3)
         shared = sorted(set(wide) & set(narrow))
-        pair = Results(tuple(row for row in results.rows if row.method == own and row.seed in shared))
-        text = f"{own} learns better from a uniform log than from one near the optimum"
+        pair = Results(tuple(row for row in results.rows if row.method == method and row.seed in shared))
+        text = f"{method} learns better from a uniform log than from one near the optimum"
         blocks.append(
             better(
                 text,
@@ -70,7 +70,7 @@ def show(results: Results) -> list[Block]:
                 pair.values(epsilon=0.3),
                 names=("uniform", "epsilon 0.3"),
                 topic="uniform",
-                who=reading_of(own),
+                who=reading_of(method),
             )
         )
     return blocks

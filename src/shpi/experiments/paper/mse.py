@@ -46,8 +46,8 @@ def work(cell: Cell) -> Outcome:
     states, replays = int(cell.options["states"]), int(cell.options["replays"])
     logs = worlds.simulate(cell.log)
     learner: Any = plain_work.made(_bare(cell))
-    found, seconds = plain_work.fitted(_bare(cell), logs)
-    policy: Any = found
+    fitted, seconds = plain_work.fitted(_bare(cell), logs)
+    policy: Any = fitted
     bonus, ratios = StateValues.of(policy.value, logs), importance_ratios(logs, policy)
     rng = np.random.default_rng(cell.log.seed)
     times = rng.integers(0, LATEST, size=min(states, logs.n_trajectories))  # of users 0, 1, …
@@ -98,11 +98,11 @@ class Replay:
         for t in range(LATEST + AHEAD):
             since = t - times  # negative: still on the way to the state
             draws = rng.random(len(times))
-            given = (since < 0) | ((since == 0) & logged_first)
-            by_pi = ~given & (since < steps)
+            replayed = (since < 0) | ((since == 0) & logged_first)
+            by_pi = ~replayed & (since < steps)
             actions = self.logged[:, min(t, T - 1)].astype(np.int64)
             _decide(actions, by_pi, policy, contexts, draws)
-            _decide(actions, ~given & ~by_pi, self.mu, contexts, draws)
+            _decide(actions, ~replayed & ~by_pi, self.mu, contexts, draws)
             each = [w.step(a) for w, a in zip(self.worlds, actions.reshape(-1, n), strict=True)]
             contexts = np.concatenate([step.contexts for step in each])
             rewards = np.concatenate([step.rewards for step in each])
@@ -131,14 +131,14 @@ def _bare(cell: Cell) -> Cell:
 
 def cells(settings: Settings) -> list[Cell]:
     """Both configurations on both logs: 200 states and 30 replays."""
-    found = []
+    planned = []
     for epsilon in EPSILONS:
         for log in settings.first(FEW).logs("synthetic", epsilon):
             for method in METHODS:
                 cell = method.on(log, settings)
                 sizes = {"states": 40, "replays": 3} if settings.quick else {"states": 200, "replays": 30}
-                found.append(replace(cell, work="mse", options={**cell.options, **sizes}))
-    return found
+                planned.append(replace(cell, work="mse", options={**cell.options, **sizes}))
+    return planned
 
 
 def show(results: Results) -> list[Block]:
@@ -162,9 +162,13 @@ def _against(results: Results, method: str, against: str, who: str) -> list[Bloc
         }
         if not all(len(values) for values in trials.values()):
             continue
-        found = {kind: summarise(values) for kind, values in trials.items()}
-        rows.append((f"{epsilon:g}", *(spread((f.mean, f.deviation)) for f in found.values())))
-        ratios[f"epsilon = {epsilon:g}"] = [np.log10(f.mean / found["A_k"].mean) for f in found.values()]
+        summaries = {kind: summarise(values) for kind, values in trials.items()}
+        rows.append(
+            (f"{epsilon:g}", *(spread((summary.mean, summary.deviation)) for summary in summaries.values()))
+        )
+        ratios[f"epsilon = {epsilon:g}"] = [
+            np.log10(summary.mean / summaries["A_k"].mean) for summary in summaries.values()
+        ]
         for other in ("A^mu", "A^pi"):
             text = f"{method}, epsilon = {epsilon:g}, {against}: A_k has a lower error than {other}"
             pair = np.sqrt(trials[other]), np.sqrt(trials["A_k"])

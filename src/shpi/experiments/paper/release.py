@@ -97,14 +97,14 @@ def show(results: Results) -> list[Block]:
         values = results.values(f"{name}, {epsilon:g}")
         if not len(values):
             continue
-        own, median = summarise(values), float(np.median(values))
+        summary, median = summarise(values), float(np.median(values))
         printed = PRINTED.get((name, epsilon))
         rows.append(
             (
                 f"{name}, epsilon = {epsilon:g}",
                 "–" if printed is None else plain(printed),
                 _words(mean, deviation, middle),
-                _words(own.mean, own.deviation, median),
+                _words(summary.mean, summary.deviation, median),
                 f"{int((values < 0).sum())} of {len(values)}",
             )
         )

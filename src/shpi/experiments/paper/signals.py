@@ -25,23 +25,23 @@ REPORTED = for_readings(
 
 def cells(settings: Settings) -> list[Cell]:
     """The cells of Figure 3, and the same methods on the same users with clicks as rewards."""
-    found = recogym.cells(settings)
+    planned = recogym.cells(settings)
     logs = settings.logs("recogym", recogym.EPSILON, {"reward": "click"}, variant="trained on clicks")
-    return found + [m.on(log, settings, {"reward": "ltr"}) for log in logs[:FEW] for m in LEARNERS]
+    return planned + [m.on(log, settings, {"reward": "ltr"}) for log in logs[:FEW] for m in LEARNERS]
 
 
 def show(results: Results) -> list[Block]:
     """Both rows of the table for every method, and whether the long-term reward was the better signal."""
     rows, claims = [], []
-    found: dict[str, list[Summary]] = {"trained on clicks": [], "trained on the long-term reward": []}
+    by_signal: dict[str, list[Summary]] = {"trained on clicks": [], "trained on the long-term reward": []}
     for method in LEARNERS:
         name = method.name
         ltr, click = results.pairs({"world": LTR, "method": name}, {"world": CLICKS, "method": name})
         if not len(ltr):
             continue
         a, b = summarise(click), summarise(ltr)
-        for side, one in zip(found.values(), (a, b), strict=True):
-            side.append(one)
+        for side, summary in zip(by_signal.values(), (a, b), strict=True):
+            side.append(summary)
         rows.append(
             (
                 name,
@@ -57,7 +57,7 @@ def show(results: Results) -> list[Block]:
     table = Table("Mean long-term reward of new users, by what was trained on", columns, tuple(rows))
     shpi: list[Claim] = [claim for claim in claims if claim.text.startswith("SHPI")]
     title = "RecoGym: mean long-term reward of new users, by what was trained on"
-    figure = grouped("signals.svg", title, [row[0] for row in rows], found, "mean long-term reward, ± sd")
+    figure = grouped("signals.svg", title, [row[0] for row in rows], by_signal, "mean long-term reward, ± sd")
     return [figure, table, *shpi, *(claim for claim in claims if claim not in shpi)]
 
 

@@ -32,13 +32,13 @@ AS_RUN = {  # the authors' released code, epsilon = 1: 8 seeds; with the bias 2 
 
 def methods() -> list[Method]:
     """Every reading of SHPI, with the rewards of the log and with those recovered from V."""
-    found = []
+    pairs = []
     for label, method in CONFIGURATIONS.items():
         simple: dict[str, Any] = {"rewards": "level"} if method is RELEASED else {}
         back: dict[str, Any] = {} if method is RELEASED else {"backshift": True}
-        found.append(replace(method, name=f"{SIMPLE}, {label}", options=simple))
-        found.append(replace(method, name=f"{BACK}, {label}", options=back))
-    return found
+        pairs.append(replace(method, name=f"{SIMPLE}, {label}", options=simple))
+        pairs.append(replace(method, name=f"{BACK}, {label}", options=back))
+    return pairs
 
 
 def kept(method: Method, trial: int) -> bool:
@@ -50,8 +50,8 @@ def cells(settings: Settings) -> list[Cell]:
     """Uniform logs with true and with biased rewards; policies are always judged by the true one."""
     true = settings.logs("synthetic", 1.0)
     biased = settings.logs("synthetic", 1.0, BIAS, variant="biased reward")
-    found = [m.on(log, settings) for i, log in enumerate(true) for m in (LOGGING, *methods()) if kept(m, i)]
-    return found + [
+    planned = [m.on(log, settings) for i, log in enumerate(true) for m in (LOGGING, *methods()) if kept(m, i)]
+    return planned + [
         m.on(log, settings, TRUE)
         for i, log in enumerate(biased)
         for m in methods()

@@ -38,7 +38,7 @@ def show(results: Results) -> list[Block]:
     series: dict[str, dict[str, Any]] = {NAME: {"method": NAME}}
     title = "HIV, online: sum of rewards against k"
     trials = {k: results.trials(k=k) for k in KS}
-    shared = sorted(set.intersection(*(set(found) for found in trials.values())))
+    shared = sorted(set.intersection(*(set(by_seed) for by_seed in trials.values())))
     rows = Results(tuple(row for row in results.rows if row.seed in shared))
     best = max(KS, key=lambda k: rows.values(k=k).mean()) if shared else KS[0]
     blocks: list[Block] = [

@@ -30,7 +30,7 @@ def label(Lambda: float, who: str = "paper()") -> str:
 def cells(settings: Settings) -> list[Cell]:
     """The readings for every k on two logs; on the narrow one also with Lambda = 10, as our defaults."""
     few = settings.first(FEW)
-    found = [
+    planned = [
         replace(method, name=label(0.0, who), k=k).on(log, settings)
         for epsilon in LAMBDAS
         for log in few.logs("synthetic", epsilon)
@@ -38,12 +38,12 @@ def cells(settings: Settings) -> list[Cell]:
         for k in KS
     ]
     narrow = few.logs("synthetic", NARROW)
-    found += [
+    planned += [
         replace(FIXED[who], name=label(LAMBDA, who), Lambda=LAMBDA).on(log, settings)
         for log in narrow
         for who in PENALISED
     ]
-    return found + [
+    return planned + [
         Method(name=label(Lambda, "defaults"), learner="shpi", k="auto", Lambda=Lambda or None).on(log, few)
         for log in narrow
         for Lambda in LAMBDAS[NARROW]
@@ -80,8 +80,8 @@ def by_k(results: Results, title: str, ks: tuple[int, ...], series: dict[str, di
         row = [str(k)]
         for where in series.values():
             values = results.values(**where, k=k)
-            found = summarise(values) if len(values) else None
-            row.append("–" if found is None else spread((found.mean, found.deviation)))
+            summary = summarise(values) if len(values) else None
+            row.append("–" if summary is None else spread((summary.mean, summary.deviation)))
         rows.append(tuple(row))
     return Table(title, ("k", *series), tuple(rows))
 

@@ -60,25 +60,27 @@ RIVALS = {"logging": "mu", "BCQ": "offline RL (BCQ)", "CB": "CB", "online RL": "
 
 def cells(settings: Settings) -> list[Cell]:
     """Every method on both logs, and the trained agent."""
-    found = [
+    planned = [
         method.on(log, settings)
         for epsilon in REPORTED
         for log in settings.logs("synthetic", epsilon)
         for method in METHODS
     ]
-    return found + [AGENT.on(log, settings) for log in settings.logs("synthetic", 0.0)]
+    return planned + [AGENT.on(log, settings) for log in settings.logs("synthetic", 0.0)]
 
 
 def show(results: Results) -> list[Block]:
     """One figure, one table and the claims per behaviour policy."""
     blocks: list[Block] = []
     for epsilon, reported in REPORTED.items():
-        here = with_agent(results, epsilon)
+        at_epsilon = with_agent(results, epsilon)
         title = f"Synthetic task, epsilon = {epsilon:g}: improvement Y_T - Y_0 of new users"
         blocks += [
-            boxes(here, f"synthetic-{epsilon:g}.svg", title, NAMES, paper=reported, label="Y_T - Y_0"),
-            side_by_side(here, title, NAMES, paper=reported, authors=AS_RUN[epsilon], reference=OURS.name),
-            *shpi_beats(here, RIVALS, f"epsilon = {epsilon:g}: "),
+            boxes(at_epsilon, f"synthetic-{epsilon:g}.svg", title, NAMES, paper=reported, label="Y_T - Y_0"),
+            side_by_side(
+                at_epsilon, title, NAMES, paper=reported, authors=AS_RUN[epsilon], reference=OURS.name
+            ),
+            *shpi_beats(at_epsilon, RIVALS, f"epsilon = {epsilon:g}: "),
         ]
     return blocks + _agents(results)
 

@@ -28,13 +28,13 @@ RIVALS = {"BCQ": "BCQ", "CB": "CB", "logging": "mu"}
 
 def cells(settings: Settings) -> list[Cell]:
     """Every method on the log of every seed."""
-    found = [
+    planned = [
         method.on(log, settings)
         for trial, log in enumerate(settings.logs("synthetic-large", EPSILON))
         for method in METHODS
         if trial < FEW or method is not REPAIRED
     ]
-    return found + [CONTROLLER.on(log, settings) for log in settings.logs("synthetic-large", 0.0)]
+    return planned + [CONTROLLER.on(log, settings) for log in settings.logs("synthetic-large", 0.0)]
 
 
 def show(results: Results) -> list[Block]:
