@@ -5,7 +5,7 @@
 Algorithm 2 of the paper (`shpi_from_scratch.py`) improves a policy round by round. The library's defaults do
 one thing more: every step away from the logging policy mu has to pass a test. Candidates come in order from
 careful to bold; each half of the readers judges what the other half has learned; a bolder candidate replaces
-the champion only if it is better on common readers; and what is returned carries a bound on its lift.
+the champion only if its lift less a standard error is larger; what is returned carries a bound on its lift.
 
 Readers have one of four states, so V and f are plain tables. `tests/test_example_tested.py` holds that the
 library returns the same policy with the same lift and bound.
@@ -149,9 +149,12 @@ class Candidate:
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def better_than(self, other: Candidate) -> bool:
-        """By a standard error of the difference on common readers, and by 1 %."""
-        gain = self.lift - other.lift
-        return gain > max(0.7 * error(self.parts - other.parts), 0.01 * abs(other.lift))
+        """The lift less its standard error is larger, by 1 %; 0 for mu."""
+        return self.cautious() > other.cautious() + 0.01 * abs(other.cautious())
+
+    def cautious(self) -> float:
+        """The lift less its standard error."""
+        return self.lift - (error(self.parts) if len(self.parts) > 1 else 0.0)
 
 
 class Climb:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shpi.learners._shpi.climb import Candidate
 from shpi.learners._shpi.judge import Influence
 from shpi.learners._shpi.lift import Lift, beats, ordered_lifts
 
@@ -144,3 +145,19 @@ def test_in_words() -> None:
         "lift over the logging policy +0.25 per user, at least +0.125 (95%, 7 tests, 1,234 users)"
     )
     assert lift.proven
+
+
+def test_a_step_that_brings_a_little_more_and_is_much_less_certain_does_not_pay() -> None:
+    parts = np.random.default_rng(0).standard_normal(100) / 100
+    careful = Candidate(words="careful", influence=influence(1.0, parts))
+    doubtful = Candidate(words="doubtful", influence=influence(1.1, 3 * parts))
+    certain = Candidate(words="certain", influence=influence(1.1, parts))
+    assert not doubtful.better_than(careful)
+    assert certain.better_than(careful)
+    assert not Candidate(words="mu").better_than(careful)
+
+
+def test_of_equals_the_careful_candidate_stays() -> None:
+    parts = np.random.default_rng(1).standard_normal(100) / 1000
+    careful = Candidate(words="careful", influence=influence(1.0, parts))
+    assert not Candidate(words="bolder", influence=influence(1.005, parts)).better_than(careful)

@@ -28,8 +28,8 @@ from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 from shpi.values.base import StateValues
 
-CAUTION = 0.7  # standard errors by which a bolder candidate must be better; one, with variance counted once
-WORTH_IT = 0.01  # share of the lift by which it must be better: between equals the more careful one stays
+CAUTION = 1.0  # standard errors taken off a lift before two are compared: what is gained must be certain
+WORTH_IT = 0.01  # share by which a bolder candidate must then be better: of equals the careful one stays
 DISAGREE = 2.0  # standard errors between two judges, beyond which V^mu is not believed
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
@@ -55,13 +55,16 @@ class Candidate:
     crowned: bool = False  # whether it has been champion
     rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
 
+    @property
+    def cautious(self) -> float:
+        """The lift less a standard error; 0 for mu."""
+        return 0.0 if self.influence is None else self.influence.estimate - CAUTION * self.influence.error
+
     def better_than(self, other: Candidate) -> bool:
-        """Whether the lift is larger on common users: by a standard error, and by so much that it matters."""
+        """Whether the cautious lift is larger, by so much that it matters."""
         if self.influence is None:
             return False
-        gain = self.influence if other.influence is None else self.influence.less(other.influence)
-        matters = 0.0 if other.influence is None else WORTH_IT * abs(other.influence.estimate)
-        return gain.estimate > max(CAUTION * gain.error, matters)
+        return self.cautious > other.cautious + WORTH_IT * abs(other.cautious)
 
     def beats(self, other: Candidate, confidence: float) -> bool:
         """Whether the lift is larger with confidence, on common users and features."""
