@@ -149,8 +149,8 @@ class Candidate:
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def better_than(self, other: Candidate) -> bool:
-        """The lift less its standard error is larger, by 1 %; 0 for mu."""
-        return self.cautious() > other.cautious() + 0.01 * abs(other.cautious())
+        """The lift less its standard error is larger, by 0.3 %; 0 for mu."""
+        return self.cautious() > other.cautious() + 0.003 * abs(other.cautious())
 
     def cautious(self) -> float:
         """The lift less its standard error."""

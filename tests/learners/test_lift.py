@@ -160,4 +160,4 @@ def test_a_step_that_brings_a_little_more_and_is_much_less_certain_does_not_pay(
 def test_of_equals_the_careful_candidate_stays() -> None:
     parts = np.random.default_rng(1).standard_normal(100) / 1000
     careful = Candidate(words="careful", influence=influence(1.0, parts))
-    assert not Candidate(words="bolder", influence=influence(1.005, parts)).better_than(careful)
+    assert not Candidate(words="bolder", influence=influence(1.002, parts)).better_than(careful)

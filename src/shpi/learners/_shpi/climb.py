@@ -29,7 +29,7 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 from shpi.values.base import StateValues
 
 CAUTION = 1.0  # standard errors taken off a lift before two are compared: what is gained must be certain
-WORTH_IT = 0.01  # share by which a bolder candidate must then be better: of equals the careful one stays
+WORTH_IT = 0.003  # share by which a bolder candidate must then be better: of equals the careful one stays
 DISAGREE = 2.0  # standard errors between two judges, beyond which V^mu is not believed
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
