@@ -21,7 +21,7 @@ from shpi.learners._shpi.readings import released_settings, repaired_settings
 from shpi.learners.online.released_sarsa import OneRowNetwork, OnlineSARSA
 from shpi.oracles import CoinBetting
 from shpi.policies import Greedy, LinearScorer, UniformPolicy, load_policy
-from shpi.values import LSTD, BellmanResidual, BriefTD, Constant
+from shpi.values import BellmanResidual, BriefTD, Constant, FittedTD
 from shpi.values.neural.brief import default_weights
 
 pytest.importorskip("torch", reason="needs the extra neural")
@@ -45,7 +45,7 @@ def test_the_readings_differ_in_what_the_table_says() -> None:
     assert differing == {"form", "value"}
     assert (paper.form, repaired.form) == ("raw", "residual")
     assert isinstance(paper.value, BellmanResidual)
-    assert isinstance(repaired.value, LSTD)
+    assert isinstance(repaired.value, FittedTD)
     assert repr(paper.oracle) == repr(repaired.oracle)
 
 

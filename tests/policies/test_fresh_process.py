@@ -21,7 +21,7 @@ from shpi.policies import BehaviourRegularised, Mixture, Softmax, UniformPolicy,
 from shpi.policies.files import save_policy
 from shpi.protocols import Policy
 from shpi.testing.tastes import Tastes
-from shpi.values import LSTD, Constant, Pessimistic, ValueModel, WithPast, load_value, save_value
+from shpi.values import LSTD, Constant, FittedTD, Pessimistic, ValueModel, WithPast, load_value, save_value
 
 HEAVY = {"torch", "lightgbm", "vowpalwabbit", "matplotlib", "gymnasium"}
 SOURCES = Path(shpi.__file__).parent
@@ -29,7 +29,7 @@ SOURCES = Path(shpi.__file__).parent
 # The smallest run that still returns what a full run returns.
 SMALL: dict[str, dict[str, object]] = {
     "shpi-released": {"view": ReleasedRows(length=3, step=2), "value": "zero", "k": 2, "iterations": 2},
-    "shpi-repaired": {"iterations": 2},
+    "shpi-repaired": {"iterations": 2, "value": FittedTD(steps=20)},
     "best": {"learners": {"bandit": ContextualBandit()}},
     "shpi-paper": {"iterations": 1, "value": "lstd"},
     "bcq": {"steps": 20},

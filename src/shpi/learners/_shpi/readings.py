@@ -3,7 +3,7 @@
 | | `paper` | `released` | `repaired` |
 |---|---|---|---|
 | rows | the log | (x after a, a, r), windows, differences of rewards | as `paper` |
-| V | Bellman residual (Eq. 3) | temporal differences, five gradient steps | their fixed point (LSTD) |
+| V | Bellman residual (Eq. 3) | temporal differences, five gradient steps | temporal differences |
 | form of A_k (Eq. 5) | raw: weights multiply V | raw | residual: they do not |
 | clipped | one product | each ratio | one product |
 | bonus weighted by | w_{t+1}^{t+k-1} | w_{t+1}^{t+k}, as in Eq. 4 | w_{t+1}^{t+k-1} |
@@ -22,7 +22,9 @@ from typing import Any
 
 from shpi.data._log.release import ReleasedRows
 from shpi.oracles import CoinBetting, Ridge
-from shpi.values import LSTD, BriefTD
+from shpi.values import BriefTD, FittedTD
+
+STEPS = 15_000  # of V; on logs with epsilon 0.3 5,000 attained 0.9855 and these 0.9866 (seeds 200 to 202)
 
 
 def released_settings() -> dict[str, Any]:
@@ -52,14 +54,13 @@ def released_settings() -> dict[str, Any]:
 def repaired_settings() -> dict[str, Any]:
     """Arguments of `OfflineSHPI` for the print with temporal differences and the residual form.
 
-    V is the fixed point of temporal differences, `LSTD`, as f is VW's exact minimiser: neither depends on
-    gradient steps, about which the print is silent.
+    The print does not say how many gradient steps V gets; `STEPS` were chosen on tuning seeds.
     """
     return {
         "k": 5,
         "form": "residual",
         "clip": "product",
-        "value": LSTD(),
+        "value": FittedTD(steps=STEPS),
         "oracle": Ridge.exact(weights="mtr"),
         "start": "random",
         "reach": None,
