@@ -93,7 +93,7 @@ def measure(world: World) -> list[Errors]:
         for number, log in enumerate(logs):
             problem = Problem.of(policy, log, Settings(truncated=world.truncated, seed=number))
             if number == 0:
-                weight = float(np.exp(next(problem.parts()).log_ratios.max()))
+                weight = float(np.exp(next(problem.chunks()).log_ratios.max()))
             for estimator in estimators():
                 lifts_of.setdefault(estimator.name, []).append(_lift(estimator, problem))
         measured.append(

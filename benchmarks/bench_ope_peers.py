@@ -123,7 +123,7 @@ def answers(case: Case, python: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def as_arrays(case: Case, problem: Problem) -> dict[str, Any]:
     """The log, pi(.|x) and our Q_{H-t}(x, .), each from the fit that has not seen the user."""
-    users = next(problem.parts())
+    users = next(problem.chunks())
     fits = cross_fits(problem, "pi", PLAIN, None)
     features = fits[0].design.of(case.logs.contexts)
     q = np.empty((len(case.logs), case.policy.n_actions))

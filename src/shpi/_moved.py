@@ -191,7 +191,7 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "marginal": "estimators.marginal",
         "model": "models.linear",
         "oracle_fqe": "estimators.oracle_fqe",
-        "part": "_log.part",
+        "part": "_log.chunk",
         "per_decision": "inference.per_decision",
         "predictions": "models.predictions",
         "recipes": "models.recipes",

@@ -22,7 +22,7 @@ def problem_of(logs: LoggedData, table: np.ndarray = PI, **settings: object) -> 
 def test_steps_equal_the_obvious_loops(k):
     logs = MDP.log(MU, 300, H, seed=0, ragged=False)
     problem = problem_of(logs)
-    ratios = np.exp(next(problem.parts()).log_ratios)
+    ratios = np.exp(next(problem.chunks()).log_ratios)
     plain, normalised = brute_force(logs, ratios, 0.9, H, k=k)
     assert PDIS(k=k).estimate(problem).value == pytest.approx(plain, rel=1e-10)
     assert SNPDIS(k=k).estimate(problem).value == pytest.approx(normalised, rel=1e-10)
@@ -31,7 +31,7 @@ def test_steps_equal_the_obvious_loops(k):
 def test_whole_trajectories_equal_the_obvious_loops():
     logs = MDP.log(MU, 300, H, seed=0, ragged=False)
     problem = problem_of(logs)
-    plain, normalised = brute_force(logs, np.exp(next(problem.parts()).log_ratios), 0.9, H, whole=True)
+    plain, normalised = brute_force(logs, np.exp(next(problem.chunks()).log_ratios), 0.9, H, whole=True)
     assert IPS().estimate(problem).value == pytest.approx(plain, rel=1e-10)
     assert SNIPS().estimate(problem).value == pytest.approx(normalised, rel=1e-10)
 

@@ -86,7 +86,7 @@ def test_doubly_robust_equals_the_obvious_loop(normalise):
     logs = MDP.log(MU, 200, H, seed=0, ragged=False)
     problem = problem_of(logs)
     estimator = (WDR if normalise else DR)(paired=False, **EXACT)
-    part = next(problem.parts())
+    part = next(problem.chunks())
     q = predict(problem, part, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]))
     ahead, ratios = q.following(part), np.exp(part.log_ratios)
     top, weight = np.zeros(H), np.zeros(H)
@@ -107,7 +107,7 @@ def test_models_with_h_decisions_to_go_find_the_true_values():
     mdp, mu, pi = small_world(noise=0.0)
     logs = mdp.log(mu, 20_000, H, seed=0, ragged=False)
     problem = Problem.of(mdp.policy(pi), logs, Settings(gamma=0.9))
-    part = next(problem.parts())
+    part = next(problem.chunks())
     q = predict(problem, part, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]))
     truth = mdp.values_by_time(pi, H)[part.steps, logs.contexts.argmax(axis=1)]
     assert np.abs(q.value - truth).max() < 0.15

@@ -14,7 +14,7 @@ from shpi.errors import ConfigError
 from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import interval_of, standard_error
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import ActionShift, Estimate, Factor, Segment
 from shpi.protocols import Float64Array, Int64Array
 
@@ -32,7 +32,7 @@ def action_shifts(problem: Problem, limit: int = MANY_ACTIONS) -> tuple[ActionSh
     taken, wished, earned = counts
     total = taken.sum()
     order = np.argsort(-np.abs(wished - taken), kind="stable")[:limit]
-    ids = next(problem.parts()).logs.action_space.ids
+    ids = next(problem.chunks()).logs.action_space.ids
     return tuple(
         ActionShift(
             action=str(ids[a]),
@@ -44,14 +44,14 @@ def action_shifts(problem: Problem, limit: int = MANY_ACTIONS) -> tuple[ActionSh
     )
 
 
-def _action_counts(part: Part) -> Float64Array:
-    size, seen = part.logs.n_actions, part.observed
-    actions = part.logs.actions
+def _action_counts(chunk: Chunk) -> Float64Array:
+    size, observed = chunk.logs.n_actions, chunk.observed
+    actions = chunk.logs.actions
     wished = np.zeros(size)
-    for rows, probs in part.probs():
-        wished += probs[seen[rows]].sum(axis=0)
-    taken = np.bincount(actions[seen], minlength=size).astype(np.float64)
-    earned = np.bincount(actions[seen], weights=part.rewards[seen], minlength=size)
+    for rows, probs in chunk.probs():
+        wished += probs[observed[rows]].sum(axis=0)
+    taken = np.bincount(actions[observed], minlength=size).astype(np.float64)
+    earned = np.bincount(actions[observed], weights=chunk.rewards[observed], minlength=size)
     return np.stack([taken, wished, earned])
 
 
@@ -68,7 +68,7 @@ def segments(
         estimate: whose pseudo-values are averaged over each segment.
         columns: names of context dimensions; None takes the first four that vary.
     """
-    names = next(problem.parts()).logs.schema.dimensions
+    names = next(problem.chunks()).logs.schema.dimensions
     first = np.concatenate(problem.map(_first_contexts))  # [U, d]
     if columns is None:
         varying = [j for j in range(len(names)) if np.ptp(first[:, j]) > 0][:4]
@@ -77,22 +77,22 @@ def segments(
         if unknown:
             raise ConfigError(expected=f"context dimensions among {list(names)}", found=str(unknown))
         varying = [names.index(column) for column in columns]
-    found: list[Segment] = []
+    all_segments: list[Segment] = []
     for j in varying:
-        found += _segments_of(problem, estimate, names[j], first[:, j])
-    return tuple(found)
+        all_segments += _segments_of(problem, estimate, names[j], first[:, j])
+    return tuple(all_segments)
 
 
-def _first_contexts(part: Part) -> Float64Array:
+def _first_contexts(chunk: Chunk) -> Float64Array:
     """The context of each user's first decision [U, d]."""
-    _, first = np.unique(part.logs.user_codes, return_index=True)
-    return part.logs.contexts[part.logs.offsets[:-1][first]].astype(np.float64)
+    _, first = np.unique(chunk.logs.user_codes, return_index=True)
+    return chunk.logs.contexts[chunk.logs.offsets[:-1][first]].astype(np.float64)
 
 
 def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float64Array) -> list[Segment]:
     labels, codes = _labels(values)
     own = on_policy(problem).influence
-    found = []
+    cells = []
     for code, label in enumerate(labels):
         mine = codes == code
         users = int(mine.sum())
@@ -101,7 +101,7 @@ def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float6
         pseudo = estimate.lift + estimate.influence_lift[mine]
         base = estimate.baseline + own[mine]
         lift = float(pseudo.mean())
-        found.append(
+        cells.append(
             Segment(
                 column=name,
                 label=label,
@@ -112,7 +112,7 @@ def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float6
                 interval=interval_of(lift, pseudo - lift, level=problem.settings.confidence),
             )
         )
-    return found
+    return cells
 
 
 def _labels(values: Float64Array) -> tuple[list[str], Int64Array]:
@@ -141,7 +141,8 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
         else Problem.of(problem.policy, problem.source, plain, metric=problem.metric)
     )
     totals = [
-        estimator.estimate(one) for one in (base, base.with_metric(_ones), base.with_metric(_session_starts))
+        estimator.estimate(variant)
+        for variant in (base, base.with_metric(_ones), base.with_metric(_session_starts))
     ]
     periods, period = _periods(problem)
     (r0, d0, s0), (r1, d1, s1) = ([total.baseline for total in totals], [total.value for total in totals])
@@ -167,7 +168,7 @@ def _session_starts(logs: LoggedData) -> Float64Array:
 def _periods(problem: Problem) -> tuple[float, str]:
     """The length of the log in months, or the log itself as the period."""
     spans = problem.map(
-        lambda part: (part.logs.time_unit, int(part.logs.times.min()), int(part.logs.times.max()))
+        lambda chunk: (chunk.logs.time_unit, int(chunk.logs.times.min()), int(chunk.logs.times.max()))
     )
     if any(unit != "us" for unit, _, _ in spans):
         return 1.0, "log"

@@ -36,9 +36,9 @@ class Comparison:
     best: str | None  # the name of the candidate with the largest lower bound among those that ship
 
     def __getitem__(self, name: str) -> Evaluation:
-        for one in self.evaluations:
-            if one.policy_name == name:
-                return one
+        for evaluation in self.evaluations:
+            if evaluation.policy_name == name:
+                return evaluation
         raise ConfigError(
             expected=f"one of the candidates {[evaluation.policy_name for evaluation in self.evaluations]}",
             found=repr(name),
@@ -97,11 +97,13 @@ def compare(
             advance(1)
     with progress_bar("the verdict: guards, first steps, cautions", None):
         verdicts = gate.decide_many(bare, kept.problems)
-    evaluations = tuple(replace(one, verdict=verdict) for one, verdict in zip(bare, verdicts, strict=True))
+    evaluations = tuple(
+        replace(evaluation, verdict=verdict) for evaluation, verdict in zip(bare, verdicts, strict=True)
+    )
     ships = [
         evaluation for evaluation in evaluations if evaluation.verdict is not None and evaluation.verdict.ship
     ]
-    best = max(ships, key=lambda one: one.decisive.lift_interval.lower_bound, default=None)
+    best = max(ships, key=lambda evaluation: evaluation.decisive.lift_interval.lower_bound, default=None)
     return Comparison(evaluations=evaluations, best=None if best is None else best.policy_name)
 
 

@@ -19,7 +19,7 @@ from shpi.data.question.words import question
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, ShpiError
 from shpi.ope import breakdown
-from shpi.ope._log.facts import raw_parts
+from shpi.ope._log.facts import raw_chunks
 from shpi.ope.checks.over_time import lift_over_time
 from shpi.ope.diagnostics.diagnose import diagnose
 from shpi.ope.diagnostics.weights import carries
@@ -112,8 +112,14 @@ def evaluate(
     if per not in ("user", "decision"):
         raise ConfigError(expected="per 'user' or 'decision'", found=repr(per))
     problem = Problem.of(policy, logs, settings, metric=metric)
-    chosen = [PerDecision(one) if per == "decision" else one for one in _chosen(problem, estimators, k)]
-    expect({one.name: _COSTS.get(type(_inner(one)).__name__, _USUAL) for one in chosen} | _CHECKS)
+    chosen = [
+        PerDecision(estimator) if per == "decision" else estimator
+        for estimator in _chosen(problem, estimators, k)
+    ]
+    expect(
+        {estimator.name: _COSTS.get(type(_inner(estimator)).__name__, _USUAL) for estimator in chosen}
+        | _CHECKS
+    )
     estimates, failures = _run(problem, chosen)
     begin("checks")
     decisive = _main(main, chosen, estimates, problem)
@@ -152,7 +158,7 @@ def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Esti
         return (FQE(), DirectMethod())
     if problem.horizon == 1:
         return (WDR(), KStepSHPI(k=1), SNIPS(), IPS(), DR(), DirectMethod())
-    several = any(part.logs.n_sessions > part.logs.n_trajectories for part in problem.parts())
+    several = any(chunk.logs.n_sessions > chunk.logs.n_trajectories for chunk in problem.chunks())
     chosen: Horizon = k if k is not None else "session" if several else min(4, problem.horizon)
     return (
         WDR(),
@@ -171,7 +177,7 @@ def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Esti
 
 def describe(problem: Problem, per: Per = "user") -> str:
     """The metric in words."""
-    counted = next(raw_parts(problem.source)).counted
+    counted = next(raw_chunks(problem.source)).counted
     name = problem.metric if isinstance(problem.metric, str) else "reward"
     if problem.metric is None and counted is not None:
         name = counted.metric.label
@@ -182,7 +188,7 @@ def describe(problem: Problem, per: Per = "user") -> str:
 
 def asked(problem: Problem) -> str:
     """The question in one sentence, as every verb prints it."""
-    logs = next(raw_parts(problem.source))
+    logs = next(raw_chunks(problem.source))
     if isinstance(problem.metric, str):
         return question(logs, Metric(what=problem.metric))
     return question(logs)
@@ -192,14 +198,14 @@ def _chosen(
     problem: Problem, estimators: Sequence[Estimator] | None, k: Horizon | None
 ) -> tuple[Estimator, ...]:
     chosen = tuple(estimators) if estimators is not None else default_estimators(problem, k)
-    for one in chosen:
-        if isinstance(one, type) or not isinstance(one, Estimator):
+    for estimator in chosen:
+        if isinstance(estimator, type) or not isinstance(estimator, Estimator):
             raise ConfigError(
                 expected="estimators, such as shpi.ope.SNPDIS()",
-                found=repr(one),
+                found=repr(estimator),
                 remedy="make an instance: SNPDIS(), not SNPDIS",
             )
-    names = [one.name for one in chosen]
+    names = [estimator.name for estimator in chosen]
     if not names or len(set(names)) < len(names):
         raise ConfigError(expected="at least one estimator, and distinct names", found=str(names))
     return chosen
@@ -209,18 +215,18 @@ def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate],
     estimates: list[Estimate] = []
     failures: list[Diagnostic] = []
     first: ShpiError | None = None
-    for one in chosen:
-        begin(one.name)
+    for estimator in chosen:
+        begin(estimator.name)
         try:
-            estimates.append(one.estimate(problem))
+            estimates.append(estimator.estimate(problem))
         except ShpiError as error:
             first = first or error
             failures.append(
                 Diagnostic(
                     name="no estimate",
                     severity="fatal",
-                    sentence=f"{one.name} has no answer: {error}",
-                    estimator=one.name,
+                    sentence=f"{estimator.name} has no answer: {error}",
+                    estimator=estimator.name,
                 )
             )
     if not estimates and first is not None:
@@ -245,18 +251,22 @@ def _main(
     in it, so lucky estimates are not favoured. Estimators that trust a model, and plain ones, whose intervals
     do not hold with heavy weights, decide only among themselves, and never ship.
     """
-    found = {estimate.name: estimate for estimate in estimates}
-    known = {one.name: one for one in chosen}
+    by_name = {estimate.name: estimate for estimate in estimates}
+    known = {estimator.name: estimator for estimator in chosen}
     if name is None:
-        sound = [key for key, one in known.items() if key in found and not isinstance(_inner(one), UNSOUND)]
-        able = sound or list(found)
-        enough = [key for key in able if carries(problem, found[key])]
-        whole = [key for key in enough if found[key].steps is None]
-        most = max(able, key=lambda key: found[key].effective_users)
+        sound = [
+            key
+            for key, estimator in known.items()
+            if key in by_name and not isinstance(_inner(estimator), UNSOUND)
+        ]
+        able = sound or list(by_name)
+        enough = [key for key in able if carries(problem, by_name[key])]
+        whole = [key for key in enough if by_name[key].steps is None]
+        most = max(able, key=lambda key: by_name[key].effective_users)
         name = (whole or enough or [most])[0]
-    if name not in found:
+    if name not in by_name:
         raise ConfigError(
-            expected=f"a main estimator among those with an answer, {sorted(found)}", found=repr(name)
+            expected=f"a main estimator among those with an answer, {sorted(by_name)}", found=repr(name)
         )
     return known[name]
 
@@ -307,7 +317,7 @@ def _configuration(problem: Problem, chosen: Sequence[Estimator], per: Per) -> d
         "settings": asdict(problem.settings),
         "horizon": problem.horizon,
         "per": per,
-        "estimators": [_described(one) for one in chosen],
+        "estimators": [_described(estimator) for estimator in chosen],
     }
 
 

@@ -102,9 +102,9 @@ class Gate:
             (self.patience >= 1, "patience of at least 1", self.patience),
             (all(isinstance(guard, Guard) for guard in self.guards), "guards of type Guard", self.guards),
         )
-        for fine, expected, found in checks:
+        for fine, expected, value in checks:
             if not fine:
-                raise ConfigError(expected=expected, found=repr(found), where="Gate")
+                raise ConfigError(expected=expected, found=repr(value), where="Gate")
         object.__setattr__(self, "guards", tuple(self.guards))
 
     def decide(self, evaluation: Evaluation, problem: Problem | None = None) -> Verdict:
@@ -148,7 +148,9 @@ class Gate:
         influences = np.stack([evaluation.decisive.influence_lift for evaluation in evaluations])
         level = joint_level(influences, self.confidence, seed=self.seed)
         strict = replace(self, confidence=level)
-        verdicts = tuple(strict.decide(one, problem) for one, problem in zip(evaluations, known, strict=True))
+        verdicts = tuple(
+            strict.decide(evaluation, problem) for evaluation, problem in zip(evaluations, known, strict=True)
+        )
         if len(evaluations) == 1:
             return verdicts
         note = (

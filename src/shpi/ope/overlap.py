@@ -8,7 +8,7 @@ import numpy as np
 
 from shpi.ope.estimators.importance import window_weights
 from shpi.ope.inference.weighting import Ended, add_up
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Histogram, Overlap
 from shpi.protocols import Float64Array
 
@@ -29,19 +29,19 @@ def overlap(problem: Problem) -> Overlap:
         ratios=_histogram(RATIOS, ratios),
         never=int(never),
         steps=tuple(int(t) + 1 for t in steps),
-        effective_users=tuple(float(one) for one in effective),
+        effective_users=tuple(float(users) for users in effective),
     )
 
 
 Counts = tuple[Float64Array, Float64Array, float]
 
 
-def _counts(part: Part) -> Counts:
+def _counts(chunk: Chunk) -> Counts:
     """Of mu(a|x) and pi(a|x) of the logged actions [2, bins], of their ratio, and where pi(a|x) = 0."""
-    ratio = np.exp(np.minimum(part.log_ratios, 700.0))
-    logged = part.logs.propensities
+    ratio = np.exp(np.minimum(chunk.log_ratios, 700.0))
+    logged = chunk.logs.propensities
     assert logged is not None  # log_ratios has refused already
-    both = np.stack([_count(logged, CHANCES), _count(part.taken, CHANCES)])
+    both = np.stack([_count(logged, CHANCES), _count(chunk.taken, CHANCES)])
     return both, _count(ratio, RATIOS), float((ratio == 0).sum())
 
 
@@ -51,30 +51,30 @@ def _count(values: Float64Array, edges: Float64Array) -> Float64Array:
     return np.histogram(inside, edges)[0].astype(np.float64)
 
 
-def _add(one: Counts, other: Counts) -> Counts:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+def _add(first: Counts, second: Counts) -> Counts:
+    return first[0] + second[0], first[1] + second[1], first[2] + second[2]
 
 
 def _effective_users(problem: Problem) -> Float64Array:
     """(sum b w)^2 / sum (b w)^2 with the whole product w_{0:t} [H], as a number of users."""
 
-    def sums(part: Part) -> tuple[Float64Array, Float64Array, Float64Array]:
-        weights = window_weights(part, None)
-        ended, rows = Ended.of(part, weights, problem), weights.rows - np.log(problem.kept[part.steps])
+    def sums(chunk: Chunk) -> tuple[Float64Array, Float64Array, Float64Array]:
+        weights = window_weights(chunk, None)
+        ended, rows = Ended.of(chunk, weights, problem), weights.rows - np.log(problem.kept[chunk.steps])
         top = ended.top()
-        np.maximum.at(top, part.steps, rows)
+        np.maximum.at(top, chunk.steps, rows)
         scale = np.where(np.isfinite(top), top, 0.0)
-        scaled = np.exp(rows - scale[part.steps])
+        scaled = np.exp(rows - scale[chunk.steps])
         first, second = (
-            add_up(part.steps, scaled**power, problem.horizon) + ended.weight(scale, power=power)
+            add_up(chunk.steps, scaled**power, problem.horizon) + ended.weight(scale, power=power)
             for power in (1, 2)
         )
         return top, first, second
 
-    found = problem.map(sums)
-    highest = reduce(np.maximum, [one[0] for one in found])
+    by_chunk = problem.map(sums)
+    highest = reduce(np.maximum, [sums_of_chunk[0] for sums_of_chunk in by_chunk])
     total, squares = np.zeros(problem.horizon), np.zeros(problem.horizon)
-    for top, first, second in found:
+    for top, first, second in by_chunk:
         known = np.isfinite(top)  # where no weight is positive there is nothing to add
         factor = np.where(known, np.exp(np.where(known, top, 0.0) - np.where(known, highest, 0.0)), 0.0)
         total, squares = total + first * factor, squares + second * factor**2

@@ -27,8 +27,8 @@ single decisions (a reward, or what follows a decision), those after which the u
 which the user went on are reweighted apart: a termination is always known, so leaving out what is unknown
 would make it look frequent. ``per="decision"`` divides J by the same sum with all rewards 1.
 
-A log is passed over in *parts* of whole users: one part for a `LoggedData`, one per file of a `ShardedLog`.
-Estimators map over parts and add up, so memory is that of one part and a few numbers per user.
+A log is passed over in *chunks* of whole users: one chunk for a `LoggedData`, one per file of a `ShardedLog`.
+Estimators map over chunks and add up, so memory is that of one chunk and a few numbers per user.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
-from shpi.ope._log.facts import Facts, check_policy, cut_at, metric_of, raw_parts, survival
-from shpi.ope._log.part import Known, Part
+from shpi.ope._log.chunk import Chunk, Known, Part
+from shpi.ope._log.facts import Facts, check_policy, cut_at, metric_of, raw_chunks, survival
 from shpi.ope.inference.intervals import interval_of
 from shpi.ope.results import Interval
 from shpi.ope.settings import IntervalMethod, Rewards, Settings, Truncated
 from shpi.protocols import Float64Array, Policy
 from shpi.values.transitions import rewards_of
 
-__all__ = ["IntervalMethod", "Known", "Part", "Problem", "Rewards", "Settings", "Truncated"]
+__all__ = ["Chunk", "IntervalMethod", "Known", "Part", "Problem", "Rewards", "Settings", "Truncated"]
 
 T = TypeVar("T")
 View = Callable[[LoggedData], LoggedData]
@@ -70,8 +70,8 @@ class Problem:
     users: int  # U
     trajectories: int  # N
     decisions: int
-    part_users: tuple[int, ...]  # in each part
-    part_trajectories: tuple[int, ...]
+    chunk_users: tuple[int, ...]  # in each chunk
+    chunk_trajectories: tuple[int, ...]
     reward_range: tuple[float, float]
     any_terminated: bool
     alive: Float64Array  # [H] trajectories with a decision at step t
@@ -97,7 +97,7 @@ class Problem:
         """Look at the log once, and check that policy and log belong together."""
         chosen = settings or Settings()
         check_policy(policy)
-        facts = [Facts.of(policy, part, metric) for part in raw_parts(logs)]
+        facts = [Facts.of(policy, chunk, metric) for chunk in raw_chunks(logs)]
         return cls._from_facts(facts, policy=policy, source=logs, settings=chosen, metric=metric)
 
     @classmethod
@@ -134,8 +134,8 @@ class Problem:
             users=users,
             trajectories=sum(len(fact.lengths) for fact in facts),
             decisions=sum(int(np.minimum(fact.lengths, horizon).sum()) for fact in facts),
-            part_users=tuple(fact.users for fact in facts),
-            part_trajectories=tuple(len(fact.lengths) for fact in facts),
+            chunk_users=tuple(fact.users for fact in facts),
+            chunk_trajectories=tuple(len(fact.lengths) for fact in facts),
             reward_range=(min(fact.least for fact in facts), max(fact.most for fact in facts)),
             any_terminated=complete or any(fact.terminated.any() for fact in facts),
             alive=alive,
@@ -153,7 +153,7 @@ class Problem:
 
     def seen_as(self, view: View) -> Problem:
         """The same decisions and users, with the trajectories of ``view(log)``."""
-        facts = [Facts.of(self.policy, view(part.logs), None) for part in self.parts()]
+        facts = [Facts.of(self.policy, view(chunk.logs), None) for chunk in self.chunks()]
         return self._from_facts(
             facts,
             policy=self.policy,
@@ -183,11 +183,11 @@ class Problem:
     def with_metric(self, metric: Rewards) -> Problem:
         """The same problem about another reward: a metric of the log, or a function of a log to [n]."""
         other = type(self).of(self.policy, self.source, self.settings, metric=metric)
-        if "part" in self._memo:  # the policy need not be asked again
-            other._memo["part"] = other._part(next(raw_parts(self.source)), 0, 0)
+        if "chunk" in self._memo:  # the policy need not be asked again
+            other._memo["chunk"] = other._chunk(next(raw_chunks(self.source)), 0, 0)
             for name in ("probs", "taken"):
-                if name in self._memo["part"]._memo:
-                    other._memo["part"]._memo[name] = self._memo["part"]._memo[name]
+                if name in self._memo["chunk"]._memo:
+                    other._memo["chunk"]._memo[name] = self._memo["chunk"]._memo[name]
         return other
 
     def with_policy(self, policy: Policy) -> Problem:
@@ -195,62 +195,64 @@ class Problem:
         return type(self).of(policy, self.source, self.settings, metric=self.metric)
 
     def rewards_in(self, logs: LoggedData) -> Float64Array:
-        """The rewards [n] of a raw part, of the metric at hand; what was not observed is 0."""
+        """The rewards [n] of a raw chunk, of the metric at hand; what was not observed is 0."""
         return metric_of(logs, self.metric)
 
     # ------------------------------------------------------------------ passes
 
-    def parts(self) -> Iterator[Part]:
-        """The parts in order; a log in memory is one part, and keeps what was computed on it."""
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks in order; a log in memory is one chunk, and keeps what was computed on it."""
         if self.base is not None and self.view is not None:
-            yield from (self._seen(part, self.view) for part in self.base.parts())
+            yield from (self._seen(chunk, self.view) for chunk in self.base.chunks())
             return
         if isinstance(self.source, LoggedData):
-            if "part" not in self._memo:
-                self._memo["part"] = self._part(self.source, 0, 0)
-            yield self._memo["part"]
+            if "chunk" not in self._memo:
+                self._memo["chunk"] = self._chunk(self.source, 0, 0)
+            yield self._memo["chunk"]
             return
         user = trajectory = 0
         for number, logs in enumerate(self.source):
-            yield self._part(logs, user, trajectory)
+            yield self._chunk(logs, user, trajectory)
             user, trajectory = (
-                user + self.part_users[number],
-                trajectory + self.part_trajectories[number],
+                user + self.chunk_users[number],
+                trajectory + self.chunk_trajectories[number],
             )
 
-    def map(self, function: Callable[[Part], T]) -> list[T]:
-        """The function's result for every part, in order."""
-        return [function(part) for part in self.parts()]
+    parts = chunks  # its name in version 0.1
+
+    def map(self, function: Callable[[Chunk], T]) -> list[T]:
+        """The function's result for every chunk, in order."""
+        return [function(chunk) for chunk in self.chunks()]
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` returns, computed once for all estimators of this problem."""
         if key not in self._memo:
             self._memo[key] = make()
-        found: T = self._memo[key]
-        return found
+        result: T = self._memo[key]
+        return result
 
     def number_of(self, thing: object) -> int:
         """A number for an object, for keys of memos: the same object, the same number. It is kept alive."""
-        kept: list[object] = self._memo.setdefault("kept", [])
-        for number, one in enumerate(kept):
-            if one is thing:
+        numbered: list[object] = self._memo.setdefault("kept", [])
+        for number, known in enumerate(numbered):
+            if known is thing:
                 return number
-        kept.append(thing)
-        return len(kept) - 1
+        numbered.append(thing)
+        return len(numbered) - 1
 
-    def _seen(self, part: Part, view: View) -> Part:
-        return part.memo(
+    def _seen(self, chunk: Chunk, view: View) -> Chunk:
+        return chunk.memo(
             ("view", view),
-            lambda: replace(part, logs=view(part.logs), horizon=self.horizon, whole=part, _memo={}),
+            lambda: replace(chunk, logs=view(chunk.logs), horizon=self.horizon, whole=chunk, _memo={}),
         )
 
-    def _part(self, logs: LoggedData, first_user: int, first_trajectory: int) -> Part:
+    def _chunk(self, logs: LoggedData, first_user: int, first_trajectory: int) -> Chunk:
         short = cut_at(logs, self.horizon)
         if self.settings.truncated == "complete":
             short = replace(short, terminated=np.ones(short.n_trajectories, dtype=bool))
         if self.metric is not None:
             short = replace(short, rewards=metric_of(short, self.metric), reward_observed=None)
-        return Part(
+        return Chunk(
             logs=short,
             rewards=rewards_of(short),
             policy=self.policy,
@@ -261,23 +263,23 @@ class Problem:
             seed=self.settings.seed,
         )
 
-    def known_weights(self, part: Part, what: Known) -> Float64Array:
+    def known_weights(self, chunk: Chunk, what: Known) -> Float64Array:
         """1 / (share known) among the decisions of the same step and kind of ending [n]; 0 where unknown."""
         shares = self.memo(("known", what), lambda: self._known_shares(what))  # [2, H]
-        share = shares[part.goes_on.astype(np.int64), part.steps]
-        weights: Float64Array = np.where(part.known(what), 1.0, 0.0) / np.where(share > 0, share, 1.0)
+        share = shares[chunk.goes_on.astype(np.int64), chunk.steps]
+        weights: Float64Array = np.where(chunk.known(what), 1.0, 0.0) / np.where(share > 0, share, 1.0)
         if what in ("next", "inside"):  # model fits: a step with too little to go by is left out altogether
-            weights[shares[1][part.steps] < _LEAST_KNOWN] = 0.0
+            weights[shares[1][chunk.steps] < _LEAST_KNOWN] = 0.0
         return weights
 
     def _known_shares(self, what: Known) -> Float64Array:
         """The share of known decisions, after which the user terminated [0] or went on [1], by step."""
 
-        def count(part: Part) -> Float64Array:
-            key = part.goes_on * np.int64(self.horizon) + part.steps
+        def count(chunk: Chunk) -> Float64Array:
+            key = chunk.goes_on * np.int64(self.horizon) + chunk.steps
             counts = [
                 np.bincount(key, weights=which.astype(np.float64), minlength=2 * self.horizon)
-                for which in (part.known(what), np.ones(len(key), dtype=bool))
+                for which in (chunk.known(what), np.ones(len(key), dtype=bool))
             ]
             return np.stack(counts)
 

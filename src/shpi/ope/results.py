@@ -243,9 +243,9 @@ class Evaluation:
             )
 
     def __getitem__(self, name: str) -> Estimate:
-        for one in self.estimates:
-            if one.name == name:
-                return one
+        for estimate in self.estimates:
+            if estimate.name == name:
+                return estimate
         raise ConfigError(
             expected=f"one of the estimators {[estimate.name for estimate in self.estimates]}",
             found=repr(name),
@@ -318,25 +318,25 @@ class Evaluation:
         return pl.DataFrame(rows)
 
     def __repr__(self) -> str:
-        one = self.lead.estimate
+        estimate = self.lead.estimate
         said = "no verdict" if self.verdict is None else self.verdict.decision
-        bounds = f"{one.lift_interval.lower:+.4g} … {one.lift_interval.upper:+.4g}"
+        bounds = f"{estimate.lift_interval.lower:+.4g} … {estimate.lift_interval.upper:+.4g}"
         what = "lift" if self.mixture is None else f"lift of {100 * self.mixture.share:.3g} %"
-        return f"Evaluation({self.policy_name!r}: {said}; {what} {one.lift:+.4g} [{bounds}]; print it)"
+        return f"Evaluation({self.policy_name!r}: {said}; {what} {estimate.lift:+.4g} [{bounds}]; print it)"
 
 
 def _jsonable(value: Any, leave_out: tuple[str, ...]) -> Any:
     """Plain lists, dicts, numbers and strings; what is not finite becomes None."""
     if is_dataclass(value) and not isinstance(value, type):
         return {
-            one.name: _jsonable(getattr(value, one.name), leave_out)
-            for one in fields(value)
-            if one.name not in leave_out
+            item.name: _jsonable(getattr(value, item.name), leave_out)
+            for item in fields(value)
+            if item.name not in leave_out
         }
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(one, leave_out) for key, one in value.items()}
+        return {str(key): _jsonable(item, leave_out) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(one, leave_out) for one in value]
+        return [_jsonable(item, leave_out) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return _jsonable(value.tolist(), leave_out)
     if isinstance(value, float):

@@ -76,7 +76,7 @@ def variants(learner: Any, **choices: Sequence[Any]) -> dict[str, Any]:
     """All combinations of some settings of a learner, by name: ``variants(OfflineSHPI(), k=(1, 5))``."""
     if not is_dataclass(learner) or isinstance(learner, type):
         raise ConfigError(expected="a learner made of settings", found=repr(learner), where="variants")
-    known = [one.name for one in fields(learner) if one.init]
+    known = [field.name for field in fields(learner) if field.init]
     unknown = sorted(set(choices) - set(known))
     if unknown or not choices or not all(len(values) for values in choices.values()):
         raise ConfigError(
@@ -84,11 +84,13 @@ def variants(learner: Any, **choices: Sequence[Any]) -> dict[str, Any]:
             found=", ".join(unknown) or repr(choices),
             where="variants",
         )
-    found = {}
+    learners = {}
     for values in product(*choices.values()):
         settings = dict(zip(choices, values, strict=True))
-        found[", ".join(f"{key}={value}" for key, value in settings.items())] = replace(learner, **settings)
-    return found
+        learners[", ".join(f"{key}={value}" for key, value in settings.items())] = replace(
+            learner, **settings
+        )
+    return learners
 
 
 def select(
@@ -158,8 +160,8 @@ def best(trials: Sequence[Trial]) -> str:
     if not judged:
         reasons = "; ".join(f"{trial.name}: {trial.problem}" for trial in trials[:3])
         raise DataError(expected="a candidate that can be judged", found=f"none ({reasons})", where="select")
-    able = [one for one in judged if one.problem is None] or judged
-    return max(able, key=lambda one: one.lower_bound or 0.0).name
+    able = [trial for trial in judged if trial.problem is None] or judged
+    return max(able, key=lambda trial: trial.lower_bound or 0.0).name
 
 
 def _trial(
@@ -171,20 +173,20 @@ def _trial(
     advance: Any,
 ) -> Trial:
     """Fit without each fold, judge on it, and put the folds together."""
-    total, parts, problem = 0.0, [], None
+    total, influences, problem = 0.0, [], None
     for fold in range(int(fold_of.max()) + 1):
         out = (fold_of == fold)[logs.user_codes]
         try:
-            found = _judged(learner.fit(logs.select(~out)), logs.select(out), settings)
+            evaluation = _judged(learner.fit(logs.select(~out)), logs.select(out), settings)
         except ShpiError as error:
             return Trial(name=name, problem=str(error))
         finally:
             advance(1)
-        total += found.users * found.decisive.lift
-        parts.append(found.decisive.influence_lift)
-        stops = fatal_for(found.diagnostics, found.main)
+        total += evaluation.users * evaluation.decisive.lift
+        influences.append(evaluation.decisive.influence_lift)
+        stops = fatal_for(evaluation.diagnostics, evaluation.main)
         problem = problem or (stops[0].sentence if stops else None)
-    influence: Float64Array = np.concatenate(parts)  # [U] a user's own estimate is that of its fold
+    influence: Float64Array = np.concatenate(influences)  # [U] a user's own estimate is that of its fold
     lift = total / len(influence)
     level, method = settings["confidence"], settings.get("interval", "t")
     return Trial(

@@ -56,6 +56,6 @@ class Settings:
             (self.errors in get_args(Errors), f"one of {get_args(Errors)}", self.errors),
             (self.folds >= 2, "at least 2 folds", self.folds),
         )
-        for fine, expected, found in checks:
+        for fine, expected, value in checks:
             if not fine:
-                raise ConfigError(expected=expected, found=repr(found), where="evaluate")
+                raise ConfigError(expected=expected, found=repr(value), where="evaluate")

@@ -126,7 +126,7 @@ def test_days_that_share_a_coin_are_found_and_not_called_wrong():
 
 
 def test_long_parts_are_thinned_by_trajectory():
-    part = next(Problem.of(UniformPolicy(3), log(0)).parts())
+    part = next(Problem.of(UniformPolicy(3), log(0)).chunks())
     few = thinned(part, 500)
     assert 400 < len(few.logs) <= 510
     np.testing.assert_array_equal(few.rewards, few.logs.rewards)

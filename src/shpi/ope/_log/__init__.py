@@ -1,1 +1,1 @@
-"""A log prepared for evaluation: facts, parts of whole users, sessions as trajectories."""
+"""A log prepared for evaluation: facts, chunks of whole users, sessions as trajectories."""

@@ -50,7 +50,7 @@ def check_saved(saved: PolicyFile, logs: LoggedData) -> None:
     """Refuse a saved policy whose manifest names other actions or other columns than the log has."""
     if saved.actions is not None and saved.actions.ids != logs.action_space.ids:
         known = set(logs.action_space.ids)
-        foreign = [one for one in saved.actions.ids if one not in known][:3]
+        foreign = [action for action in saved.actions.ids if action not in known][:3]
         raise ConfigError(
             expected=f"the {len(logs.action_space)} actions of the log, in its order",
             found=f"actions that the log does not know, such as {foreign}" if foreign else "another order",
@@ -71,7 +71,7 @@ def check_saved(saved: PolicyFile, logs: LoggedData) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Facts:
-    """What must be known of all parts before the first pass."""
+    """What must be known of all chunks before the first pass."""
 
     users: int
     lengths: Int64Array  # [N]
@@ -88,12 +88,12 @@ class Facts:
 
     @classmethod
     def of(cls, policy: Policy, logs: LoggedData, metric: Rewards | None) -> Facts:
-        """Those of one part."""
+        """Those of one chunk."""
         check_match(policy, logs)
         rewards = metric_of(logs, metric)
         known = None if metric is not None else logs.reward_observed
-        seen = rewards if known is None else rewards[known]
-        if not len(seen):
+        observed = rewards if known is None else rewards[known]
+        if not len(observed):
             raise DataError(
                 expected="at least one decision whose reward was observed",
                 found="none: every reward is censored",
@@ -103,8 +103,8 @@ class Facts:
             users=logs.n_users,
             lengths=np.diff(logs.offsets),
             terminated=logs.terminated,
-            least=float(seen.min()),
-            most=float(seen.max()),
+            least=float(observed.min()),
+            most=float(observed.max()),
             mode=logs.propensity_mode,
             endings=logs.endings,
         )
@@ -132,7 +132,7 @@ def survival(
     return alive.astype(np.float64), kept, before
 
 
-def raw_parts(source: Any) -> Iterator[LoggedData]:
+def raw_chunks(source: Any) -> Iterator[LoggedData]:
     """The logs behind a source: itself, or its shards."""
     if isinstance(source, LoggedData):
         if not len(source):
@@ -167,3 +167,6 @@ def cut_at(logs: LoggedData, horizon: int) -> LoggedData:
     if int(np.diff(logs.offsets).max()) <= horizon:
         return logs
     return cut(logs, logs.steps < horizon)
+
+
+raw_parts = raw_chunks  # its name in version 0.1

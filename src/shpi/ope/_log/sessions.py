@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array
 
 
@@ -38,13 +38,13 @@ def session_view(logs: LoggedData) -> LoggedData:
 
 def session_steps(problem: Problem) -> int | None:
     """The mean number of decisions of a session; None where every trajectory is a single one."""
-    sessions = sum(problem.map(lambda part: part.logs.n_sessions))
+    sessions = sum(problem.map(lambda chunk: chunk.logs.n_sessions))
     return None if sessions == problem.trajectories else max(1, round(problem.decisions / sessions))
 
 
-def session_discounts(problem: Problem, part: Part) -> Float64Array:
+def session_discounts(problem: Problem, chunk: Chunk) -> Float64Array:
     """gamma^(step at which the session started) / G_t, [n]: what a session counts within its trajectory."""
-    logs = part.logs
-    start = part.steps[logs.session_offsets[:-1]][logs.session_of_row]
-    discounts: Float64Array = problem.gamma**start / problem.kept[part.steps]
+    logs = chunk.logs
+    start = chunk.steps[logs.session_offsets[:-1]][logs.session_of_row]
+    discounts: Float64Array = problem.gamma**start / problem.kept[chunk.steps]
     return discounts

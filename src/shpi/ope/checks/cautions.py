@@ -68,8 +68,8 @@ class Claimed:
         """By the method of the evaluation or "heavy", as in a gate."""
         level, method = self.gate.confidence, self.problem.settings.interval
         bounds = [
-            interval_of(margin, influence, level=level, method=one, seed=self.gate.seed)
-            for one in {method, "heavy"}
+            interval_of(margin, influence, level=level, method=name, seed=self.gate.seed)
+            for name in {method, "heavy"}
         ]
         return min(bound.lower_bound for bound in bounds)
 
@@ -85,15 +85,22 @@ def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdic
     claimed = _claimed(gate, evaluation, problem, verdict)
     if claimed is None:
         return verdict
-    asked: tuple[Callable[[Claimed], Caution | None], ...] = (_hidden_cause, _clustered, _changing, _any_time)
-    cautions = [said for said in (ask(claimed) for ask in asked) if said is not None]
+    checks: tuple[Callable[[Claimed], Caution | None], ...] = (
+        _hidden_cause,
+        _clustered,
+        _changing,
+        _any_time,
+    )
+    cautions = [caution for caution in (ask(claimed) for ask in checks) if caution is not None]
     against = [caution for caution in cautions if caution.decision is not None]
     if not against:
         return replace(verdict, reasons=(*verdict.reasons, *(caution.sentence for caution in cautions)))
-    decision: Decision = "hold" if any(one.decision == "hold" for one in against) else "need more data"
-    factors = [one.users_factor for one in against if one.users_factor is not None]
+    decision: Decision = (
+        "hold" if any(caution.decision == "hold" for caution in against) else "need more data"
+    )
+    factors = [caution.users_factor for caution in against if caution.users_factor is not None]
     users = round(max(factors) * problem.users) if factors and problem is not None else None
-    return _weakened(verdict, decision, tuple(one.sentence for one in against), users)
+    return _weakened(verdict, decision, tuple(caution.sentence for caution in against), users)
 
 
 def _weakened(verdict: Verdict, decision: Decision, why: tuple[str, ...], users: int | None) -> Verdict:

@@ -16,7 +16,7 @@ from scipy import stats
 
 from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.balance.thinned import thinned
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic
 from shpi.protocols import Float64Array, Int64Array
 
@@ -61,10 +61,10 @@ class Days:
 def days_of(problem: Problem, groups: Groups) -> Days | None:
     """The correlation within days; None for a log without a calendar or with a single day."""
 
-    def sums(part: Part) -> dict[int, Float64Array]:
-        if part.logs.time_unit != "us":
+    def sums(chunk: Chunk) -> dict[int, Float64Array]:
+        if chunk.logs.time_unit != "us":
             return {}
-        sample = thinned(part)
+        sample = thinned(chunk)
         return by_day(sample.logs.times // DAY, groups.residuals(sample))
 
     return problem.memo("days", lambda: _days(problem.map(sums)))
@@ -78,7 +78,7 @@ def by_day(day: Int64Array, residuals: Float64Array) -> dict[int, Float64Array]:
         for e in residuals.T
     ]
     table = np.stack(columns, axis=2)  # [3, D, G]
-    return {int(one): table[:, place].astype(np.float64) for place, one in enumerate(days)}
+    return {int(number): table[:, place].astype(np.float64) for place, number in enumerate(days)}
 
 
 def _days(parts: list[dict[int, Float64Array]]) -> Days | None:
@@ -103,5 +103,5 @@ def _days(parts: list[dict[int, Float64Array]]) -> Days | None:
     )
 
 
-def _merged(one: dict[int, Float64Array], other: dict[int, Float64Array]) -> dict[int, Float64Array]:
-    return one | {day: one.get(day, 0.0) + sums for day, sums in other.items()}
+def _merged(total: dict[int, Float64Array], more: dict[int, Float64Array]) -> dict[int, Float64Array]:
+    return total | {day: total.get(day, 0.0) + sums for day, sums in more.items()}

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import stats
 
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic
 from shpi.protocols import BoolArray, Float64Array
 
@@ -45,7 +45,7 @@ def about_endings(problem: Problem) -> list[Diagnostic]:
 
 
 def _told(problem: Problem) -> Diagnostic | None:
-    early = sum(problem.map(lambda part: int((np.diff(part.logs.offsets) < problem.horizon).sum())))
+    early = sum(problem.map(lambda chunk: int((np.diff(chunk.logs.offsets) < problem.horizon).sum())))
     if problem.endings_told or early <= FEW * problem.trajectories:
         return None
     return Diagnostic(
@@ -66,7 +66,7 @@ def _told(problem: Problem) -> Diagnostic | None:
 def _cut_for_no_reason(problem: Problem) -> Diagnostic:
     names = _names(problem)
     means = _means_by_step(problem, len(names))  # [J, H]
-    scores = np.concatenate(problem.map(lambda part: _scores(problem, part, means)), axis=1)  # [J, U]
+    scores = np.concatenate(problem.map(lambda chunk: _scores(problem, chunk, means)), axis=1)  # [J, U]
     spread = np.sqrt(np.sum(scores**2, axis=1))
     z = np.where(spread > 0, scores.sum(axis=1) / np.where(spread > 0, spread, 1.0), 0.0)
     limit = float(stats.norm.ppf(1 - LEVEL / (2 * len(z))))
@@ -94,67 +94,67 @@ def _cut_for_no_reason(problem: Problem) -> Diagnostic:
 
 def _names(problem: Problem) -> list[str]:
     """What the columns are called, in the order of `_columns`."""
-    part = next(problem.parts())
+    chunk = next(problem.chunks())
     names = ["the first reward", "the mean reward so far"]
-    if part.logs.propensities is not None:
+    if chunk.logs.propensities is not None:
         names += [f"the policy's weight {lag} decisions before" for lag in range(LAGS)]
-    if part.logs.behaviour is not None:
-        labels = part.logs.action_space.ids
-        names += [f"the share of action {labels[a]}" for a in _actions(part)]
+    if chunk.logs.behaviour is not None:
+        labels = chunk.logs.action_space.ids
+        names += [f"the share of action {labels[a]}" for a in _actions(chunk)]
     return names
 
 
-def _actions(part: Part) -> list[int]:
-    """By their numbers, so that every part has the same ones."""
-    return list(range(min(part.logs.n_actions, MOST_ACTIONS)))
+def _actions(chunk: Chunk) -> list[int]:
+    """By their numbers, so that every chunk has the same ones."""
+    return list(range(min(chunk.logs.n_actions, MOST_ACTIONS)))
 
 
-def _columns(part: Part) -> Iterator[Float64Array]:
+def _columns(chunk: Chunk) -> Iterator[Float64Array]:
     """The columns z [n], one by one."""
-    logs, steps = part.logs, part.steps
-    rewards = np.where(part.observed, part.rewards, 0.0)
+    logs, steps = chunk.logs, chunk.steps
+    rewards = np.where(chunk.observed, chunk.rewards, 0.0)
     first = logs.offsets[:-1][logs.trajectory_of_row]
     yield rewards[first]
     sums = np.cumsum(rewards)
     yield (sums - sums[first] + rewards[first]) / (steps + 1)
     if logs.propensities is not None:
-        ratio = part.taken / logs.propensities - 1
+        ratio = chunk.taken / logs.propensities - 1
         for lag in range(LAGS):
             yield np.where(steps >= lag, np.roll(ratio, lag), 0.0)
     if logs.behaviour is not None:
-        for a in _actions(part):
+        for a in _actions(chunk):
             yield (logs.actions == a) - logs.behaviour[:, a]
 
 
-def _at_risk(problem: Problem, part: Part) -> BoolArray:
+def _at_risk(problem: Problem, chunk: Chunk) -> BoolArray:
     """Decisions after which a trajectory may be cut [n]: not the last step, and the user did not leave."""
-    return part.goes_on & (part.steps < problem.horizon - 1)
+    return chunk.goes_on & (chunk.steps < problem.horizon - 1)
 
 
 def _means_by_step(problem: Problem, columns: int) -> Float64Array:
     """The mean of every column among those at risk, [J, H]."""
 
-    def sums(part: Part) -> Float64Array:
-        risk = _at_risk(problem, part)
-        where = part.steps[risk]
-        counted = [np.ones(len(where)), *(column[risk] for column in _columns(part))]
-        return np.stack([add_up(where, one, problem.horizon) for one in counted])
+    def sums(chunk: Chunk) -> Float64Array:
+        risk = _at_risk(problem, chunk)
+        where = chunk.steps[risk]
+        counted = [np.ones(len(where)), *(column[risk] for column in _columns(chunk))]
+        return np.stack([add_up(where, column, problem.horizon) for column in counted])
 
     total = reduce(np.add, problem.map(sums))
     means: Float64Array = total[1 : columns + 1] / np.maximum(total[0], 1.0)
     return means
 
 
-def _scores(problem: Problem, part: Part, means: Float64Array) -> Float64Array:
-    """The sum over each user's decisions of (c - hazard) z, [J, users of the part]."""
-    logs, steps = part.logs, part.steps
-    risk = _at_risk(problem, part)
+def _scores(problem: Problem, chunk: Chunk, means: Float64Array) -> Float64Array:
+    """The sum over each user's decisions of (c - hazard) z, [J, users of the chunk]."""
+    logs, steps = chunk.logs, chunk.steps
+    risk = _at_risk(problem, chunk)
     stops = np.zeros(len(logs))
     stops[logs.offsets[1:] - 1] = 1.0
     hazard = 1 - np.append(problem.kept[1:] / problem.kept[:-1], 1.0)
     excess = np.where(risk, stops - hazard[steps], 0.0)
     scores = [
-        add_up(part.users, excess * (column - mean[steps]), logs.n_users)
-        for column, mean in zip(_columns(part), means, strict=True)
+        add_up(chunk.users, excess * (column - mean[steps]), logs.n_users)
+        for column, mean in zip(_columns(chunk), means, strict=True)
     ]
     return np.stack(scores)

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import stats
 
 from shpi.data.durations import in_time_unit
-from shpi.ope._log.facts import raw_parts
+from shpi.ope._log.facts import raw_chunks
 from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Segment
@@ -67,23 +67,23 @@ class Change:
 
 def entries(problem: Problem) -> Int64Array | None:
     """The time of every user's first decision [U]; None without a calendar, or where all enter at once."""
-    found = []
-    for logs in raw_parts(problem.source):
+    first_times = []
+    for logs in raw_chunks(problem.source):
         if logs.time_unit != "us":
             return None
         first = np.full(logs.n_users, np.iinfo(np.int64).max)
         np.minimum.at(first, logs.user_codes, logs.times[logs.offsets[:-1]].astype(np.int64))
-        found.append(first)
-    joined = np.concatenate(found)
+        first_times.append(first)
+    joined = np.concatenate(first_times)
     return joined if np.ptp(joined) > 0 else None
 
 
 def observed_throughout(problem: Problem, when: Int64Array) -> BoolArray:
     """Users [U] who are observed for the whole window of the metric; all, if it has none."""
-    counted = next(raw_parts(problem.source)).counted
+    counted = next(raw_chunks(problem.source)).counted
     if counted is None or counted.metric.window is None:
         return np.ones(len(when), dtype=bool)
-    end = max(int(logs.times.max()) for logs in raw_parts(problem.source))
+    end = max(int(logs.times.max()) for logs in raw_chunks(problem.source))
     return when <= end - in_time_unit(counted.metric.window, "us")
 
 
@@ -121,7 +121,7 @@ def moved_mu(problem: Problem, late: BoolArray) -> str:
     """
     counts: Float64Array = np.zeros((2, 1))
     first = 0
-    for logs in raw_parts(problem.source):
+    for logs in raw_chunks(problem.source):
         recent = late[first + logs.user_codes[logs.trajectory_of_row]].astype(np.int64)
         own = np.stack([np.bincount(logs.actions[recent == k], minlength=logs.n_actions) for k in (0, 1)])
         counts = counts + own
@@ -130,7 +130,7 @@ def moved_mu(problem: Problem, late: BoolArray) -> str:
     action = int(np.abs(shares[1] - shares[0]).argmax())
     if abs(shares[1, action] - shares[0, action]) < MOVED:
         return ""
-    label = next(raw_parts(problem.source)).action_space.ids[action]
+    label = next(raw_chunks(problem.source)).action_space.ids[action]
     return (
         f" The logging policy has changed too: it takes {label} in {shares[1, action]:.0%} of its decisions "
         f"there, in {shares[0, action]:.0%} before. The lift of the last third is over what it does now."
@@ -156,14 +156,14 @@ def lift_over_time(problem: Problem, estimate: Estimate, own: Float64Array) -> t
         return ()
     cuts = np.unique(np.quantile(when, np.arange(1, PIECES) / PIECES))
     piece = np.searchsorted(cuts, when, side="left")
-    found = []
+    periods = []
     for number in range(len(cuts) + 1):
         mine = piece == number
         if mine.sum() < LEAST_USERS:
             continue
         pseudo = estimate.lift + estimate.influence_lift[mine]
         lift = float(pseudo.mean())
-        found.append(
+        periods.append(
             Segment(
                 column="time of entry",
                 label=f"{_day(int(when[mine].min()))} to {_day(int(when[mine].max()))}",
@@ -174,7 +174,7 @@ def lift_over_time(problem: Problem, estimate: Estimate, own: Float64Array) -> t
                 interval=interval_of(lift, pseudo - lift, level=problem.settings.confidence),
             )
         )
-    return tuple(found)
+    return tuple(periods)
 
 
 def _day(moment: int) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 
 from shpi.ope.checks.balance.thinned import thinned
 from shpi.ope.estimators.importance import prefix_sums
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
 MOST_ROWS = 300_000  # decisions that are sorted
@@ -52,46 +52,46 @@ class Sensitivity:
     taken: Float64Array  # [n] pi(a_t|x_t)
     odds: Float64Array  # [n] 1/mu - 1
     share: float  # of the policy's decisions, the others by the logging rule
-    part: Part
+    chunk: Chunk
     scale: float  # trajectories per user
 
     @classmethod
     def of(cls, problem: Problem, share: float = 1.0) -> Sensitivity:
-        """Prepare one part of the log: its rewards in order, step by step."""
-        part = thinned(next(problem.parts()), MOST_ROWS)
-        logs = part.logs
+        """Prepare one chunk of the log: its rewards in order, step by step."""
+        chunk = thinned(next(problem.chunks()), MOST_ROWS)
+        logs = chunk.logs
         assert logs.propensities is not None
         lengths = np.diff(logs.offsets)
         ended = np.flatnonzero(logs.terminated)
         last = logs.offsets[1:][ended] - 1
-        known = part.observed
-        found = []
+        known = chunk.observed
+        sorted_steps = []
         for t in range(problem.horizon):
-            here = np.flatnonzero((part.steps == t) & known)
+            here = np.flatnonzero((chunk.steps == t) & known)
             gone = last[lengths[ended] <= t]
-            rewards = np.concatenate([part.rewards[here], np.zeros(len(gone))])
+            rewards = np.concatenate([chunk.rewards[here], np.zeros(len(gone))])
             if not len(rewards):
                 continue
-            b = np.concatenate([np.full(len(here), 1 / problem.kept[t]), 1 / problem.kept[part.steps[gone]]])
+            b = np.concatenate([np.full(len(here), 1 / problem.kept[t]), 1 / problem.kept[chunk.steps[gone]]])
             order = np.argsort(rewards, kind="stable")
             rows = np.concatenate([here, gone])[order]
-            found.append(
+            sorted_steps.append(
                 StepRows(
                     rewards=rewards[order], counts=b[order], discount=float(problem.discounts[t]), rows=rows
                 )
             )
         return cls(
-            steps=tuple(found),
-            taken=part.taken,
+            steps=tuple(sorted_steps),
+            taken=chunk.taken,
             odds=1 / logs.propensities - 1,
             share=share,
-            part=part,
+            chunk=chunk,
             scale=problem.per_user,
         )
 
     def value(self, gamma: float) -> float:
         """The least value per user that hidden causes of this size allow."""
-        low, high = (self._weights(one) for one in (1 / gamma, gamma))
+        low, high = (self._weights(odds) for odds in (1 / gamma, gamma))
         total = 0.0
         for step in self.steps:
             least, most = step.counts * low[step.rows], step.counts * high[step.rows]
@@ -119,14 +119,14 @@ class Sensitivity:
         ratios = 1 - self.share + self.share * self.taken * (1 + self.odds * factor)
         with np.errstate(divide="ignore"):
             logs = np.maximum(np.log(ratios), -700.0)
-        return np.exp(np.minimum(prefix_sums(self.part, logs), 700.0))
+        return np.exp(np.minimum(prefix_sums(self.chunk, logs), 700.0))
 
 
 def least_mean(values: Float64Array, low: Float64Array, high: Float64Array) -> float:
     """The least weighted mean of rising values, with weights between ``low`` and ``high`` [m] each."""
     above, below = (
-        np.append(0.0, np.cumsum((high - low) * one)) + np.sum(low * one)
-        for one in (values, np.ones_like(values))
+        np.append(0.0, np.cumsum((high - low) * weighted)) + np.sum(low * weighted)
+        for weighted in (values, np.ones_like(values))
     )
     fine = below > 0
     return float(np.min(above[fine] / below[fine])) if fine.any() else 0.0

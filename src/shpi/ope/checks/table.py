@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from shpi.ope._log.facts import raw_parts
+from shpi.ope._log.facts import raw_chunks
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import standard_error
 from shpi.ope.problem import Problem
@@ -30,7 +30,7 @@ def about_table(problem: Problem) -> list[Diagnostic]:
     if problem.censored or unknown:
         return [_censored(problem, value, mean)]
     agrees = math.isclose(value, mean, rel_tol=0.0, abs_tol=ROUNDING * max(scale, 1e-300))
-    found = [
+    diagnostics = [
         Diagnostic(
             name="value of the log",
             severity="fine" if agrees else "fatal",
@@ -40,7 +40,7 @@ def about_table(problem: Problem) -> list[Diagnostic]:
             threshold=ROUNDING * scale,
         )
     ]
-    return found + _window(problem, value)
+    return diagnostics + _window(problem, value)
 
 
 def table_mean(problem: Problem) -> tuple[float, float, int]:
@@ -51,7 +51,7 @@ def table_mean(problem: Problem) -> tuple[float, float, int]:
     """
     total = size = 0.0
     unknown = 0
-    for logs in raw_parts(problem.source):
+    for logs in raw_chunks(problem.source):
         rewards = problem.rewards_in(logs)
         counted = logs.steps < problem.horizon
         if problem.metric is None and logs.reward_observed is not None:
@@ -84,7 +84,7 @@ def _censored(problem: Problem, value: float, mean: float) -> Diagnostic:
 
 def _window(problem: Problem, value: float) -> list[Diagnostic]:
     """Users observed for the whole window, by hand, against all users, weighted."""
-    counted = next(raw_parts(problem.source)).counted
+    counted = next(raw_chunks(problem.source)).counted
     plain = problem.metric is None and problem.gamma == 1 and problem.settings.horizon is None
     if counted is None or counted.metric.window is None or not plain or counted.observed_less == 0:
         return []

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from shpi.data.logged import LoggedData
-from shpi.ope._log.facts import raw_parts
+from shpi.ope._log.facts import raw_chunks
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic
 from shpi.policies.training_users import (
@@ -31,7 +31,7 @@ NAME = "training users"
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What a log and the training users have in common; sums over the parts of a log."""
+    """What a log and the training users have in common; sums over the chunks of a log."""
 
     compared: int = 0  # users of the log whose hash would be in the sample
     same_id: int = 0
@@ -50,7 +50,7 @@ class Shared:
 
     @classmethod
     def of(cls, trained: TrainingUsers, logs: LoggedData) -> Shared:
-        """Compare one part of a log."""
+        """Compare one chunk of a log."""
         ids, first = np.unique(logs.users, return_index=True)
         hashes = hash_ids(ids, trained.salt)
         sampled = hashes <= np.uint64(trained.threshold)
@@ -85,8 +85,10 @@ def about_training_users(problem: Problem) -> list[Diagnostic]:
     if not known:
         return []
     in_common = [Shared()] * len(known)
-    for part in raw_parts(problem.source):
-        in_common = [shared + Shared.of(one, part) for shared, one in zip(in_common, known, strict=True)]
+    for logs in raw_chunks(problem.source):
+        in_common = [
+            shared + Shared.of(training, logs) for shared, training in zip(in_common, known, strict=True)
+        ]
     return [_said(max(in_common, key=lambda shared: (shared.beyond_chance, shared.same_id)))]
 
 

@@ -20,7 +20,7 @@ from shpi.ope.inference.intervals import degrees_of_freedom
 from shpi.ope.inference.per_decision import is_per_decision
 from shpi.ope.inference.steps import step_means
 from shpi.ope.inference.weighting import StepWeights
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
 
 # In standard errors of the difference. That error is itself rough: in 76 logs of the storefront with 30 to
@@ -36,16 +36,16 @@ CAPPED = 0.99  # the quantile at which weights are capped
 
 def about_answers(problem: Problem, estimates: Sequence[Estimate], decisive: Estimate) -> list[Diagnostic]:
     """Range for every estimator; the rest for the one that decides."""
-    found = [_range(problem, estimate) for estimate in estimates]
-    found += [_top_users(decisive), _behind_the_error(decisive)]
-    found += _disagreement(estimates, decisive)
+    diagnostics = [_range(problem, estimate) for estimate in estimates]
+    diagnostics += [_top_users(decisive), _behind_the_error(decisive)]
+    diagnostics += _disagreement(estimates, decisive)
     if problem.propensity_mode == "absent":
-        return found
+        return diagnostics
     if decisive.weights is not None:
-        found += _clipping(problem, decisive)
+        diagnostics += _clipping(problem, decisive)
     if problem.horizon > 1 and (decisive.weights is not None or decisive.steps is not None):
-        found += about_steps(problem, decisive)
-    return found
+        diagnostics += about_steps(problem, decisive)
+    return diagnostics
 
 
 # ---------------------------------------------------------------------- possible values
@@ -205,15 +205,15 @@ def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
 
 
 class _Capped:
-    """Weights capped at a quantile of those of the first part."""
+    """Weights capped at a quantile of those of the first chunk."""
 
     def __init__(self, problem: Problem, window: int | None) -> None:
         self.window = window
-        rows = window_weights(next(problem.parts()), window).rows
+        rows = window_weights(next(problem.chunks()), window).rows
         self.cap = float(np.quantile(rows, CAPPED, method="lower"))
 
-    def __call__(self, part: Part) -> StepWeights:
-        weights, cap = window_weights(part, self.window), self.cap
+    def __call__(self, chunk: Chunk) -> StepWeights:
+        weights, cap = window_weights(chunk, self.window), self.cap
         tail = weights.tail
         return StepWeights(
             rows=np.minimum(weights.rows, cap),

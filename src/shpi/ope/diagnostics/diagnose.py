@@ -46,17 +46,19 @@ def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tupl
         raise ConfigError(
             expected=f"a main estimator among {[estimate.name for estimate in estimates]}", found=repr(main)
         )
-    found = [
+    diagnostics = [
         *about_log(problem, decisive[0]),
         *about_table(problem),
         *about_endings(problem),
         *about_training_users(problem),
         *about_time(problem, decisive[0]),
     ]
-    for one in estimates:
-        found += about_weights(problem, one)
-    found += about_answers(problem, estimates, decisive[0])
-    return tuple(sorted(found, key=lambda one: (_ORDER[one.severity], one.estimator not in (None, main))))
+    for item in estimates:
+        diagnostics += about_weights(problem, item)
+    diagnostics += about_answers(problem, estimates, decisive[0])
+    return tuple(
+        sorted(diagnostics, key=lambda item: (_ORDER[item.severity], item.estimator not in (None, main)))
+    )
 
 
 def fatal_for(diagnostics: Sequence[Diagnostic], estimator: str) -> tuple[Diagnostic, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.diagnostics.propensities import about_propensities
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
 from shpi.protocols import Float64Array
 
@@ -25,10 +25,10 @@ _SHORT = 3.0  # standard errors
 
 def about_log(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     """Those that concern every estimator."""
-    found = [_users(problem)]
+    diagnostics = [_users(problem)]
     if problem.propensity_mode == "absent":
-        return [*found, _no_propensities(decisive)]
-    return [*found, _support(problem), *about_propensities(problem)]
+        return [*diagnostics, _no_propensities(decisive)]
+    return [*diagnostics, _support(problem), *about_propensities(problem)]
 
 
 # ---------------------------------------------------------------------- users and propensities
@@ -95,7 +95,7 @@ class _Reached:
 
 def _support(problem: Problem) -> Diagnostic:
     counts = reduce(np.add, problem.map(_taken))  # [A] how often the log took each action
-    reached = reduce(_Reached.__add__, problem.map(lambda part: _reach(part, counts)))
+    reached = reduce(_Reached.__add__, problem.map(lambda chunk: _reach(chunk, counts)))
     never, rarely = reached.never / reached.count, reached.rarely / reached.count
     short, error = reached.shortfall
     # The mean of pi/mu shows what is missing even where only the taken action's propensity was logged.
@@ -117,14 +117,14 @@ def _support(problem: Problem) -> Diagnostic:
     )
 
 
-def _taken(part: Part) -> Float64Array:
-    return np.bincount(part.logs.actions, minlength=part.logs.n_actions).astype(np.float64)
+def _taken(chunk: Chunk) -> Float64Array:
+    return np.bincount(chunk.logs.actions, minlength=chunk.logs.n_actions).astype(np.float64)
 
 
-def _reach(part: Part, counts: Float64Array) -> _Reached:
-    logs, total = part.logs, float(counts.sum())
+def _reach(chunk: Chunk, counts: Float64Array) -> _Reached:
+    logs, total = chunk.logs, float(counts.sum())
     never = rarely = 0.0
-    for rows, probs in part.probs():
+    for rows, probs in chunk.probs():
         mu = counts / total if logs.behaviour is None else logs.behaviour[rows]  # [A] or [b, A]
         gone = mu <= 0
         rare = ~gone & (mu * total < RARE_COUNT)
@@ -135,6 +135,6 @@ def _reach(part: Part, counts: Float64Array) -> _Reached:
         count=float(len(logs)),
         never=never,
         rarely=rarely,
-        ratios=add_up(part.users, part.taken / logs.propensities, logs.n_users),
-        decisions=add_up(part.users, np.ones(len(logs)), logs.n_users),
+        ratios=add_up(chunk.users, chunk.taken / logs.propensities, logs.n_users),
+        decisions=add_up(chunk.users, np.ones(len(logs)), logs.n_users),
     )

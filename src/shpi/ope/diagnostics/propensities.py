@@ -20,7 +20,7 @@ from shpi.ope.checks.balance.joint_test import about_balance
 from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.days import days_of
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Severity
 from shpi.protocols import Float64Array
 
@@ -40,7 +40,7 @@ def about_propensities(problem: Problem) -> list[Diagnostic]:
     ):  # rows are no draws of their own, and the others count rows or users
         return about_balance(problem)
     calibration = _calibration(problem)
-    known = all(problem.map(lambda part: part.logs.behaviour is not None))
+    known = all(problem.map(lambda chunk: chunk.logs.behaviour is not None))
     return [
         *([_by_the_book(problem)] if known else []),
         *([] if calibration is None else [calibration]),
@@ -55,7 +55,7 @@ def _by_the_book(problem: Problem) -> Diagnostic:
     mean = float(sums[1].sum()) / total
     quality = np.where(sums[0] > 0, sums[1] / np.maximum(sums[0], 1.0), mean)  # [A]
     spread = np.sqrt(max(float(sums[2].sum()) / total - mean**2, 0.0))
-    gaps = np.concatenate(problem.map(lambda part: _gaps(part, quality)))  # [U]
+    gaps = np.concatenate(problem.map(lambda chunk: _gaps(chunk, quality)))  # [U]
     gap = float(gaps.sum()) / total
     error = float(np.std(gaps, ddof=1)) * np.sqrt(len(gaps)) / total
     covered = abs(gap) <= OWN_ERRORS * error or abs(gap) <= OWN_GAP * spread
@@ -79,18 +79,18 @@ def _by_the_book(problem: Problem) -> Diagnostic:
     )
 
 
-def _rewards_by_action(part: Part) -> Float64Array:
-    seen, size = part.observed, part.logs.n_actions
-    actions, rewards = part.logs.actions[seen], part.rewards[seen]
+def _rewards_by_action(chunk: Chunk) -> Float64Array:
+    observed, size = chunk.observed, chunk.logs.n_actions
+    actions, rewards = chunk.logs.actions[observed], chunk.rewards[observed]
     columns = (np.ones(len(rewards)), rewards, rewards**2)
     return np.stack([np.bincount(actions, weights=column, minlength=size) for column in columns])
 
 
-def _gaps(part: Part, quality: Float64Array) -> Float64Array:
+def _gaps(chunk: Chunk, quality: Float64Array) -> Float64Array:
     """The sum over a user's decisions of q(a_t) - sum_a mu(a|x_t) q(a), [U]."""
-    assert part.logs.behaviour is not None
-    gap = quality[part.logs.actions] - part.logs.behaviour @ quality
-    return add_up(part.users, np.where(part.observed, gap, 0.0), part.logs.n_users)
+    assert chunk.logs.behaviour is not None
+    gap = quality[chunk.logs.actions] - chunk.logs.behaviour @ quality
+    return add_up(chunk.users, np.where(chunk.observed, gap, 0.0), chunk.logs.n_users)
 
 
 # ---------------------------------------------------------------------- calibration
@@ -99,8 +99,8 @@ def _gaps(part: Part, quality: Float64Array) -> Float64Array:
 def _calibration(problem: Problem) -> Diagnostic | None:
     """Were actions given 5 % chosen 5 % of the time? Decisions are draws of mu, so rows may be counted."""
     estimated = problem.propensity_mode == "estimated"
-    part = next(problem.parts())
-    logs = part.logs
+    chunk = next(problem.chunks())
+    logs = chunk.logs
     if logs.behaviour is None:
         return (
             Diagnostic(
@@ -115,7 +115,7 @@ def _calibration(problem: Problem) -> Diagnostic | None:
     rows = spread_rows(len(logs), logs.n_actions, 5_000_000)
     mask = None if logs.candidates is None else logs.candidates[rows]
     table = Calibration.of(logs.behaviour[rows], logs.actions[rows], mask)
-    bins = [one for one in table.bins if one.count >= LEAST_PAIRS and one.predicted > 0]
+    bins = [bin_ for bin_ in table.bins if bin_.count >= LEAST_PAIRS and bin_.predicted > 0]
     severity, worst = _graded(bins)
     if estimated and severity == "fine":
         severity = "note"
@@ -148,7 +148,7 @@ def _graded(bins: list[CalibrationBin]) -> tuple[Severity, CalibrationBin | None
         ("warning", CALIBRATION_WARNING),
     )
     for severity, limits in levels:
-        found = beyond(limits)
-        if found:
-            return severity, max(found, key=lambda b: abs(b.observed / b.predicted - 1))
+        outside = beyond(limits)
+        if outside:
+            return severity, max(outside, key=lambda b: abs(b.observed / b.predicted - 1))
     return "fine", None

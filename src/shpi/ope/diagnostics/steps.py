@@ -26,16 +26,16 @@ STEPS = (1, 2, 4, 8)
 
 def about_steps(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     """How the answer changes with k; and whether one that follows some steps only can be relied on."""
-    found = _sensitivity(problem, decisive)
+    diagnostics = _sensitivity(problem, decisive)
     if decisive.steps is None:
-        return found
+        return diagnostics
     witness = longest(problem, decisive)
-    return [*found, *_drift(problem, decisive, witness), _left_out(problem, decisive, witness)]
+    return [*diagnostics, *_drift(problem, decisive, witness), _left_out(problem, decisive, witness)]
 
 
 def _sensitivity(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
-    found = {k: k_step(problem, k, like=decisive) for k in STEPS if k <= problem.horizon}
-    lifts = {k: one.lift for k, one in found.items() if one is not None}
+    by_k = {k: k_step(problem, k, like=decisive) for k in STEPS if k <= problem.horizon}
+    lifts = {k: estimate.lift for k, estimate in by_k.items() if estimate is not None}
     if len(lifts) < 2:
         return []
     shown = ", ".join(f"{lift:+.4g} (k = {k})" for k, lift in lifts.items())
@@ -81,13 +81,13 @@ def _left_out(problem: Problem, decisive: Estimate, witness: Estimate | None) ->
         f"{decisive.name} follows what a decision changes for {decisive.steps} of {problem.horizon} decisions"
     )
     if witness is None:
-        one = k_step(problem, decisive.steps + 1, like=decisive)
+        longer = k_step(problem, decisive.steps + 1, like=decisive)
         return Diagnostic(
             name="steps left out",
             severity="fatal",
             sentence=f"{sentence}, and no longer one has {LEAST_WITNESS:.0f} effective users: nothing says "
             "what the decisions after that would change.",
-            figure=0.0 if one is None else one.effective_users,
+            figure=0.0 if longer is None else longer.effective_users,
             threshold=LEAST_WITNESS,
             estimator=decisive.name,
         )

@@ -39,7 +39,7 @@ def carries(problem: Problem, estimate: Estimate) -> bool:
     It looks at weights only, so a choice by it favours no lucky rewards.
     """
     return estimate.effective_users >= LEAST_EFFECTIVE and not any(
-        one.severity == "fatal" for one in about_weights(problem, estimate)
+        diagnostic.severity == "fatal" for diagnostic in about_weights(problem, estimate)
     )
 
 

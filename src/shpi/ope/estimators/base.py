@@ -84,11 +84,11 @@ def finish(
     )
 
 
-def apart(one: Estimate, other: Estimate) -> float:
+def apart(first: Estimate, second: Estimate) -> float:
     """(lift - other lift) in standard errors of the difference."""
-    error = standard_error(one.influence_lift - other.influence_lift)
-    gap = one.lift - other.lift
-    scale = max(abs(one.value), abs(one.baseline))
+    error = standard_error(first.influence_lift - second.influence_lift)
+    gap = first.lift - second.lift
+    scale = max(abs(first.value), abs(first.baseline))
     if abs(gap) <= ROUNDING * scale:
         return 0.0
     return gap / error if error > 1e-12 * scale else float(np.copysign(np.inf, gap))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from shpi.ope.inference.steps import StepMeans, step_means
 from shpi.ope.inference.weighting import StepWeights, Terms
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 
 
-def reward_terms(problem: Problem, part: Part) -> Terms:
+def reward_terms(problem: Problem, chunk: Chunk) -> Terms:
     """The rewards, where they were observed."""
-    return Terms(values=part.rewards, counts=problem.known_weights(part, "reward"))
+    return Terms(values=chunk.rewards, counts=problem.known_weights(chunk, "reward"))
 
 
 def on_policy(problem: Problem) -> StepMeans:

@@ -33,7 +33,7 @@ from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
 from shpi.ope.models.linear import Target, sums_by_step, target_features
 from shpi.ope.models.predictions import value_limits
 from shpi.ope.models.recipes import designed
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
 
@@ -82,7 +82,7 @@ class FQE:
         gradients[-1] = sums.initial[0] / problem.users
         value = float(gradients[-1] @ fit.theta[-1])
         moved = contributions(problem, design, [adjoint(fit, gradients)] * problem.settings.folds)
-        own = np.concatenate(problem.map(lambda part: _start_values(part, fit)))
+        own = np.concatenate(problem.map(lambda chunk: _start_values(chunk, fit)))
         return Modelled(value, own - own.mean() + problem.users * (moved - moved.mean()), fit.boost)
 
 
@@ -110,16 +110,16 @@ class DirectMethod:
         means = step_means(
             problem,
             StepWeights.equal,
-            lambda _, part: _predicted_rewards(problem, part, fit, key),
+            lambda _, chunk: _predicted_rewards(problem, chunk, fit, key),
             normalise=True,
         )
         coefficient = problem.per_user * problem.discounts
         gradients = np.zeros((2, design.p))
-        for part in problem.parts():
-            share = means.normaliser.shares(part, StepWeights.equal(part), reward_terms(problem, part))
-            gradients[1] += sums_by_step(part, design, share * coefficient[part.steps], problem.horizon).sum(
-                axis=0
-            )
+        for chunk in problem.chunks():
+            share = means.normaliser.shares(chunk, StepWeights.equal(chunk), reward_terms(problem, chunk))
+            gradients[1] += sums_by_step(
+                chunk, design, share * coefficient[chunk.steps], problem.horizon
+            ).sum(axis=0)
         moved = contributions(
             problem, design, [adjoint(fit, gradients)] * problem.settings.folds, rewards_only=True
         )
@@ -145,7 +145,7 @@ def paired_estimate(
     if not paired:
         return finish(name, problem, of_pi.value, of_pi.influence, None, tuple(notes), steps=steps)
     of_mu, base = model(problem, "mu"), on_policy(problem)
-    if next(problem.parts()).logs.behaviour is None:
+    if next(problem.chunks()).logs.behaviour is None:
         notes.append("mu(.|x) was not logged: the model's value of mu uses the logged actions")
     return finish(
         name,
@@ -158,28 +158,28 @@ def paired_estimate(
     )
 
 
-def _start_values(part: Part, fit: Backups) -> Float64Array:
+def _start_values(chunk: Chunk, fit: Backups) -> Float64Array:
     """The sum over each user's trajectories of the value at the first context, [users]."""
-    logs = part.logs
+    logs = chunk.logs
     total = np.zeros(logs.n_users)
     first = logs.offsets[:-1]
-    for rows, psi in target_features(part, fit.design, first):
-        np.add.at(total, part.users[rows], psi @ fit.theta[-1])
+    for rows, psi in target_features(chunk, fit.design, first):
+        np.add.at(total, chunk.users[rows], psi @ fit.theta[-1])
     return total
 
 
-def _predicted_rewards(problem: Problem, part: Part, fit: Backups, key: Hashable) -> Terms:
+def _predicted_rewards(problem: Problem, chunk: Chunk, fit: Backups, key: Hashable) -> Terms:
     def make() -> Float64Array:
         slopes = fit.tables(1)  # [A, d]
-        values = np.empty(len(part.logs))
-        for rows, probs in part.probs():
-            scores = fit.design.of(part.logs.contexts[rows]) @ slopes.T
+        values = np.empty(len(chunk.logs))
+        for rows, probs in chunk.probs():
+            scores = fit.design.of(chunk.logs.contexts[rows]) @ slopes.T
             if fit.design.target == "pi":
                 values[rows] = np.einsum("ba,ba->b", probs, scores)
-            elif part.logs.behaviour is not None:
-                values[rows] = np.einsum("ba,ba->b", part.logs.behaviour[rows], scores)
+            elif chunk.logs.behaviour is not None:
+                values[rows] = np.einsum("ba,ba->b", chunk.logs.behaviour[rows], scores)
             else:
-                values[rows] = scores[np.arange(len(scores)), part.logs.actions[rows]]
+                values[rows] = scores[np.arange(len(scores)), chunk.logs.actions[rows]]
         return values
 
-    return Terms(values=part.memo(key, make), counts=problem.known_weights(part, "reward"))
+    return Terms(values=chunk.memo(key, make), counts=problem.known_weights(chunk, "reward"))

@@ -29,7 +29,7 @@ from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy, reward_terms
 from shpi.ope.inference.steps import step_means
 from shpi.ope.inference.weighting import StepWeights
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array, Int64Array
 
@@ -70,7 +70,9 @@ class PDIS:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        means = step_means(problem, lambda part: window_weights(part, self.k), reward_terms, normalise=False)
+        means = step_means(
+            problem, lambda chunk: window_weights(chunk, self.k), reward_terms, normalise=False
+        )
         return finish(self.name, problem, means.value, means.influence, means.weights, steps=self.k)
 
 
@@ -88,7 +90,7 @@ class SNPDIS:
         """See the top of this file."""
         means = step_means(
             problem,
-            lambda part: window_weights(part, self.k),
+            lambda chunk: window_weights(chunk, self.k),
             reward_terms,
             normalise=True,
             reference=on_policy(problem),
@@ -107,24 +109,24 @@ def check_k(k: int | None) -> None:
         raise ConfigError(expected="k of at least 1, or None", found=str(k))
 
 
-def whole_weights(part: Part) -> StepWeights:
+def whole_weights(chunk: Chunk) -> StepWeights:
     """w_{0:T-1} at every step of the trajectory, and after its end."""
-    whole = prefix_sums(part, part.log_ratios)[part.logs.offsets[1:] - 1]
-    return StepWeights(rows=whole[part.logs.trajectory_of_row], after=whole)
+    whole = prefix_sums(chunk, chunk.log_ratios)[chunk.logs.offsets[1:] - 1]
+    return StepWeights(rows=whole[chunk.logs.trajectory_of_row], after=whole)
 
 
-def window_weights(part: Part, k: int | None) -> StepWeights:
+def window_weights(chunk: Chunk, k: int | None) -> StepWeights:
     """w_{t-k+1:t}; for None w_{0:t}. A trajectory that ended keeps the ratios that are inside the window."""
-    logs = part.logs
-    if not part.log_ratios.any():  # pi = mu on this log: nothing to weigh
-        return StepWeights.equal(part)
-    longest = int(part.steps.max()) + 1
+    logs = chunk.logs
+    if not chunk.log_ratios.any():  # pi = mu on this log: nothing to weigh
+        return StepWeights.equal(chunk)
+    longest = int(chunk.steps.max()) + 1
     if k is None:
-        rows = prefix_sums(part, part.log_ratios)
+        rows = prefix_sums(chunk, chunk.log_ratios)
         return StepWeights(rows=rows, after=rows[logs.offsets[1:] - 1])
-    impossible = np.isneginf(part.log_ratios)
-    finite = prefix_sums(part, np.where(impossible, 0.0, part.log_ratios))
-    zeros = prefix_sums(part, impossible.astype(np.float64))
+    impossible = np.isneginf(chunk.log_ratios)
+    finite = prefix_sums(chunk, np.where(impossible, 0.0, chunk.log_ratios))
+    zeros = prefix_sums(chunk, impossible.astype(np.float64))
 
     def window(last: Int64Array, first: Int64Array) -> Float64Array:
         """Sums over rows first+1 .. last of one trajectory; -1 stands for before its first row."""
@@ -134,8 +136,8 @@ def window_weights(part: Part, k: int | None) -> StepWeights:
         return np.where(blocked, -np.inf, finite[last] - since)
 
     place = np.arange(len(logs), dtype=np.int64)
-    begin = np.where(part.steps >= k, place - k, -1)
-    rows = part.log_ratios if k == 1 else window(place, begin)
+    begin = np.where(chunk.steps >= k, place - k, -1)
+    rows = chunk.log_ratios if k == 1 else window(place, begin)
     ends, lengths = logs.offsets[1:] - 1, np.diff(logs.offsets)
 
     def tail(j: int) -> Float64Array:
@@ -147,10 +149,10 @@ def window_weights(part: Part, k: int | None) -> StepWeights:
     )
 
 
-def prefix_sums(part: Part, values: Float64Array) -> Float64Array:
+def prefix_sums(chunk: Chunk, values: Float64Array) -> Float64Array:
     """sum_{s<=t} of each trajectory [n]; all trajectories advance together, whatever their order."""
     sums = values.astype(np.float64, copy=True)
-    order, bounds = part.by_step
+    order, bounds = chunk.by_step
     for t in range(1, len(bounds) - 1):
         rows = order[bounds[t] : bounds[t + 1]]
         sums[rows] += sums[rows - 1]

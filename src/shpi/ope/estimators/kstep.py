@@ -50,7 +50,7 @@ from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups
 from shpi.ope.models.linear import sums_by_step
 from shpi.ope.models.predictions import Predicted, predict
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
 
@@ -110,7 +110,7 @@ def weighted_deltas(
     name: str,
     deltas: Deltas,
     counted: Problem,
-    weigh: Callable[[Part], StepWeights],
+    weigh: Callable[[Chunk], StepWeights],
     *,
     steps: int | None = None,
     follows: int | None = None,
@@ -122,7 +122,7 @@ def weighted_deltas(
         name: name of the estimate.
         deltas: the terms.
         counted: the problem itself, or its view by sessions.
-        weigh: the weights of a part.
+        weigh: the weights of a chunk.
         steps: only the deltas of the first so many decisions count; None: all.
         follows: for how many decisions the weights follow what a decision changes; None: for all.
         consistent: see `Estimate.consistent`.
@@ -154,19 +154,19 @@ class _Slope:
 
     of_pi: StepMeans
     of_mu: StepMeans
-    weigh: Callable[[Part], StepWeights]
+    weigh: Callable[[Chunk], StepWeights]
     steps: int | None
     counted: Problem
     terms: partial[Terms]
 
-    def of(self, part: Part) -> Float64Array:
-        """The derivative of the lift by each delta [n] of a part of ``counted``."""
-        counted, terms = self.counted, self.terms(self.counted, part)
-        with_pi = self.of_pi.normaliser.shares(part, self.weigh(part), terms)
-        with_mu = self.of_mu.normaliser.shares(part, StepWeights.equal(part), terms)
-        discounts = counted.per_user * counted.discounts[part.steps]
+    def of(self, chunk: Chunk) -> Float64Array:
+        """The derivative of the lift by each delta [n] of a chunk of ``counted``."""
+        counted, terms = self.counted, self.terms(self.counted, chunk)
+        with_pi = self.of_pi.normaliser.shares(chunk, self.weigh(chunk), terms)
+        with_mu = self.of_mu.normaliser.shares(chunk, StepWeights.equal(chunk), terms)
+        discounts = counted.per_user * counted.discounts[chunk.steps]
         if self.steps is not None:
-            discounts = np.where(part.steps < self.steps, discounts, 0.0)
+            discounts = np.where(chunk.steps < self.steps, discounts, 0.0)
         return discounts * (with_pi - with_mu)
 
 
@@ -192,9 +192,9 @@ class Deltas:
             key=("backups", "state", problem.number_of(features), ridge),
         )
 
-    def terms(self, counted: Problem, part: Part, *, sessions: bool) -> Terms:
-        """The deltas. Parts of a session view have the same rows as those of the problem itself."""
-        own = part if not sessions else part.origin
+    def terms(self, counted: Problem, chunk: Chunk, *, sessions: bool) -> Terms:
+        """The deltas. Chunks of a session view have the same rows as those of the problem itself."""
+        own = chunk if not sessions else chunk.origin
         values = self._predicted(own)
         z = own.rewards + self.problem.gamma * values.following(own) - values.value
         counts = self.problem.known_weights(own, "return")
@@ -202,26 +202,26 @@ class Deltas:
             z = z * session_discounts(self.problem, own)
         return Terms(values=z, counts=counts)
 
-    def _predicted(self, part: Part) -> Predicted:
-        return part.memo(self.key, lambda: predict(self.problem, part, self.fits))
+    def _predicted(self, chunk: Chunk) -> Predicted:
+        return chunk.memo(self.key, lambda: predict(self.problem, chunk, self.fits))
 
     def noise_of_fit(self, slope: _Slope) -> Float64Array:
         """How far each user moves the lift through V, [U] (to be multiplied by U)."""
         problem, folds = self.problem, self.problem.settings.folds
         gradients = np.zeros((folds, problem.horizon + 1, self.fits[0].design.p))
-        for counted in slope.counted.parts():
+        for counted in slope.counted.chunks():
             gradients += self._gradients(counted.origin, self._slopes(slope, counted))
         return through_fits(problem, self.fits, gradients)
 
-    def _slopes(self, slope: _Slope, counted: Part) -> Float64Array:
-        found = slope.of(counted)
+    def _slopes(self, slope: _Slope, counted: Chunk) -> Float64Array:
+        slopes = slope.of(counted)
         if slope.counted is not self.problem:
-            found = found * session_discounts(self.problem, counted.origin)
-        return found
+            slopes = slopes * session_discounts(self.problem, counted.origin)
+        return slopes
 
-    def _gradients(self, part: Part, slopes: Float64Array) -> Float64Array:
+    def _gradients(self, chunk: Chunk, slopes: Float64Array) -> Float64Array:
         """The derivative of the lift by theta_h of every fold's fit, [K, H + 1, p]."""
-        problem, design, logs = self.problem, self.fits[0].design, part.logs
+        problem, design, logs = self.problem, self.fits[0].design, chunk.logs
         before = np.append(0.0, slopes[:-1])
         before[logs.offsets[:-1]] = 0.0  # nothing before the first decision
         coefficients = problem.gamma * before - slopes
@@ -229,11 +229,11 @@ class Deltas:
         final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
         of_final = problem.gamma * slopes[logs.offsets[1:][final] - 1]
         gradients = np.zeros((problem.settings.folds, problem.horizon + 1, design.p))
-        fold_of_final = part.fold_of_user[logs.user_codes[final]]
+        fold_of_final = chunk.fold_of_user[logs.user_codes[final]]
         for k in range(problem.settings.folds):
-            own = np.where(part.fold == k, coefficients, 0.0)
+            own = np.where(chunk.fold == k, coefficients, 0.0)
             # Step t has H - t decisions to go.
-            gradients[k, 1:] = sums_by_step(part, design, own, problem.horizon)[::-1]
+            gradients[k, 1:] = sums_by_step(chunk, design, own, problem.horizon)[::-1]
             mine = fold_of_final == k
             phi = design.of(logs.final_contexts[final[mine]]) * of_final[mine, None]
             np.add.at(gradients[k], problem.horizon - lengths[final[mine]], phi)

@@ -50,10 +50,10 @@ class MAGIC:
         """See the top of this file."""
         residuals = Residuals.of(problem, self.features, self.ridge, paired=False)
         places = switch_places(problem.horizon, self.switches)
-        found = [residuals.sums(normalise=True, steps=j) for j in places]
-        values = np.array([one.value for one in found])
-        influences = np.stack([one.influence for one in found])  # [J, U]
-        last = problem.interval(found[-1].value, found[-1].influence)
+        by_length = [residuals.sums(normalise=True, steps=j) for j in places]
+        values = np.array([sums.value for sums in by_length])
+        influences = np.stack([sums.influence for sums in by_length])  # [J, U]
+        last = problem.interval(by_length[-1].value, by_length[-1].influence)
         blend = mixture(values, np.cov(influences) / problem.users, (last.lower, last.upper))
         chosen = ", ".join(f"{x:.0%} at {j}" for x, j in zip(blend, places, strict=True) if x > 0.005)
         reach = np.array([blend[np.array(places) > t].sum() for t in range(problem.horizon)])
@@ -63,7 +63,7 @@ class MAGIC:
             problem,
             float(blend @ values),
             blend @ influences + moved - moved.mean(),
-            found[-1].weights,
+            by_length[-1].weights,
             (*residuals.notes, f"weights until step: {chosen}"),
         )
 

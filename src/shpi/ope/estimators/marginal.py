@@ -32,7 +32,7 @@ from shpi.ope.inference.steps import summary
 from shpi.ope.inference.weighting import add_up
 from shpi.ope.models.linear import Design, blocks
 from shpi.ope.models.recipes import make_design
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
 from shpi.shift.linear import LinearRatio, RatioSums
@@ -60,8 +60,8 @@ class MIS:
         """See the top of this file."""
         gamma = problem.gamma if problem.gamma < 1 else 1 - 1 / max(problem.horizon, 2)
         ratio = _Ratio.of(problem, LinearRatio(gamma=gamma, reference="behaviour"), self.features)
-        of_pi = np.concatenate(problem.map(lambda part: ratio.sums_by_user(part, "pi")), axis=1)  # [4, U]
-        of_mu = np.concatenate(problem.map(lambda part: ratio.sums_by_user(part, "mu")), axis=1)
+        of_pi = np.concatenate(problem.map(lambda chunk: ratio.sums_by_user(chunk, "pi")), axis=1)  # [4, U]
+        of_mu = np.concatenate(problem.map(lambda chunk: ratio.sums_by_user(chunk, "mu")), axis=1)
         value, influence = _total(problem, of_pi)
         itself, own = _total(problem, of_mu)
         base = on_policy(problem)
@@ -100,8 +100,8 @@ def _total(problem: Problem, sums: Float64Array) -> tuple[float, Float64Array]:
     share = below / below.sum()
     rates = np.where(below > 0, top, 0.0) / np.where(below > 0, below, 1.0)
     spread = float(share @ (rates - rate) ** 2) / max(1 - float(share @ share), 1e-3)
-    floor, found = total**2 * spread * float(share @ share), float(np.sum(pull**2)) / users**2
-    influence = pull * (max(1.0, math.sqrt(floor / found)) if found > 0 else 1.0) + rate * level
+    floor, variance = total**2 * spread * float(share @ share), float(np.sum(pull**2)) / users**2
+    influence = pull * (max(1.0, math.sqrt(floor / variance)) if variance > 0 else 1.0) + rate * level
     return total * rate, influence - influence.mean()
 
 
@@ -119,21 +119,21 @@ class _Ratio:
     def of(cls, problem: Problem, config: LinearRatio, recipe: Recipe | FeatureMap | None) -> _Ratio:
         default = curves(100, 0.5, problem.settings.seed, intercept=False)
         design = make_design(problem, "state", default if recipe is None else recipe)
-        found = problem.map(lambda part: _ratio_sums(problem, part, design))
-        if not sum(one[0].rows for one in found) > 0:
+        by_chunk = problem.map(lambda chunk: _ratio_sums(problem, chunk, design))
+        if not sum(pair[0].rows for pair in by_chunk) > 0:
             raise DataError(
                 expected="decisions whose next context is known, for the ratio of contexts",
                 found="none",
                 remedy="log the context after the last decision, or use SNIPS where each user decides once",
             )
         of_pi, of_mu = (
-            reduce(RatioSums.__add__, [one[j] for one in found]).solve(
+            reduce(RatioSums.__add__, [pair[j] for pair in by_chunk]).solve(
                 config.gamma, config.zeta_ridge, config.nu_ridge
             )
             for j in (0, 1)
         )
         draft = cls(problem=problem, design=design, zeta=np.stack([of_pi, of_mu]), floor=0.0, negative=0.0)
-        means = np.sum([draft._means(part) for part in problem.parts()], axis=0) / problem.decisions
+        means = np.sum([draft._means(chunk) for chunk in problem.chunks()], axis=0) / problem.decisions
         if not means[0] > _LEAST:
             raise DataError(
                 expected="a fitted density of the logged contexts with a positive mean",
@@ -142,54 +142,54 @@ class _Ratio:
             )
         return replace(draft, floor=_FLOOR * float(means[0]), negative=float(means[1]))
 
-    def _means(self, part: Part) -> Float64Array:
-        of_pi, of_mu = self._both(part)
+    def _means(self, chunk: Chunk) -> Float64Array:
+        of_pi, of_mu = self._both(chunk)
         return np.array([of_mu.sum(), float((of_pi < 0).sum())])
 
-    def _both(self, part: Part) -> Float64Array:
+    def _both(self, chunk: Chunk) -> Float64Array:
         """phi(x)'zeta of pi and of mu, [2, n]."""
 
         def make() -> Float64Array:
             blocks = [
-                self.zeta @ self.design.of(part.logs.contexts[start : start + _BLOCK]).T
-                for start in range(0, len(part.logs), _BLOCK)
+                self.zeta @ self.design.of(chunk.logs.contexts[start : start + _BLOCK]).T
+                for start in range(0, len(chunk.logs), _BLOCK)
             ]
             return np.concatenate(blocks, axis=1)
 
-        return part.memo(("ratio", self.problem.number_of(self.design)), make)
+        return chunk.memo(("ratio", self.problem.number_of(self.design)), make)
 
-    def sums_by_user(self, part: Part, target: Literal["pi", "mu"]) -> Float64Array:
+    def sums_by_user(self, chunk: Chunk, target: Literal["pi", "mu"]) -> Float64Array:
         """The sums of beta w rho r, of beta w rho, of beta w, and of trajectories; [4, users]."""
-        problem, logs = self.problem, part.logs
-        known = problem.known_weights(part, "reward")
-        beta = known * problem.discounts[part.steps] / (problem.kept[part.steps] * problem.users)
+        problem, logs = self.problem, chunk.logs
+        known = problem.known_weights(chunk, "reward")
+        beta = known * problem.discounts[chunk.steps] / (problem.kept[chunk.steps] * problem.users)
         w = np.ones(len(logs))
         weight = beta
         if target == "pi":
-            of_pi, of_mu = self._both(part)
+            of_pi, of_mu = self._both(chunk)
             w = np.maximum(of_pi, 0.0) / np.maximum(of_mu, self.floor)
-            weight = beta * w * np.exp(part.log_ratios)
-        rewards = np.where(known > 0, part.rewards, 0.0)
+            weight = beta * w * np.exp(chunk.log_ratios)
+        rewards = np.where(known > 0, chunk.rewards, 0.0)
         return np.stack(
             [
-                add_up(part.users, weight * rewards, logs.n_users),
-                add_up(part.users, weight, logs.n_users),
-                add_up(part.users, beta * w, logs.n_users),
+                add_up(chunk.users, weight * rewards, logs.n_users),
+                add_up(chunk.users, weight, logs.n_users),
+                add_up(chunk.users, beta * w, logs.n_users),
                 np.bincount(logs.user_codes, minlength=logs.n_users).astype(np.float64),
             ]
         )
 
 
-def _ratio_sums(problem: Problem, part: Part, design: Design) -> tuple[RatioSums, RatioSums]:
+def _ratio_sums(problem: Problem, chunk: Chunk, design: Design) -> tuple[RatioSums, RatioSums]:
     """The sums of `shpi.shift.linear` for pi and for mu, in one pass."""
-    p, logs = design.p, part.logs
+    p, logs = design.p, chunk.logs
     gram, drift, plain, rows = np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p)), 0.0
-    for block in blocks(problem, part, design):
+    for block in blocks(problem, chunk, design):
         left = block.here.T * block.known
         step = block.ahead - block.here
         gram += left @ block.here
         plain += left @ step
-        drift += (left * np.exp(part.log_ratios[block.rows])) @ step
+        drift += (left * np.exp(chunk.log_ratios[block.rows])) @ step
         rows += float(block.known.sum())
     initial = design.of(logs.contexts[logs.offsets[:-1]]).sum(axis=0)
     common: dict[str, Any] = {

@@ -23,7 +23,7 @@ from shpi.ope.inference.intervals import standard_error
 from shpi.ope.models.backups import fit_backups
 from shpi.ope.models.predictions import value_limits
 from shpi.ope.models.recipes import designed
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.oracles import Gbdt, Oracle
 from shpi.policies.scorers import Scorer
@@ -56,13 +56,13 @@ class OracleFQE:
                 found=type(problem.source).__name__,
                 remedy="use FQE, which passes over shards",
             )
-        part, folds = next(problem.parts()), problem.settings.folds
-        logs, fold = part.logs, part.fold_of_user
-        values = self._start_values(problem, part, None)  # [N]
+        chunk, folds = next(problem.chunks()), problem.settings.folds
+        logs, fold = chunk.logs, chunk.fold_of_user
+        values = self._start_values(problem, chunk, None)  # [N]
         value = float(values.sum()) / problem.users
         without = np.empty(folds)
         for k in range(folds):
-            left = self._start_values(problem, part, k)
+            left = self._start_values(problem, chunk, k)
             without[k] = left[fold[logs.user_codes] != k].sum() / (fold != k).sum()
         error = float(np.sqrt((folds - 1) / folds * np.sum((without - without.mean()) ** 2)))
         linear = FQE().model(problem, "pi").influence
@@ -73,26 +73,26 @@ class OracleFQE:
             notes.append(f"enlarged {factor:.2g} times, as leaving out a group of users suggests")
         return finish(self.name, problem, value, factor * linear, None, tuple(notes))
 
-    def _start_values(self, problem: Problem, part: Part, fold: int | None) -> Float64Array:
+    def _start_values(self, problem: Problem, chunk: Chunk, fold: int | None) -> Float64Array:
         """V_H at the first contexts [N], from fits without a fold."""
         count = min(self.backups, problem.horizon)
-        values, final = _linear_values(problem, part, fold, problem.horizon - count)
-        prepared = self.oracle.prepare(part.logs, seed=problem.settings.seed)
-        known = problem.known_weights(part, "next") if problem.horizon > 1 else np.ones(len(part.logs))
-        valid = (known > 0) & part.observed & (part.fold != (-1 if fold is None else fold))
+        values, final = _linear_values(problem, chunk, fold, problem.horizon - count)
+        prepared = self.oracle.prepare(chunk.logs, seed=problem.settings.seed)
+        known = problem.known_weights(chunk, "next") if problem.horizon > 1 else np.ones(len(chunk.logs))
+        valid = (known > 0) & chunk.observed & (chunk.fold != (-1 if fold is None else fold))
         for _ in range(count):
             ahead = np.append(values[1:], 0.0)
-            ahead[part.logs.offsets[1:] - 1] = np.where(part.logs.terminated, 0.0, final)
-            scorer = prepared.fit(part.rewards + problem.gamma * ahead, weights=known, valid=valid)
-            values, final = _expected(part, scorer)
-        return values[part.logs.offsets[:-1]]
+            ahead[chunk.logs.offsets[1:] - 1] = np.where(chunk.logs.terminated, 0.0, final)
+            scorer = prepared.fit(chunk.rewards + problem.gamma * ahead, weights=known, valid=valid)
+            values, final = _expected(chunk, scorer)
+        return values[chunk.logs.offsets[:-1]]
 
 
 def _linear_values(
-    problem: Problem, part: Part, fold: int | None, to_go: int
+    problem: Problem, chunk: Chunk, fold: int | None, to_go: int
 ) -> tuple[Float64Array, Float64Array]:
     """V with ``to_go`` decisions to go, by linear backups, at all contexts [n] and final contexts [N]."""
-    logs = part.logs
+    logs = chunk.logs
     values, final = np.zeros(len(logs)), np.zeros(logs.n_trajectories)
     if to_go == 0:
         return values, final
@@ -105,17 +105,17 @@ def _linear_values(
         limits=value_limits(problem, to_go),
     )
     slopes = fit.tables(to_go)  # [A, d]
-    for rows, probs in part.probs():
+    for rows, probs in chunk.probs():
         values[rows] = np.einsum("ba,ba->b", probs, design.of(logs.contexts[rows]) @ slopes.T)
-    final = np.einsum("ba,ba->b", part.final_probs, design.of(logs.final_contexts) @ slopes.T)
+    final = np.einsum("ba,ba->b", chunk.final_probs, design.of(logs.final_contexts) @ slopes.T)
     return values, final
 
 
-def _expected(part: Part, scorer: Scorer) -> tuple[Float64Array, Float64Array]:
+def _expected(chunk: Chunk, scorer: Scorer) -> tuple[Float64Array, Float64Array]:
     """sum_a pi(a|x) f(x, a) at all contexts [n] and final contexts [N]."""
-    logs = part.logs
+    logs = chunk.logs
     values = np.empty(len(logs))
-    for rows, probs in part.probs():
+    for rows, probs in chunk.probs():
         values[rows] = np.einsum("ba,ba->b", probs, scorer.scores(logs.contexts[rows]))
-    final = np.einsum("ba,ba->b", part.final_probs, scorer.scores(logs.final_contexts))
+    final = np.einsum("ba,ba->b", chunk.final_probs, scorer.scores(logs.final_contexts))
     return values, final

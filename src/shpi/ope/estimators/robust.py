@@ -34,7 +34,7 @@ from shpi.ope.models.backups import Adjoint, Backups, adjoint, contributions, fi
 from shpi.ope.models.linear import Design, Target, sums_by_step
 from shpi.ope.models.predictions import Predicted, predict, value_limits
 from shpi.ope.models.recipes import designed
-from shpi.ope.problem import Known, Part, Problem
+from shpi.ope.problem import Chunk, Known, Problem
 from shpi.ope.results import Estimate, Weights
 from shpi.protocols import Float64Array
 
@@ -77,13 +77,13 @@ class WDR:
 
 def _doubly_robust(config: DR | WDR, problem: Problem, *, normalise: bool) -> Estimate:
     residuals = Residuals.of(problem, config.features, config.ridge, paired=config.paired)
-    found = residuals.sums(normalise=normalise)
+    sums = residuals.sums(normalise=normalise)
     return finish(
         config.name,
         problem,
-        found.value,
-        found.influence + residuals.own_noise(),
-        found.weights,
+        sums.value,
+        sums.influence + residuals.own_noise(),
+        sums.weights,
         residuals.notes,
         consistent=normalise,  # the intervals of plain weights do not hold
     )
@@ -120,7 +120,7 @@ class Residuals:
         """Fit Q without each fold in turn, once for all estimators with the same settings."""
         key = ("backups", "pi", problem.number_of(features), ridge)
         fits = cross_fits(problem, "pi", features, ridge)
-        possible = next(problem.parts()).logs.behaviour is not None
+        possible = next(problem.chunks()).logs.behaviour is not None
         notes = []
         if paired and not possible:
             notes.append("mu(.|x) was not logged: not paired")
@@ -186,73 +186,73 @@ class Residuals:
         problem = self.problem
         gradients = np.zeros((len(self.fits), problem.horizon + 1, self.fits[0].design.p))
         means, own = self._means(normalise, None)
-        for part in problem.parts():
-            terms, discounts = self._terms(problem, part), (problem.discounts * reach)[part.steps]
+        for chunk in problem.chunks():
+            terms, discounts = self._terms(problem, chunk), (problem.discounts * reach)[chunk.steps]
             discounts = problem.per_user * discounts
-            taken = discounts * means.normaliser.shares(part, window_weights(part, None), terms)
-            gradients += self._ahead(part, taken, "pi")
+            taken = discounts * means.normaliser.shares(chunk, window_weights(chunk, None), terms)
+            gradients += self._ahead(chunk, taken, "pi")
             if self.paired:
-                of_mu = discounts * own.normaliser.shares(part, StepWeights.equal(part), terms)
-                gradients -= self._ahead(part, of_mu, "mu")
+                of_mu = discounts * own.normaliser.shares(chunk, StepWeights.equal(chunk), terms)
+                gradients -= self._ahead(chunk, of_mu, "mu")
                 taken = taken - of_mu
-            gradients -= self._by_fold(part, self.fits[0].design, taken, taken=True)
+            gradients -= self._by_fold(chunk, self.fits[0].design, taken, taken=True)
         return through_fits(problem, self.fits, gradients)
 
-    def _ahead(self, part: Part, slopes: Float64Array, target: Target) -> Float64Array:
+    def _ahead(self, chunk: Chunk, slopes: Float64Array, target: Target) -> Float64Array:
         """The derivative of V(x_0) and of what follows each decision by theta_h of every fold's fit."""
-        problem, logs, design = self.problem, part.logs, replace(self.fits[0].design, target=target)
+        problem, logs, design = self.problem, chunk.logs, replace(self.fits[0].design, target=target)
         ahead = np.append(0.0, problem.gamma * slopes[:-1])
         ahead[logs.offsets[:-1]] = 1.0 / problem.users  # V(x_0)
-        gradients = self._by_fold(part, design, ahead)
+        gradients = self._by_fold(chunk, design, ahead)
         lengths = np.diff(logs.offsets)
         final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
-        codes = part.final_probs[final] @ design.codes
+        codes = chunk.final_probs[final] @ design.codes
         psi = (codes[:, :, None] * design.of(logs.final_contexts[final])[:, None, :]).reshape(-1, design.p)
         psi *= problem.gamma * slopes[logs.offsets[1:][final] - 1][:, None]
-        fold_of_final = part.fold_of_user[logs.user_codes[final]]
+        fold_of_final = chunk.fold_of_user[logs.user_codes[final]]
         for k in range(len(self.fits)):
             mine = fold_of_final == k
             np.add.at(gradients[k], problem.horizon - lengths[final[mine]], psi[mine])
         return gradients
 
     def _by_fold(
-        self, part: Part, design: Design, coefficients: Float64Array, *, taken: bool = False
+        self, chunk: Chunk, design: Design, coefficients: Float64Array, *, taken: bool = False
     ) -> Float64Array:
         """`sums_by_step` of each fold's decisions, by decisions to go, [K, H + 1, p]."""
         horizon = self.problem.horizon
         gradients = np.zeros((len(self.fits), horizon + 1, design.p))
         for k in range(len(self.fits)):
-            mine = np.where(part.fold == k, coefficients, 0.0)
+            mine = np.where(chunk.fold == k, coefficients, 0.0)
             # Step t has H - t decisions to go.
-            gradients[k, 1:] = sums_by_step(part, design, mine, horizon, taken=taken)[::-1]
+            gradients[k, 1:] = sums_by_step(chunk, design, mine, horizon, taken=taken)[::-1]
         return gradients
 
     def _with_start(self, means: StepMeans, target: Target) -> tuple[float, Float64Array]:
-        start = np.concatenate(self.problem.map(lambda part: self._start(part, target)))  # [U]
+        start = np.concatenate(self.problem.map(lambda chunk: self._start(chunk, target)))  # [U]
         return float(start.mean()) + means.value, start - start.mean() + means.influence
 
-    def _start(self, part: Part, target: Target) -> Float64Array:
+    def _start(self, chunk: Chunk, target: Target) -> Float64Array:
         """The sum over each user's trajectories of V(x_0) [users]."""
-        found = self._predicted(part)
-        values = found.value if target == "pi" or found.behaviour is None else found.behaviour
-        return add_up(part.logs.user_codes, values[part.logs.offsets[:-1]], part.logs.n_users)
+        predicted = self._predicted(chunk)
+        values = predicted.value if target == "pi" or predicted.behaviour is None else predicted.behaviour
+        return add_up(chunk.logs.user_codes, values[chunk.logs.offsets[:-1]], chunk.logs.n_users)
 
     @property
     def _known(self) -> Known:
         return "paired return" if self.paired else "return"
 
-    def _terms(self, problem: Problem, part: Part) -> Terms:
-        found = self._predicted(part)
-        z = part.rewards + problem.gamma * found.following(part) - found.taken
-        return Terms(values=z, counts=problem.known_weights(part, self._known))
+    def _terms(self, problem: Problem, chunk: Chunk) -> Terms:
+        predicted = self._predicted(chunk)
+        z = chunk.rewards + problem.gamma * predicted.following(chunk) - predicted.taken
+        return Terms(values=z, counts=problem.known_weights(chunk, self._known))
 
-    def _behaviour_terms(self, problem: Problem, part: Part) -> Terms:
-        found = self._predicted(part)
-        z = part.rewards + problem.gamma * found.following(part, found.behaviour) - found.taken
-        return Terms(values=z, counts=problem.known_weights(part, self._known))
+    def _behaviour_terms(self, problem: Problem, chunk: Chunk) -> Terms:
+        predicted = self._predicted(chunk)
+        z = chunk.rewards + problem.gamma * predicted.following(chunk, predicted.behaviour) - predicted.taken
+        return Terms(values=z, counts=problem.known_weights(chunk, self._known))
 
-    def _predicted(self, part: Part) -> Predicted:
-        return part.memo(self.key, lambda: predict(self.problem, part, self.fits))
+    def _predicted(self, chunk: Chunk) -> Predicted:
+        return chunk.memo(self.key, lambda: predict(self.problem, chunk, self.fits))
 
 
 def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Array) -> Float64Array:

@@ -50,23 +50,23 @@ class SLOPE:
 
     def estimate(self, problem: Problem) -> Estimate:
         """The chosen candidate's estimate under this name."""
-        found = self.estimates(problem)
-        chosen = found[select(found)]
+        estimates = self.estimates(problem)
+        chosen = estimates[select(estimates)]
         return replace(chosen, name=self.name, notes=(*chosen.notes, f"chose {chosen.name}"))
 
     def estimates(self, problem: Problem) -> list[Estimate]:
         """Those of all candidates that have an answer, in order."""
         candidates = self.candidates if self.candidates is not None else default_candidates(problem)
-        found: list[Estimate] = []
+        estimates: list[Estimate] = []
         error: ShpiError | None = None
         for candidate in candidates:
             try:
-                found.append(candidate.estimate(problem))
+                estimates.append(candidate.estimate(problem))
             except ShpiError as failure:  # such as no overlap over the whole horizon
                 error = error or failure
-        if not found and error is not None:
+        if not estimates and error is not None:
             raise error
-        return found
+        return estimates
 
 
 def default_candidates(problem: Problem) -> tuple[KStepSHPI, ...]:
@@ -88,8 +88,8 @@ def select(estimates: Sequence[Estimate]) -> int:
     return kept[-1]
 
 
-def _close(one: Estimate, other: Estimate, width: float, other_width: float) -> bool:
+def _close(first: Estimate, second: Estimate, width: float, second_width: float) -> bool:
     """Whether the difference of two estimates can be noise."""
-    apart = abs(one.lift - other.lift)
-    error = standard_error(one.influence_lift - other.influence_lift)
-    return apart <= min(width + _FACTOR * other_width, error)
+    apart = abs(first.lift - second.lift)
+    error = standard_error(first.influence_lift - second.influence_lift)
+    return apart <= min(width + _FACTOR * second_width, error)

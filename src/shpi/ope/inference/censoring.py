@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array
 
 
@@ -41,9 +41,9 @@ def slopes(
     return -share * later[1:horizon] / problem.alive[1:]
 
 
-def moved(problem: Problem, part: Part, per_unit: Float64Array) -> Float64Array:
-    """Each user's influence through G, [users of the part]."""
-    logs = part.logs
+def moved(problem: Problem, chunk: Chunk, per_unit: Float64Array) -> Float64Array:
+    """Each user's influence through G, [users of the chunk]."""
+    logs = chunk.logs
     kept = problem.kept[1:] / problem.kept[:-1]  # [H - 1] g_s
     stays = np.append(0.0, np.cumsum(per_unit * (1 - kept)))  # sum over s < j
     lengths = np.diff(logs.offsets)

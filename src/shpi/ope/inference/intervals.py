@@ -137,40 +137,40 @@ def interval_of(
 
 
 def _normal(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
-    two, one = (float(stats.norm.ppf(1 - a)) for a in (alpha / 2, alpha))
-    return two * error, two * error, one * error
+    two_sided, one_sided = (float(stats.norm.ppf(1 - a)) for a in (alpha / 2, alpha))
+    return two_sided * error, two_sided * error, one_sided * error
 
 
 def _t(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
-    two, one = (float(stats.t.ppf(1 - a, len(influence) - 1)) for a in (alpha / 2, alpha))
-    return two * error, two * error, one * error
+    two_sided, one_sided = (float(stats.t.ppf(1 - a, len(influence) - 1)) for a in (alpha / 2, alpha))
+    return two_sided * error, two_sided * error, one_sided * error
 
 
 def _heavy(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
     freedom = degrees_of_freedom(influence)
-    two, one = (float(stats.t.ppf(1 - a, freedom)) for a in (alpha / 2, alpha))
-    return two * error, two * error, one * error
+    two_sided, one_sided = (float(stats.t.ppf(1 - a, freedom)) for a in (alpha / 2, alpha))
+    return two_sided * error, two_sided * error, one_sided * error
 
 
 def _skewed(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
     freedom = min(STEADY * degrees_of_freedom(influence), len(influence) - 1)
     lean = skewness(influence) / math.sqrt(len(influence))
-    two, one = (float(stats.t.ppf(1 - a, freedom)) for a in (alpha / 2, alpha))
+    two_sided, one_sided = (float(stats.t.ppf(1 - a, freedom)) for a in (alpha / 2, alpha))
     return (
         max(
-            error * max(two, unskewed(two, lean)),
-            with_unseen(influence, two),
-            with_rare(influence, two, alpha / 2),
+            error * max(two_sided, unskewed(two_sided, lean)),
+            with_unseen(influence, two_sided),
+            with_rare(influence, two_sided, alpha / 2),
         ),
         max(
-            error * max(two, -unskewed(-two, lean)),
-            with_unseen(-influence, two),
-            with_rare(-influence, two, alpha / 2),
+            error * max(two_sided, -unskewed(-two_sided, lean)),
+            with_unseen(-influence, two_sided),
+            with_rare(-influence, two_sided, alpha / 2),
         ),
         max(
-            error * max(one, unskewed(one, lean)),
-            with_unseen(influence, one),
-            with_rare(influence, one, alpha),
+            error * max(one_sided, unskewed(one_sided, lean)),
+            with_unseen(influence, one_sided),
+            with_rare(influence, one_sided, alpha),
         ),
     )
 
@@ -228,9 +228,9 @@ def _bootstrap(
     influence: Float64Array, error: float, alpha: float, *, seed: int, **_: Any
 ) -> tuple[float, float, float]:
     pivots = bootstrap_pivots(influence, seed=seed)
-    low, high, one = np.quantile(pivots, [alpha / 2, 1 - alpha / 2, 1 - alpha])
+    low, high, one_sided = np.quantile(pivots, [alpha / 2, 1 - alpha / 2, 1 - alpha])
     # The pivot (mean* - mean)/s* stands for (estimate - truth)/s: truth = estimate - pivot s.
-    return float(high) * error, -float(low) * error, float(one) * error
+    return float(high) * error, -float(low) * error, float(one_sided) * error
 
 
 def bootstrap_pivots(influence: Float64Array, *, seed: int, replicates: int = REPLICATES) -> Float64Array:

@@ -40,7 +40,7 @@ import numpy as np
 from shpi.errors import DataError
 from shpi.ope.inference import censoring
 from shpi.ope.inference.weighting import Ended, StepWeights, Terms, add_up
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Weights
 from shpi.protocols import Float64Array
 
@@ -49,7 +49,7 @@ _LARGEST = 150 * np.log(10.0)  # plain weights beyond 1e150 are refused: their s
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepSums:
-    """Sums at every step; those of parts add up. Where means are self-normalised, scaled by exp(-top)."""
+    """Sums at every step; those of chunks add up. Where means are self-normalised, scaled by exp(-top)."""
 
     top: Float64Array  # [H] the largest log-weight; -inf where all weights are 0
     weighted: Float64Array  # [H] sum of b w z over decisions
@@ -97,9 +97,9 @@ class Normaliser:
     kept: Float64Array  # [H] G_t
     denominator: Float64Array  # [H] D_t exp(-top_t)
 
-    def shares(self, part: Part, weights: StepWeights, terms: Terms) -> Float64Array:
+    def shares(self, chunk: Chunk, weights: StepWeights, terms: Terms) -> Float64Array:
         """The share b w / D of every decision [n], 0 where its term is unknown."""
-        t = part.steps
+        t = chunk.steps
         known = terms.counts > 0
         scaled = np.exp(np.where(known, weights.rows, -np.inf) - self.top[t]) * terms.counts
         shares: Float64Array = scaled / (self.kept * self.denominator)[t]
@@ -114,7 +114,7 @@ class Shape:
 
     @classmethod
     def of(cls, sums: StepSums, discounts: Float64Array) -> Shape:
-        """From the sums of all parts; ``discounts`` are (N/U) gamma^t [H]."""
+        """From the sums of all chunks; ``discounts`` are (N/U) gamma^t [H]."""
         weight = np.where(sums.weight > 0, sums.weight, 1.0)
         inverse = sums.squares / weight**2  # [H] 1 / E_t
         centre = sums.weighted / weight
@@ -135,18 +135,18 @@ class Shape:
 
 def step_means(
     problem: Problem,
-    weigh: Callable[[Part], StepWeights],
-    terms: Callable[[Problem, Part], Terms],
+    weigh: Callable[[Chunk], StepWeights],
+    terms: Callable[[Problem, Chunk], Terms],
     *,
     normalise: bool,
     steps: int | None = None,
     reference: StepMeans | None = None,
 ) -> StepMeans:
-    """Two passes over the parts: sums, then influences.
+    """Two passes over the chunks: sums, then influences.
 
     Args:
-        problem: whose parts are passed over.
-        weigh: the weights of a part.
+        problem: whose chunks are passed over.
+        weigh: the weights of a chunk.
         terms: what is averaged.
         normalise: self-normalised, or plain.
         steps: only the first so many steps count; None: all.
@@ -154,7 +154,7 @@ def step_means(
     """
     sums = reduce(
         StepSums.__add__,
-        problem.map(lambda part: _sums(part, weigh(part), terms(problem, part), problem, normalise)),
+        problem.map(lambda chunk: _sums(chunk, weigh(chunk), terms(problem, chunk), problem, normalise)),
     )
     _check(sums, normalise)
     below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
@@ -169,8 +169,8 @@ def step_means(
         normalise=normalise,
         ended=sums.ended if normalise else problem.ended,
     )
-    found = problem.map(lambda part: reach.of(part, weigh(part), terms(problem, part)))
-    influence = np.concatenate([one[0] for one in found])
+    by_chunk = problem.map(lambda chunk: reach.of(chunk, weigh(chunk), terms(problem, chunk)))
+    influence = np.concatenate([pair[0] for pair in by_chunk])
     influence -= influence.mean()
     shape = Shape.of(sums, reach.discounts * problem.per_user)
     variance = float(np.var(influence, ddof=1)) / problem.users
@@ -180,39 +180,41 @@ def step_means(
         means=reach.means,
         value=problem.per_user * float(reach.discounts @ reach.means),
         influence=influence,
-        weights=_weights(np.concatenate([one[1] for one in found]), sums, problem, normal),
+        weights=_weights(np.concatenate([pair[1] for pair in by_chunk]), sums, problem, normal),
         normaliser=normal,
         shape=shape,
     )
 
 
-def _sums(part: Part, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
+def _sums(chunk: Chunk, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
     horizon, known = problem.horizon, terms.counts > 0
     rows = np.where(known, weights.rows, -np.inf)
     top = np.full(horizon, -np.inf)
-    order, bounds = part.by_step
+    order, bounds = chunk.by_step
     top[: len(bounds) - 1] = np.maximum.reduceat(rows[order], bounds[:-1])
-    ended = Ended.of(part, weights, problem)
+    ended = Ended.of(chunk, weights, problem)
     top = np.maximum(top, ended.top())
     scale = _scale_of(top, normalise)
     # What is beyond the largest plain weight is refused later; here it must not overflow.
-    scaled = np.exp(np.minimum(rows - scale[part.steps], _LARGEST)) * terms.counts / problem.kept[part.steps]
+    scaled = (
+        np.exp(np.minimum(rows - scale[chunk.steps], _LARGEST)) * terms.counts / problem.kept[chunk.steps]
+    )
     z = np.where(known, terms.values, 0.0)
     return StepSums(
         top=top,
-        weighted=add_up(part.steps, scaled * z, horizon),
-        squared=add_up(part.steps, scaled * z**2, horizon),
-        squares=add_up(part.steps, scaled**2, horizon) + ended.weight(scale, power=2),
+        weighted=add_up(chunk.steps, scaled * z, horizon),
+        squared=add_up(chunk.steps, scaled * z**2, horizon),
+        squares=add_up(chunk.steps, scaled**2, horizon) + ended.weight(scale, power=2),
         ended=ended.before(),
-        weight=add_up(part.steps, scaled, horizon) + ended.weight(scale),
-        known=add_up(part.steps, known.astype(np.float64), horizon),
+        weight=add_up(chunk.steps, scaled, horizon) + ended.weight(scale),
+        known=add_up(chunk.steps, known.astype(np.float64), horizon),
         scaled=normalise,
     )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Reach:
-    """The second pass: from sums over all parts to each user's influence and share of the weight."""
+    """The second pass: from sums over all chunks to each user's influence and share of the weight."""
 
     problem: Problem
     discounts: Float64Array  # [H] gamma^t; 0 where a step does not count
@@ -228,38 +230,38 @@ class _Reach:
         coefficient = self.problem.trajectories * self.discounts * self.means / self.normal.denominator
         return censoring.slopes(self.problem, coefficient, self.normal.top, self.ended)
 
-    def of(self, part: Part, weights: StepWeights, terms: Terms) -> tuple[Float64Array, Float64Array]:
-        """Influences and shares of the weight, [users of the part] each."""
-        problem, t, n_users = self.problem, part.steps, part.logs.n_users
+    def of(self, chunk: Chunk, weights: StepWeights, terms: Terms) -> tuple[Float64Array, Float64Array]:
+        """Influences and shares of the weight, [users of the chunk] each."""
+        problem, t, n_users = self.problem, chunk.steps, chunk.logs.n_users
         jackknife = problem.settings.errors == "jackknife"
         gamma_t = self.discounts * problem.trajectories  # [H]
         z = np.where(terms.counts > 0, terms.values, 0.0)
-        share = self.normal.shares(part, weights, terms)  # [n] b w / D
+        share = self.normal.shares(chunk, weights, terms)  # [n] b w / D
         if self.normalise:
             below, in_sum = share, weights
         else:
             below = terms.counts / (problem.kept[t] * problem.trajectories)  # [n] b / D
-            in_sum = StepWeights.equal(part)
+            in_sum = StepWeights.equal(chunk)
         pull = share * z - below * self.means[t]
         if jackknife:
-            pull /= 1 - _leverage(part, below)
-        influence = add_up(part.users, gamma_t[t] * pull, n_users)
+            pull /= 1 - _leverage(chunk, below)
+        influence = add_up(chunk.users, gamma_t[t] * pull, n_users)
         flat = problem.discounts / problem.discounts.sum()
         scaled = share * (self.normal.denominator / self.weight)[t]
-        mass = add_up(part.users, flat[t] * scaled, n_users)
+        mass = add_up(chunk.users, flat[t] * scaled, n_users)
 
-        ended = Ended.of(part, in_sum, problem)
+        ended = Ended.of(chunk, in_sum, problem)
         if len(ended.which):
-            user, below_t = part.logs.user_codes[ended.which], self.normal.denominator
+            user, below_t = chunk.logs.user_codes[ended.which], self.normal.denominator
             pulled = ended.total(
                 -gamma_t * self.means / below_t, self.normal.top, below_t if jackknife else None
             )
             influence += add_up(user, pulled, n_users)
-            own = Ended.of(part, weights, problem)
+            own = Ended.of(chunk, weights, problem)
             mass += add_up(user, own.total(flat / self.weight, self.normal.top), n_users)
         if problem.censored and problem.any_terminated:
-            influence += censoring.moved(problem, part, self.through_censoring)
-        count = np.bincount(part.logs.user_codes, minlength=n_users)
+            influence += censoring.moved(problem, chunk, self.through_censoring)
+        count = np.bincount(chunk.logs.user_codes, minlength=n_users)
         influence += (count - problem.per_user) * float(self.discounts @ self.means)
         return influence, mass
 
@@ -267,12 +269,12 @@ class _Reach:
 # ---------------------------------------------------------------------- small helpers
 
 
-def _leverage(part: Part, share: Float64Array) -> Float64Array:
+def _leverage(chunk: Chunk, share: Float64Array) -> Float64Array:
     """The share of step t's denominator that the row's user carries, [n]."""
-    if part.logs.n_trajectories == part.logs.n_users:
+    if chunk.logs.n_trajectories == chunk.logs.n_users:
         lever = share
     else:
-        key = part.users * np.int64(int(part.steps.max()) + 1) + part.steps
+        key = chunk.users * np.int64(int(chunk.steps.max()) + 1) + chunk.steps
         _, place = np.unique(key, return_inverse=True)
         lever = add_up(place, share, int(place.max()) + 1)[place]
     return np.minimum(lever, 1 - 1e-6)

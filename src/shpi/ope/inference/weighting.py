@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
 _SMALL = 1e-3  # below this, dividing by 1 - h is left out where users have ended: it changes 0.1 %
@@ -23,9 +23,9 @@ class StepWeights:
     tail: Callable[[int], Float64Array] | None = None  # j -> [N] at step T_i + j, for j < tail_length
 
     @classmethod
-    def equal(cls, part: Part) -> StepWeights:
+    def equal(cls, chunk: Chunk) -> StepWeights:
         """All weights 1: mu itself."""
-        return cls(rows=np.zeros(len(part.logs)), after=np.zeros(part.logs.n_trajectories))
+        return cls(rows=np.zeros(len(chunk.logs)), after=np.zeros(chunk.logs.n_trajectories))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,7 +38,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ended:
-    """The trajectories of a part that terminated before the horizon, with log b + log w."""
+    """The trajectories of a chunk that terminated before the horizon, with log b + log w."""
 
     which: Int64Array  # [E]
     steps: Int64Array  # [E] T_i, the first step without a decision
@@ -48,10 +48,10 @@ class Ended:
     horizon: int
 
     @classmethod
-    def of(cls, part: Part, weights: StepWeights, problem: Problem) -> Ended:
-        """Those of one part."""
-        lengths = np.diff(part.logs.offsets)
-        which = np.flatnonzero(part.logs.terminated & (lengths < problem.horizon))
+    def of(cls, chunk: Chunk, weights: StepWeights, problem: Problem) -> Ended:
+        """Those of one chunk."""
+        lengths = np.diff(chunk.logs.offsets)
+        which = np.flatnonzero(chunk.logs.terminated & (lengths < problem.horizon))
         log_b = -np.log(problem.kept[lengths[which] - 1])
         return cls(
             which=which,
@@ -78,9 +78,9 @@ class Ended:
 
     def before(self) -> Float64Array:
         """The log of the sum of b w over those that terminated before each step [H], as they ended."""
-        found = np.full(self.horizon + 1, -np.inf)
-        np.logaddexp.at(found, self.steps, self.after)
-        return np.logaddexp.accumulate(found)[: self.horizon]
+        log_sums = np.full(self.horizon + 1, -np.inf)
+        np.logaddexp.at(log_sums, self.steps, self.after)
+        return np.logaddexp.accumulate(log_sums)[: self.horizon]
 
     def top(self) -> Float64Array:
         """The largest log b w of an ended trajectory at every step [H]."""

@@ -33,7 +33,7 @@ from scipy import linalg
 from shpi.errors import DataError
 from shpi.ope.inference.weighting import add_up
 from shpi.ope.models.linear import Block, Design, ModelSums, blocks
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
 OWN_RIDGE = 3.0  # how strongly an action's own part is held back, counted in decisions
@@ -131,8 +131,8 @@ def _inverse(
     penalty[0] = shared * boost
     diagonal = penalty.ravel() * (scale if scale > 0 else 1.0)
     diagonal[0] = 1e-9 * max(rows, 1.0)
-    found: Float64Array = linalg.inv(gram + np.diag(diagonal), check_finite=False)
-    return (found + found.T) / 2
+    inverse: Float64Array = linalg.inv(gram + np.diag(diagonal), check_finite=False)
+    return (inverse + inverse.T) / 2
 
 
 # ---------------------------------------------------------------------- the adjoint
@@ -173,9 +173,9 @@ def contributions(
     problem: Problem, design: Design, by_fold: Sequence[Adjoint], *, rewards_only: bool = False
 ) -> Float64Array:
     """How far every user moves the number [U]; ``by_fold[k]`` is for the decisions of the users in fold k."""
-    found = problem.map(lambda part: _contributions_of(problem, part, design, by_fold, not rewards_only))
-    of_reward, of_step, residual = (np.concatenate([one[j] for one in found]) for j in range(3))
-    squares, sizes, spread, plain = np.sum([one[3] for one in found], axis=0)
+    by_chunk = problem.map(lambda chunk: _contributions_of(problem, chunk, design, by_fold, not rewards_only))
+    of_reward, of_step, residual = (np.concatenate([arrays[j] for arrays in by_chunk]) for j in range(3))
+    squares, sizes, spread, plain = np.sum([arrays[3] for arrays in by_chunk], axis=0)
     noise = float(np.sum((of_reward - of_reward.mean()) ** 2))
     if noise > 0 and sizes > 0 and plain > 0:
         floor = float(np.sum(residual**2)) / plain * squares * spread / sizes
@@ -185,22 +185,22 @@ def contributions(
 
 
 def _contributions_of(
-    problem: Problem, part: Part, design: Design, by_fold: Sequence[Adjoint], ahead: bool
+    problem: Problem, chunk: Chunk, design: Design, by_fold: Sequence[Adjoint], ahead: bool
 ) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
     """By user: the parts of rewards and of steps, and the sum of the residuals; and the sums of the floor."""
-    tables = [_by_action(design, one) for one in by_fold]
-    total, sums = np.zeros((3, part.logs.n_users)), np.zeros(4)
-    for block in blocks(problem, part, design, ahead=ahead):
-        fold = part.fold[block.rows]
+    tables = [_by_action(design, adjoint_of_fold) for adjoint_of_fold in by_fold]
+    total, sums = np.zeros((3, chunk.logs.n_users)), np.zeros(4)
+    for block in blocks(problem, chunk, design, ahead=ahead):
+        fold = chunk.fold[block.rows]
         for k, table in enumerate(tables):
             rows = np.flatnonzero(fold == k)
             if len(rows):
-                of_reward, of_step, slope = _of_rows(part, block, rows, table)
+                of_reward, of_step, slope = _of_rows(chunk, block, rows, table)
                 used = slope != 0
                 residual = np.where(used, of_reward, 0.0) / np.where(used, slope, 1.0)
-                user = part.users[block.rows][rows]
+                user = chunk.users[block.rows][rows]
                 for j, values in enumerate((of_reward, of_step, residual)):
-                    total[j] += add_up(user, values, part.logs.n_users)
+                    total[j] += add_up(user, values, chunk.logs.n_users)
                 size = np.abs(slope)
                 sums += (size @ size, size.sum(), size @ residual**2, residual @ residual)
     return total[0], total[1], total[2], sums
@@ -216,42 +216,42 @@ class _ByAction:
     here: Float64Array  # [A, d, d]
 
 
-def _by_action(design: Design, one: Adjoint) -> _ByAction:
+def _by_action(design: Design, adjoint: Adjoint) -> _ByAction:
     m, d = design.codes, design.d
     q, p = m.shape[1], design.p
 
     def left(matrix: Float64Array) -> Float64Array:
-        found: Float64Array = np.einsum("aq,qdp->adp", m, matrix.reshape(q, d, p))
-        return found
+        blocks: Float64Array = np.einsum("aq,qdp->adp", m, matrix.reshape(q, d, p))
+        return blocks
 
     def both(matrix: Float64Array) -> Float64Array:
-        found: Float64Array = np.einsum("adre,ar->ade", left(matrix).reshape(-1, d, q, d), m)
-        return found
+        blocks: Float64Array = np.einsum("adre,ar->ade", left(matrix).reshape(-1, d, q, d), m)
+        return blocks
 
     return _ByAction(
-        reward=m @ one.reward.reshape(q, d),
-        reward_fit=both(one.reward_fit),
-        ahead=left(one.ahead),
-        here=both(one.here),
+        reward=m @ adjoint.reward.reshape(q, d),
+        reward_fit=both(adjoint.reward_fit),
+        ahead=left(adjoint.ahead),
+        here=both(adjoint.here),
     )
 
 
 def _of_rows(
-    part: Part, block: Block, rows: Int64Array, table: _ByAction
+    chunk: Chunk, block: Block, rows: Int64Array, table: _ByAction
 ) -> tuple[Float64Array, Float64Array, Float64Array]:
     """The parts of the reward and of the step, and the factor of the reward's residual, [b] each."""
     of_rewards, of_steps, slopes = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
     group = block.group[rows]
-    seen, rewards = part.observed[block.rows][rows], part.rewards[block.rows][rows]
+    observed, rewards = chunk.observed[block.rows][rows], chunk.rewards[block.rows][rows]
     known = block.known[rows]
     order = np.argsort(group, kind="stable")
-    found, first = np.unique(group[order], return_index=True)
-    for a, mine in zip(found, np.split(order, first[1:]), strict=True):
+    groups, first = np.unique(group[order], return_index=True)
+    for a, mine in zip(groups, np.split(order, first[1:]), strict=True):
         f, ahead = block.here[rows[mine]], block.ahead[rows[mine]]
         slope = f @ table.reward[a]
         of_reward = slope * rewards[mine] - np.einsum("bd,bd->b", f @ table.reward_fit[a], f)
-        of_rewards[mine] = np.where(seen[mine], of_reward, 0.0)
-        slopes[mine] = np.where(seen[mine], slope, 0.0)
+        of_rewards[mine] = np.where(observed[mine], of_reward, 0.0)
+        slopes[mine] = np.where(observed[mine], slope, 0.0)
         if ahead.shape[1]:
             of_step = np.einsum("bp,bp->b", f @ table.ahead[a], ahead)
             of_step -= np.einsum("bd,bd->b", f @ table.here[a], f)

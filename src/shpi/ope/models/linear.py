@@ -1,4 +1,4 @@
-r"""Linear models of rewards and of what follows, for the estimators that need Q or V. Sums, so parts add up.
+r"""Linear models of rewards and of what follows, for the estimators that need Q or V. Sums, so chunks add up.
 
     phi(x, a) = m_a (x) f(x)        f: features of a context [d], m_a: code of an action [q], p = q d
     reward      r(x, a)   = phi(x, a)'theta_r          ridge on the decisions whose reward was observed
@@ -22,7 +22,7 @@ import numpy as np
 
 from shpi.data.logged import LoggedData
 from shpi.features import FeatureMap
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.oracles.base import action_table
 from shpi.protocols import Float64Array, FloatArray, Int64Array
 
@@ -54,11 +54,11 @@ class Design:
         """f(x), [b, d]."""
         return np.concatenate([np.ones((len(contexts), 1)), self.features.transform(contexts)], axis=1)
 
-    def group(self, part: Part, rows: slice) -> Int64Array:
+    def group(self, chunk: Chunk, rows: slice) -> Int64Array:
         """The row of ``codes`` of each decision [b]."""
         if self.target == "state":
             return np.zeros(rows.stop - rows.start, dtype=np.int64)
-        return part.logs.actions[rows].astype(np.int64)
+        return chunk.logs.actions[rows].astype(np.int64)
 
 
 def action_codes(logs: LoggedData, taken: Int64Array) -> Float64Array:
@@ -75,7 +75,7 @@ def action_codes(logs: LoggedData, taken: Int64Array) -> Float64Array:
     return np.concatenate([ones, ((often - often.mean()) / (spread or 1.0))[:, None]], axis=1)
 
 
-# ---------------------------------------------------------------------- one pass over a part
+# ---------------------------------------------------------------------- one pass over a chunk
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,18 +89,18 @@ class Block:
     known: Float64Array  # [b] how much it counts among transitions; 0: what follows is unknown
 
 
-def blocks(problem: Problem, part: Part, design: Design, *, ahead: bool = True) -> Iterator[Block]:
-    """All decisions of a part, by blocks; ``ahead=False`` leaves out what follows them.
+def blocks(problem: Problem, chunk: Chunk, design: Design, *, ahead: bool = True) -> Iterator[Block]:
+    """All decisions of a chunk, by blocks; ``ahead=False`` leaves out what follows them.
 
     After the last decision of a truncated trajectory mu(.|x') is unknown: only models of states use it.
     """
-    logs, n = part.logs, len(part.logs)
+    logs, n = chunk.logs, len(chunk.logs)
     size = max(_ENTRIES // (design.p + design.d), 64)
-    known = problem.known_weights(part, "next" if design.target == "state" else "inside")
+    known = problem.known_weights(chunk, "next" if design.target == "state" else "inside")
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
         if not ahead:
-            here, group = design.of(logs.contexts[rows]), design.group(part, rows)
+            here, group = design.of(logs.contexts[rows]), design.group(chunk, rows)
             nothing = np.zeros((len(here), 0))
             yield Block(rows=rows, here=here, group=group, ahead=nothing, known=np.zeros(len(here)))
             continue
@@ -111,28 +111,28 @@ def blocks(problem: Problem, part: Part, design: Design, *, ahead: bool = True) 
         ends = slice(*np.searchsorted(logs.offsets[1:] - 1, (start, rows.stop)))
         if ends.start < ends.stop:
             after[logs.offsets[1:][ends] - 1 - start] = design.of(logs.final_contexts[ends])
-        code = _next_codes(part, design, rows)  # [b, q]
-        code *= ((known > 0) & part.goes_on)[rows, None]
+        code = _next_codes(chunk, design, rows)  # [b, q]
+        code *= ((known > 0) & chunk.goes_on)[rows, None]
         psi = (code[:, :, None] * after[:, None, :]).reshape(len(here), design.p)
         yield Block(
             rows=rows,
             here=here,
-            group=design.group(part, rows),
+            group=design.group(chunk, rows),
             ahead=psi,
             known=known[rows],
         )
 
 
-def _next_codes(part: Part, design: Design, rows: slice) -> Float64Array:
+def _next_codes(chunk: Chunk, design: Design, rows: slice) -> Float64Array:
     """sum_a nu(a|x_{t+1}) m_a, [b, q]; at the end of a trajectory only for models of states."""
-    logs = part.logs
+    logs = chunk.logs
     ahead = slice(rows.start + 1, min(rows.stop + 1, len(logs)))
-    found = np.zeros((rows.stop - rows.start, design.codes.shape[1]))
-    found[: max(ahead.stop - ahead.start, 0)] = target_codes(part, design, ahead)
+    codes = np.zeros((rows.stop - rows.start, design.codes.shape[1]))
+    codes[: max(ahead.stop - ahead.start, 0)] = target_codes(chunk, design, ahead)
     if design.target == "state":
         last = logs.offsets[1:] - 1
-        found[last[(last >= rows.start) & (last < rows.stop)] - rows.start] = 1.0
-    return found
+        codes[last[(last >= rows.start) & (last < rows.stop)] - rows.start] = 1.0
+    return codes
 
 
 # ---------------------------------------------------------------------- sums
@@ -163,11 +163,11 @@ class ModelSums:
 
 
 def model_sums(problem: Problem, design: Design) -> ModelSums:
-    """One pass over all parts."""
-    return reduce(ModelSums.__add__, problem.map(lambda part: _sums_of(problem, part, design)))
+    """One pass over all chunks."""
+    return reduce(ModelSums.__add__, problem.map(lambda chunk: _sums_of(problem, chunk, design)))
 
 
-def _sums_of(problem: Problem, part: Part, design: Design) -> ModelSums:
+def _sums_of(problem: Problem, chunk: Chunk, design: Design) -> ModelSums:
     groups, d, p, folds = len(design.codes), design.d, design.p, problem.settings.folds
     sums = ModelSums(
         reward_gram=np.zeros((folds, groups, d, d)),
@@ -177,20 +177,20 @@ def _sums_of(problem: Problem, part: Part, design: Design) -> ModelSums:
         initial=np.zeros((folds, p)),
         rows=np.zeros((folds, 2)),
     )
-    for block in blocks(problem, part, design):
-        _add_block(sums, part, block, groups)
-    _add_initial(sums, part, design)
+    for block in blocks(problem, chunk, design):
+        _add_block(sums, chunk, block, groups)
+    _add_initial(sums, chunk, design)
     return sums
 
 
-def _add_block(sums: ModelSums, part: Part, block: Block, groups: int) -> None:
-    key = part.fold[block.rows] * groups + block.group
+def _add_block(sums: ModelSums, chunk: Chunk, block: Block, groups: int) -> None:
+    key = chunk.fold[block.rows] * groups + block.group
     order = np.argsort(key, kind="stable")
-    found, first = np.unique(key[order], return_index=True)
-    rewards, seen = part.rewards[block.rows], part.observed[block.rows]
-    for one, rows in zip(found, np.split(order, first[1:]), strict=True):
-        place = (int(one) // groups, int(one) % groups)
-        r = rows[seen[rows]]
+    keys, first = np.unique(key[order], return_index=True)
+    rewards, observed = chunk.rewards[block.rows], chunk.observed[block.rows]
+    for key_of_group, rows in zip(keys, np.split(order, first[1:]), strict=True):
+        place = (int(key_of_group) // groups, int(key_of_group) % groups)
+        r = rows[observed[rows]]
         sums.reward_gram[place] += block.here[r].T @ block.here[r]
         sums.reward[place] += block.here[r].T @ rewards[r]
         k = rows[block.known[rows] > 0]
@@ -200,54 +200,54 @@ def _add_block(sums: ModelSums, part: Part, block: Block, groups: int) -> None:
         sums.rows[place[0]] += (len(r), len(k))
 
 
-def _add_initial(sums: ModelSums, part: Part, design: Design) -> None:
+def _add_initial(sums: ModelSums, chunk: Chunk, design: Design) -> None:
     """The features psi of the first contexts: what the target would do first."""
-    fold = part.fold_of_user[part.logs.user_codes]
-    first = part.logs.offsets[:-1]
+    fold = chunk.fold_of_user[chunk.logs.user_codes]
+    first = chunk.logs.offsets[:-1]
     for k in range(len(sums.rows)):
-        for _, psi in target_features(part, design, first[fold == k]):
+        for _, psi in target_features(chunk, design, first[fold == k]):
             sums.initial[k] += psi.sum(axis=0)
 
 
 def target_features(
-    part: Part, design: Design, rows: Int64Array
+    chunk: Chunk, design: Design, rows: Int64Array
 ) -> Iterator[tuple[Int64Array, Float64Array]]:
     """psi(x) = sum_a nu(a|x) phi(x, a) at some decisions, by blocks: (rows, [b, p])."""
     size = max(_ENTRIES // design.p, 64)
     for start in range(0, len(rows), size):
         some = rows[start : start + size]
-        f, code = design.of(part.logs.contexts[some]), target_codes(part, design, some)
+        f, code = design.of(chunk.logs.contexts[some]), target_codes(chunk, design, some)
         yield some, (code[:, :, None] * f[:, None, :]).reshape(len(some), design.p)
 
 
-def target_codes(part: Part, design: Design, rows: Int64Array | slice) -> Float64Array:
+def target_codes(chunk: Chunk, design: Design, rows: Int64Array | slice) -> Float64Array:
     """sum_a nu(a|x) m_a at some decisions, [b, q]; for mu by the logged action where mu(.|x) is unknown."""
-    logs, codes = part.logs, design.codes
+    logs, codes = chunk.logs, design.codes
     if design.target == "state":
         return np.ones((len(logs.actions[rows]), 1))
     if design.target == "pi":
         numbers = np.arange(len(logs))[rows]
-        if len(numbers) <= part.block:
-            return part.probs_of(rows) @ codes
-        starts = range(0, len(numbers), part.block)  # a block of [b, A] at a time where actions are many
-        return np.concatenate([part.probs_of(numbers[i : i + part.block]) @ codes for i in starts])
+        if len(numbers) <= chunk.block:
+            return chunk.probs_of(rows) @ codes
+        starts = range(0, len(numbers), chunk.block)  # a block of [b, A] at a time where actions are many
+        return np.concatenate([chunk.probs_of(numbers[i : i + chunk.block]) @ codes for i in starts])
     return logs.behaviour[rows] @ codes if logs.behaviour is not None else codes[logs.actions[rows]]
 
 
 def sums_by_step(
-    part: Part, design: Design, coefficients: Float64Array, horizon: int, *, taken: bool = False
+    chunk: Chunk, design: Design, coefficients: Float64Array, horizon: int, *, taken: bool = False
 ) -> Float64Array:
     """sum_i c_i psi(x_i) over the decisions of each step, [H, p]; phi(x_i, a_i) if ``taken``."""
     total = np.zeros((horizon, design.codes.shape[1], design.d))
-    order, _ = part.by_step
+    order, _ = chunk.by_step
     wanted = order[coefficients[order] != 0]
     size = max(_ENTRIES // (design.d + design.codes.shape[1]), 64)
     for start in range(0, len(wanted), size):
         rows = wanted[start : start + size]
-        f = design.of(part.logs.contexts[rows])
-        code = design.codes[part.logs.actions[rows]] if taken else target_codes(part, design, rows)
+        f = design.of(chunk.logs.contexts[rows])
+        code = design.codes[chunk.logs.actions[rows]] if taken else target_codes(chunk, design, rows)
         code = code * coefficients[rows, None]
-        steps = part.steps[rows]  # in rising order
+        steps = chunk.steps[rows]  # in rising order
         bounds = np.append(np.flatnonzero(np.append(True, np.diff(steps) > 0)), len(rows))
         for low, high in zip(bounds[:-1], bounds[1:], strict=True):
             total[steps[low]] += code[low:high].T @ f[low:high]

@@ -1,4 +1,4 @@
-"""Q and V of fitted backups at every decision of a part, each with the number of decisions it has to go."""
+"""Q and V of fitted backups at every decision of a chunk, each with the number of decisions it has to go."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shpi.ope.models.backups import Backups
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 from shpi.theory import geometric
 
@@ -24,11 +24,11 @@ class Predicted:
     behaviour: Float64Array | None  # [n] sum_a mu(a|x_t) Q(x_t, a), where mu(.|x) was logged
     final: Float64Array  # [N] the value of the final context; 0 where nothing follows or counts
 
-    def following(self, part: Part, values: Float64Array | None = None) -> Float64Array:
+    def following(self, chunk: Chunk, values: Float64Array | None = None) -> Float64Array:
         """The value of what comes after each decision [n]."""
         rows = self.value if values is None else values
         ahead = np.append(rows[1:], 0.0)
-        ahead[part.logs.offsets[1:] - 1] = self.final
+        ahead[chunk.logs.offsets[1:] - 1] = self.final
         return ahead
 
 
@@ -41,19 +41,19 @@ def value_limits(problem: Problem, to_go: int) -> tuple[float, float]:
     return low * weight, high * weight
 
 
-def predict(problem: Problem, part: Part, fits: Sequence[Backups]) -> Predicted:
+def predict(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Predicted:
     """``fits[k]`` predicts for the users of fold k; one fit predicts for all."""
-    logs, n = part.logs, len(part.logs)
-    design, with_mu = fits[0].design, part.logs.behaviour is not None
+    logs, n = chunk.logs, len(chunk.logs)
+    design, with_mu = fits[0].design, chunk.logs.behaviour is not None
     taken, value = np.empty(n), np.empty(n)
     behaviour = np.empty(n) if with_mu and design.target != "state" else None
-    fold = part.fold if len(fits) > 1 else np.zeros(n, dtype=np.int64)
+    fold = chunk.fold if len(fits) > 1 else np.zeros(n, dtype=np.int64)
     size = max(_ENTRIES // (design.d + 2 * len(design.codes)), 256)
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
         f = design.of(logs.contexts[rows])
-        probs = part.probs_of(rows) if design.target != "state" else None
-        for k, t, mine in _groups(fold[rows], part.steps[rows]):
+        probs = chunk.probs_of(rows) if design.target != "state" else None
+        for k, t, mine in _groups(fold[rows], chunk.steps[rows]):
             table = fits[k].tables(problem.horizon - t)  # [A, d]
             low, high = value_limits(problem, problem.horizon - t)
             scores = np.clip(f[mine] @ table.T, low, high)  # [b, A]
@@ -65,16 +65,16 @@ def predict(problem: Problem, part: Part, fits: Sequence[Backups]) -> Predicted:
             value[place] = np.einsum("ba,ba->b", probs[mine], scores)
             if behaviour is not None and logs.behaviour is not None:
                 behaviour[place] = np.einsum("ba,ba->b", logs.behaviour[place], scores)
-    final = _final(problem, part, fits)
+    final = _final(problem, chunk, fits)
     return Predicted(taken=taken, value=value, behaviour=behaviour, final=final)
 
 
-def _final(problem: Problem, part: Part, fits: Sequence[Backups]) -> Float64Array:
-    logs, design = part.logs, fits[0].design
+def _final(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Float64Array:
+    logs, design = chunk.logs, fits[0].design
     lengths = np.diff(logs.offsets)
     wanted = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
     final = np.zeros(logs.n_trajectories)
-    fold = part.fold_of_user[logs.user_codes] if len(fits) > 1 else np.zeros(len(lengths), dtype=np.int64)
+    fold = chunk.fold_of_user[logs.user_codes] if len(fits) > 1 else np.zeros(len(lengths), dtype=np.int64)
     for k, t, mine in _groups(fold[wanted], lengths[wanted]):
         place = wanted[mine]
         f = design.of(logs.final_contexts[place])
@@ -83,7 +83,7 @@ def _final(problem: Problem, part: Part, fits: Sequence[Backups]) -> Float64Arra
         final[place] = (
             scores[:, 0]
             if design.target == "state"
-            else np.einsum("ba,ba->b", part.final_probs[place], scores)
+            else np.einsum("ba,ba->b", chunk.final_probs[place], scores)
         )
     return final
 
@@ -95,8 +95,8 @@ def _groups(fold: Int64Array, step: Int64Array) -> list[tuple[int, int, Int64Arr
     width = int(step.max()) + 1
     key = fold * width + step
     order = np.argsort(key, kind="stable")
-    found, first = np.unique(key[order], return_index=True)
+    keys, first = np.unique(key[order], return_index=True)
     return [
-        (int(one) // width, int(one) % width, mine)
-        for one, mine in zip(found, np.split(order, first[1:]), strict=True)
+        (int(key_of_group) // width, int(key_of_group) % width, mine)
+        for key_of_group, mine in zip(keys, np.split(order, first[1:]), strict=True)
     ]

@@ -28,7 +28,7 @@ from shpi.features.defaults import curves, lines, may_curve
 from shpi.ope.models.backups import fit_backups
 from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums
 from shpi.ope.models.predictions import predict, value_limits
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 
 MAP_ROWS = 20_000  # contexts that a feature map is fitted to
@@ -75,8 +75,8 @@ def designed(
 
 
 def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
-    """The given features, or the best ones, fitted on the first part."""
-    logs = next(problem.parts()).logs
+    """The given features, or the best ones, fitted on the first chunk."""
+    logs = next(problem.chunks()).logs
     codes = np.ones((1, 1)) if target == "state" else action_codes(logs, times_taken(problem))
     recipe = features if features is not None else best_recipe(problem, codes.shape[1])
     sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
@@ -84,10 +84,10 @@ def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap 
 
 
 def times_taken(problem: Problem) -> Int64Array:
-    """How often the log took each action [A], over all parts."""
+    """How often the log took each action [A], over all chunks."""
 
     def count() -> Int64Array:
-        parts = problem.map(lambda part: np.bincount(part.logs.actions, minlength=part.logs.n_actions))
+        parts = problem.map(lambda chunk: np.bincount(chunk.logs.actions, minlength=chunk.logs.n_actions))
         total: Int64Array = np.sum(parts, axis=0, dtype=np.int64)
         return total
 
@@ -97,27 +97,27 @@ def times_taken(problem: Problem) -> Int64Array:
 def best_recipe(problem: Problem, codes: int) -> Recipe:
     """The best recipe that leaves room for so many codes of an action."""
     ranked = problem.memo("recipes", lambda: _ranked(problem))
-    for one in ranked:
-        if (one.width + 1) * codes <= MAX_FEATURES:
-            return one.recipe
-    return min(ranked, key=lambda one: one.width).recipe
+    for candidate in ranked:
+        if (candidate.width + 1) * codes <= MAX_FEATURES:
+            return candidate.recipe
+    return min(ranked, key=lambda candidate: candidate.width).recipe
 
 
 def _ranked(problem: Problem) -> list[Candidate]:
     """All candidates, the best first."""
-    part = next(problem.parts())
-    found = candidates(part.logs.schema.width, problem.settings.seed)
-    if len(found) == 1:
-        return found
-    sample = _sample(problem, part.logs)
+    chunk = next(problem.chunks())
+    recipes = candidates(chunk.logs.schema.width, problem.settings.seed)
+    if len(recipes) == 1:
+        return recipes
+    sample = _sample(problem, chunk.logs)
     if sample is None:
-        return found
-    small = next(sample.parts())
+        return recipes
+    small = next(sample.chunks())
     returns, known = _returns(sample, small)
     if known.sum() < LEAST:
-        return found
-    losses = [_loss(sample, small, one, returns, known) for one in found]
-    return [found[i] for i in np.argsort(losses, kind="stable")]
+        return recipes
+    losses = [_loss(sample, small, candidate, returns, known) for candidate in recipes]
+    return [recipes[i] for i in np.argsort(losses, kind="stable")]
 
 
 def _sample(problem: Problem, logs: LoggedData) -> Problem | None:
@@ -129,11 +129,11 @@ def _sample(problem: Problem, logs: LoggedData) -> Problem | None:
     return Problem.of(problem.policy, chosen, replace(problem.settings, horizon=None, truncated="censored"))
 
 
-def _returns(problem: Problem, part: Part) -> tuple[Float64Array, BoolArray]:
+def _returns(problem: Problem, chunk: Chunk) -> tuple[Float64Array, BoolArray]:
     """The discounted sum of rewards from each decision to the horizon [n], and whether it is known [n]."""
-    logs = part.logs
-    returns = np.where(part.observed, part.rewards, 0.0)
-    order, bounds = part.by_step
+    logs = chunk.logs
+    returns = np.where(chunk.observed, chunk.rewards, 0.0)
+    order, bounds = chunk.by_step
     last = np.zeros(len(logs), dtype=bool)
     last[logs.offsets[1:] - 1] = True
     for t in range(len(bounds) - 3, -1, -1):
@@ -141,15 +141,15 @@ def _returns(problem: Problem, part: Part) -> tuple[Float64Array, BoolArray]:
         rows = rows[~last[rows]]
         returns[rows] += problem.gamma * returns[rows + 1]
     ends = logs.terminated | (np.diff(logs.offsets) == problem.horizon)
-    whole = np.minimum.reduceat(part.observed, logs.offsets[:-1])
+    whole = np.minimum.reduceat(chunk.observed, logs.offsets[:-1])
     return returns, (ends & whole)[logs.trajectory_of_row]
 
 
 def _loss(
-    problem: Problem, part: Part, candidate: Candidate, returns: Float64Array, known: BoolArray
+    problem: Problem, chunk: Chunk, candidate: Candidate, returns: Float64Array, known: BoolArray
 ) -> float:
     """The mean squared error of V on held-out users; infinite where backups explode."""
-    contexts = part.logs.contexts
+    contexts = chunk.logs.contexts
     design = Design(features=fit_features(candidate.recipe, contexts), codes=np.ones((1, 1)), target="state")
     sums = model_sums(problem, design)
     try:
@@ -165,5 +165,5 @@ def _loss(
         ]
     except DataError:
         return np.inf
-    values = predict(problem, part, fits).value
+    values = predict(problem, chunk, fits).value
     return float(np.mean((returns - values)[known] ** 2))

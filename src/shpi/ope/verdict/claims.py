@@ -132,7 +132,9 @@ def _careful(margin: float, influence: Float64Array, level: float, method: str, 
     precaution that costs little: in 200 logs of the HIV world without any lift (kurtosis 24) WDR would have
     been shipped in 5.0 % by t and in 4.5 % by "heavy". Where tails are light both are the same.
     """
-    bounds = [interval_of(margin, influence, level=level, method=one, seed=seed) for one in {method, "heavy"}]
+    bounds = [
+        interval_of(margin, influence, level=level, method=name, seed=seed) for name in {method, "heavy"}
+    ]
     return min(bound.lower_bound for bound in bounds)
 
 

@@ -56,7 +56,7 @@ class Deliberation:
     def verdict(self) -> Verdict:
         """The first of these that applies: forbidden, shipped, refuted, a first step, undecided."""
         grave = [stop for stop in self.stops if stop.name not in CURABLE]
-        forbids = [one for one in grave if one.estimator is None or self.able]
+        forbids = [diagnostic for diagnostic in grave if diagnostic.estimator is None or self.able]
         against = [claim for claim in self.claims if claim.refuted]
         if forbids:
             words = [f"{forbid.sentence} No decision can rest on this." for forbid in forbids]
@@ -70,7 +70,9 @@ class Deliberation:
         if step is not None:
             return self.take(step)
         if grave:  # of an estimator that never ships
-            return self._say("hold", *self._never_ships(), *(one.sentence for one in grave), *self._in_part())
+            return self._say(
+                "hold", *self._never_ships(), *(diagnostic.sentence for diagnostic in grave), *self._in_part()
+            )
         return self._undecided()
 
     def _say(self, decision: str, *reasons: str) -> Verdict:
@@ -178,21 +180,23 @@ class Deliberation:
             Claim.of_guard(gate or self.gate, guard, estimate, self._method, per, extra)
             for estimate in estimates
         ]
-        claim = min(claims, key=lambda one: one.lower)
+        claim = min(claims, key=lambda claim: claim.lower)
         return claim if all(may_ship(estimate) for estimate in estimates) else replace(claim, believed=False)
 
     def _guard_estimator(self, problem: Problem, per_decision: bool) -> Estimator:
         """The one that decides if it is a default one, else the first with enough users."""
         given = self.gate.guard_estimator
         able = (given,) if given is not None else default_estimators(problem)
-        wrapped: list[Estimator] = [PerDecision(one) if per_decision else one for one in able]
-        same = [one for one in wrapped if one.name == self.evaluation.main]
+        wrapped: list[Estimator] = [
+            PerDecision(estimator) if per_decision else estimator for estimator in able
+        ]
+        same = [estimator for estimator in wrapped if estimator.name == self.evaluation.main]
         if same or len(wrapped) == 1:
             return (same or wrapped)[0]
-        for one in wrapped:
+        for estimator in wrapped:
             try:
-                if one.estimate(problem).effective_users >= LEAST_EFFECTIVE:
-                    return one
+                if estimator.estimate(problem).effective_users >= LEAST_EFFECTIVE:
+                    return estimator
             except ShpiError:
                 continue
         return wrapped[0]
@@ -208,17 +212,17 @@ class Deliberation:
         judged = mixtures(self.problem, per_decision=self.per_decision)
         if not judged:
             return
-        influences = np.stack([one.estimate.influence_lift for one in judged])
+        influences = np.stack([mixture.estimate.influence_lift for mixture in judged])
         level = joint_level(influences, self.gate.confidence, seed=self.gate.seed)
-        for one in reversed(judged):
-            lower = self._step_lower(one, replace(self.gate, confidence=level))
+        for mixture in reversed(judged):
+            lower = self._step_lower(mixture, replace(self.gate, confidence=level))
             if lower is not None:
                 yield FirstStep(
-                    share=one.share,
-                    lift=one.estimate.lift,
+                    share=mixture.share,
+                    lift=mixture.estimate.lift,
                     at_least=lower,
                     confidence=self.gate.confidence,
-                    effective_users=one.estimate.effective_users,
+                    effective_users=mixture.estimate.effective_users,
                 )
 
     def _step_lower(self, mixture: Lead, strict: Gate) -> float | None:
@@ -226,7 +230,7 @@ class Deliberation:
         assert self.problem is not None
         share, estimate = mixture.share, mixture.estimate
         unseen = [stop.figure or 0.0 for stop in self.stops if stop.name == "support"]
-        if any(share * one > UNSEEN_FATAL for one in unseen):
+        if any(share * outside > UNSEEN_FATAL for outside in unseen):
             return None
         asked = replace(strict, min_lift=share * self.gate.min_lift)
         extra = self._rare(estimate, share)
@@ -234,8 +238,8 @@ class Deliberation:
             return None
         for guard in self.gate.guards:
             problem, per_decision = self._about(guard)
-            one = whole(problem, per_decision=per_decision, share=share)
-            if one is None or not self._weakest(guard, [one], per_decision, share, strict).proven:
+            of_guard = whole(problem, per_decision=per_decision, share=share)
+            if of_guard is None or not self._weakest(guard, [of_guard], per_decision, share, strict).proven:
                 return None
         return Claim.of_lift(replace(strict, min_lift=0.0), estimate, self._method, extra).lower
 
@@ -263,7 +267,9 @@ class Deliberation:
         factors = [self._threshold(stop.figure, stop.threshold) for stop in self.stops]
         factors += [] if few is None else [Factors.certain(2 * LEAST_EVENTS / max(few.users, 0.5))]
         if few is None or not factors:
-            factors += [one.factors(gate.confidence, gate.power) for one in self.claims if not one.proven]
+            factors += [
+                claim.factors(gate.confidence, gate.power) for claim in self.claims if not claim.proven
+            ]
         if not self.able:
             known = None if self.problem is None else whole(self.problem, per_decision=self.per_decision)
             factors.append(self._threshold(0.0 if known is None else known.effective_users, None))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import BoolArray, Float64Array
 
 LEAST_EVENTS = 5  # users; with fewer, a Poisson count is known to no better than a factor of three
@@ -51,47 +51,47 @@ def events(problem: Problem) -> Events | None:
     if problem.reward_range[0] == problem.reward_range[1]:
         return None
     ordinary = _ordinary(problem)
-    gained = np.sum([_gained(part) for part in problem.parts()], axis=0) / problem.decisions  # [A]
+    gained = np.sum([_gained(chunk) for chunk in problem.chunks()], axis=0) / problem.decisions  # [A]
     if not gained.sum() > 0:
         return None
-    seen = np.sum([_users(part, ordinary) for part in problem.parts()], axis=0)  # [A]
+    users = np.sum([_users(chunk, ordinary) for chunk in problem.chunks()], axis=0)  # [A]
     favoured = np.flatnonzero(gained >= FAVOURED * gained.sum())
     if not len(favoured):
         return None
-    least = int(favoured[np.argmin(seen[favoured])])
-    labels = next(problem.parts()).logs.action_space.ids
+    least = int(favoured[np.argmin(users[favoured])])
+    labels = next(problem.chunks()).logs.action_space.ids
     return Events(
-        action=str(labels[least]), gained=float(gained[least]), users=int(seen[least]), ordinary=ordinary
+        action=str(labels[least]), gained=float(gained[least]), users=int(users[least]), ordinary=ordinary
     )
 
 
 def _ordinary(problem: Problem) -> float | None:
-    """The value of most rewards, looked for in the first part."""
-    part = next(problem.parts())
-    values, counts = np.unique(part.rewards[part.observed], return_counts=True)
+    """The value of most rewards, looked for in the first chunk."""
+    chunk = next(problem.chunks())
+    values, counts = np.unique(chunk.rewards[chunk.observed], return_counts=True)
     most = int(counts.argmax())
     return float(values[most]) if counts[most] >= MOSTLY * counts.sum() else None
 
 
-def _gained(part: Part) -> Float64Array:
+def _gained(chunk: Chunk) -> Float64Array:
     """The sum over decisions of what pi(a|x) has above mu(a|x), [A]."""
-    logs, total = part.logs, np.zeros(part.logs.n_actions)
+    logs, total = chunk.logs, np.zeros(chunk.logs.n_actions)
     shares = np.bincount(logs.actions, minlength=logs.n_actions) / len(logs)
-    for rows, probs in part.probs():
+    for rows, probs in chunk.probs():
         mu = shares if logs.behaviour is None else logs.behaviour[rows]
         total += np.maximum(probs - mu, 0.0).sum(axis=0)
     return total
 
 
-def _users(part: Part, ordinary: float | None) -> Float64Array:
+def _users(chunk: Chunk, ordinary: float | None) -> Float64Array:
     """Users with an event at or after a decision for each action, [A]."""
-    logs = part.logs
-    event: BoolArray = part.observed.copy()
+    logs = chunk.logs
+    event: BoolArray = chunk.observed.copy()
     if ordinary is not None:
-        event &= part.rewards != ordinary
+        event &= chunk.rewards != ordinary
     # The last event of a trajectory is at or after a decision if its row is not before it.
     rows = np.where(event, np.arange(len(logs)), -1)
     last = np.maximum.reduceat(rows, logs.offsets[:-1])
     before = np.arange(len(logs)) <= last[logs.trajectory_of_row]
-    pairs = np.unique(part.users[before] * np.int64(logs.n_actions) + logs.actions[before])
+    pairs = np.unique(chunk.users[before] * np.int64(logs.n_actions) + logs.actions[before])
     return np.bincount(pairs % logs.n_actions, minlength=logs.n_actions).astype(np.float64)

@@ -26,9 +26,9 @@ def k_step(problem: Problem, k: int, *, like: Estimate) -> Estimate | None:
     per_decision = is_per_decision(problem, like)
 
     def make() -> Estimate | None:
-        one: Estimator = KStepSHPI(k=k)
+        estimator: Estimator = KStepSHPI(k=k)
         try:
-            return (PerDecision(one) if per_decision else one).estimate(problem)
+            return (PerDecision(estimator) if per_decision else estimator).estimate(problem)
         except ShpiError:
             return None
 
@@ -43,14 +43,14 @@ def longest(problem: Problem, estimate: Estimate) -> Estimate | None:
     """
     if estimate.steps is None:
         return None
-    found, k, more = None, estimate.steps, estimate.steps
+    witness, k, more = None, estimate.steps, estimate.steps
     while more >= 1 and k < problem.horizon:
         wanted = min(k + more, problem.horizon)
-        one = k_step(problem, wanted, like=estimate)
-        if one is not None and one.effective_users >= LEAST_WITNESS:
-            found, k, more = one, wanted, wanted
-        elif found is None:
+        candidate = k_step(problem, wanted, like=estimate)
+        if candidate is not None and candidate.effective_users >= LEAST_WITNESS:
+            witness, k, more = candidate, wanted, wanted
+        elif witness is None:
             more //= 2
         else:
             break
-    return found
+    return witness

@@ -22,7 +22,7 @@ from scipy import stats
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import FAR, RARE
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import BoolArray, Float64Array
 
@@ -43,7 +43,7 @@ def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) ->
     returns = on_policy(problem).influence
     sizes = returns[far] - float(np.mean(returns[~far]))
     most = float(stats.chi2.ppf(SURE, 2 * (int(far.sum()) + 1))) / 2
-    weights = np.concatenate(problem.map(lambda part: _weights(part, share)))  # [U]
+    weights = np.concatenate(problem.map(lambda chunk: _weights(chunk, share)))  # [U]
     spread = float(np.mean((weights / max(float(weights.mean()), 1e-300) - 1) ** 2))
     expected = most * float(np.mean(sizes**2)) * spread
     shown = float(np.sum(estimate.influence_lift[far] ** 2))
@@ -65,11 +65,11 @@ def _far(returns: Float64Array) -> BoolArray:
     return far
 
 
-def _weights(part: Part, share: float) -> Float64Array:
-    """The whole product of the mixture's ratios, a mean over a user's trajectories [users of the part]."""
-    logs = part.logs
+def _weights(chunk: Chunk, share: float) -> Float64Array:
+    """The whole product of the mixture's ratios, a mean over a user's trajectories [users of the chunk]."""
+    logs = chunk.logs
     with np.errstate(divide="ignore"):
-        ratios = np.log1p(share * np.expm1(part.log_ratios))
+        ratios = np.log1p(share * np.expm1(chunk.log_ratios))
     products = np.exp(np.minimum(np.add.reduceat(ratios, logs.offsets[:-1]), 300.0))
     count = np.bincount(logs.user_codes, minlength=logs.n_users)
     return add_up(logs.user_codes, products, logs.n_users) / count

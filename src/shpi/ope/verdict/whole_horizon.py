@@ -34,7 +34,7 @@ from shpi.ope.estimators.importance import prefix_sums
 from shpi.ope.estimators.kstep import Deltas, weighted_deltas
 from shpi.ope.inference.per_decision import PerDecision
 from shpi.ope.inference.weighting import StepWeights
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate, Lead
 from shpi.protocols import Float64Array
 
@@ -57,12 +57,12 @@ class WholeHorizon:
         deltas = Deltas.of(problem)
         return weighted_deltas(self.name, deltas, problem, self._weights, consistent=True)
 
-    def _weights(self, part: Part) -> StepWeights:
+    def _weights(self, chunk: Chunk) -> StepWeights:
         """The products w_{0:t} of the mixture's ratios."""
         with np.errstate(divide="ignore"):  # log 0 where the policy itself never takes the logged action
-            ratios: Float64Array = np.log1p(self.share * np.expm1(part.log_ratios))
-        rows = prefix_sums(part, ratios)
-        return StepWeights(rows=rows, after=rows[part.logs.offsets[1:] - 1])
+            ratios: Float64Array = np.log1p(self.share * np.expm1(chunk.log_ratios))
+        rows = prefix_sums(chunk, ratios)
+        return StepWeights(rows=rows, after=rows[chunk.logs.offsets[1:] - 1])
 
 
 def whole(problem: Problem, *, per_decision: bool, share: float = 1.0) -> Estimate | None:
@@ -83,10 +83,10 @@ def mixtures(problem: Problem, *, per_decision: bool) -> tuple[Lead, ...]:
     """All shares whose weights carry an answer over the whole horizon, the smallest first."""
 
     def make() -> tuple[Lead, ...]:
-        found = ((share, whole(problem, per_decision=per_decision, share=share)) for share in SHARES)
+        estimates = ((share, whole(problem, per_decision=per_decision, share=share)) for share in SHARES)
         return tuple(
             Lead(share=share, estimate=estimate)
-            for share, estimate in found
+            for share, estimate in estimates
             if estimate is not None and carries(problem, estimate)
         )
 

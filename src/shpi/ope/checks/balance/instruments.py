@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shpi.ope.problem import Part
+from shpi.ope.problem import Chunk
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 
 TIME_CELLS = 8
@@ -49,7 +49,7 @@ class Cells:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Instruments:
-    """The columns of a log, cut where the first part of it says."""
+    """The columns of a log, cut where the first chunk of it says."""
 
     names: tuple[str, ...]
     time: Cells | None
@@ -58,14 +58,14 @@ class Instruments:
     past: tuple[tuple[str, Cells], ...]
 
     @classmethod
-    def of(cls, part: Part) -> Instruments:
-        """Cuts at quantiles of one part."""
-        logs = part.logs
+    def of(cls, chunk: Chunk) -> Instruments:
+        """Cuts at quantiles of one chunk."""
+        logs = chunk.logs
         time = None
         if logs.time_unit == "us" and np.ptp(logs.times) > 0:
             cuts = np.unique(np.quantile(logs.times, np.arange(1, TIME_CELLS) / TIME_CELLS))
             time = Cells(words="time", cuts=cuts)
-        longest = int(part.steps.max())
+        longest = int(chunk.steps.max())
         step = Cells(words="the step", cuts=np.unique([0.0, longest // 2]) if longest > 0 else np.empty(0))
         contexts: list[tuple[int, Cells]] = []
         for j in range(logs.schema.width):
@@ -73,8 +73,8 @@ class Instruments:
             if len(contexts) < MOST_DIMENSIONS and np.ptp(values) > 0:
                 contexts.append((j, Cells(words=f"'{logs.schema.dimensions[j]}'", cuts=_cuts(values))))
         past: list[tuple[str, Cells]] = []
-        for name, values in _past(part):
-            known = part.steps > 0
+        for name, values in _past(chunk):
+            known = chunk.steps > 0
             if known.any() and np.ptp(values[known]) > 0:
                 past.append((name, Cells(words=name, cuts=_cuts(values[known]))))
         names = ["Over all decisions"]
@@ -93,20 +93,20 @@ class Instruments:
         count = sum(len(cells.cuts) + 1 for _, cells in self.past)
         return len(self.names) - count <= column < len(self.names)
 
-    def columns(self, part: Part) -> Float64Array:
+    def columns(self, chunk: Chunk) -> Float64Array:
         """[n, J], in the order of the names."""
-        logs = part.logs
-        found = [np.ones(len(logs))]
+        logs = chunk.logs
+        columns = [np.ones(len(logs))]
         if self.time is not None:
-            found += self.time.columns(logs.times.astype(np.float64))
+            columns += self.time.columns(logs.times.astype(np.float64))
         if len(self.step.cuts):
-            found += self.step.columns(part.steps.astype(np.float64))
+            columns += self.step.columns(chunk.steps.astype(np.float64))
         for j, cells in self.contexts:
-            found += cells.columns(logs.contexts[:, j].astype(np.float64))
-        past = dict(_past(part))
+            columns += cells.columns(logs.contexts[:, j].astype(np.float64))
+        past = dict(_past(chunk))
         for name, cells in self.past:
-            found += cells.columns(past[name], part.steps > 0)
-        return np.stack(found, axis=1)
+            columns += cells.columns(past[name], chunk.steps > 0)
+        return np.stack(columns, axis=1)
 
 
 def _cuts(values: Float64Array) -> Float64Array:
@@ -120,31 +120,31 @@ def _cuts(values: Float64Array) -> Float64Array:
     return inside
 
 
-def _past(part: Part) -> list[tuple[str, Float64Array]]:
+def _past(chunk: Chunk) -> list[tuple[str, Float64Array]]:
     """What earlier decisions brought, as known now [n] each; 0 at a first decision."""
-    logs = part.logs
-    known_at_once = part.rewards if logs.immediate is None else logs.immediate
-    seen = np.where(part.observed, known_at_once, 0.0)
+    logs = chunk.logs
+    known_at_once = chunk.rewards if logs.immediate is None else logs.immediate
+    rewards = np.where(chunk.observed, known_at_once, 0.0)
     finite = [name for name, values in logs.metrics.items() if np.isfinite(values).all()]
     return [
-        ("the reward before", _shifted(part, seen)),
-        ("the mean reward before", _mean_before(part, seen)),
-        *((f"'{name}' before", _shifted(part, logs.metrics[name])) for name in finite[:MOST_METRICS]),
+        ("the reward before", _shifted(chunk, rewards)),
+        ("the mean reward before", _mean_before(chunk, rewards)),
+        *((f"'{name}' before", _shifted(chunk, logs.metrics[name])) for name in finite[:MOST_METRICS]),
     ]
 
 
-def _shifted(part: Part, values: Float64Array) -> Float64Array:
+def _shifted(chunk: Chunk, values: Float64Array) -> Float64Array:
     before = np.append(0.0, values[:-1])
-    return np.where(part.steps > 0, before, 0.0)
+    return np.where(chunk.steps > 0, before, 0.0)
 
 
-def _mean_before(part: Part, values: Float64Array) -> Float64Array:
-    return sum_before(part, values) / np.maximum(part.steps, 1)
+def _mean_before(chunk: Chunk, values: Float64Array) -> Float64Array:
+    return sum_before(chunk, values) / np.maximum(chunk.steps, 1)
 
 
-def sum_before(part: Part, values: Float64Array) -> Float64Array:
+def sum_before(chunk: Chunk, values: Float64Array) -> Float64Array:
     """The sum over the earlier decisions of the same trajectory [n]."""
     total = np.append(0.0, np.cumsum(values))[:-1]
-    first: Int64Array = part.logs.offsets[:-1][part.logs.trajectory_of_row]
+    first: Int64Array = chunk.logs.offsets[:-1][chunk.logs.trajectory_of_row]
     before: Float64Array = total - total[first]
     return before

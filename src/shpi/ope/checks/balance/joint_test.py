@@ -39,7 +39,7 @@ from shpi.ope.checks.balance.instruments import Instruments, sum_before
 from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.balance.thinned import thinned
 from shpi.ope.checks.days import Days, days_of
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Severity
 from shpi.protocols import Float64Array
 
@@ -79,7 +79,7 @@ class Finding:
     where: str
     group: str
     said: float
-    seen: float
+    observed: float
     z: float
     ratio: float  # of the chance of something as clear, to the level for it
     comparisons: int
@@ -90,7 +90,7 @@ class Finding:
     def relative(self) -> float:
         """The gap as a share of the rarer side."""
         rarer = min(self.said, 1 - self.said) if self.said < 1 else self.said
-        return abs(self.seen - self.said) / max(rarer, 1e-12)
+        return abs(self.observed - self.said) / max(rarer, 1e-12)
 
 
 def about_balance(problem: Problem) -> list[Diagnostic]:
@@ -100,18 +100,18 @@ def about_balance(problem: Problem) -> list[Diagnostic]:
     groups = Groups.of(problem)
     days = days_of(problem, groups)
     finding = clearest(problem, groups, days)
-    found = [] if days is None else days.diagnostics()
-    return [*found, _said(finding, estimated=problem.propensity_mode == "estimated")]
+    about_days = [] if days is None else days.diagnostics()
+    return [*about_days, _said(finding, estimated=problem.propensity_mode == "estimated")]
 
 
 def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
     """The imbalance that chance explains least."""
-    instruments = problem.memo("instruments", lambda: Instruments.of(next(problem.parts())))
+    instruments = problem.memo("instruments", lambda: Instruments.of(next(problem.chunks())))
     estimated = problem.propensity_mode == "estimated"
     switched = days is not None and days.switched
     sums = reduce(
         Imbalance.__add__,
-        problem.map(lambda part: _sums(part, groups, instruments, estimated=estimated, by_day=switched)),
+        problem.map(lambda chunk: _sums(chunk, groups, instruments, estimated=estimated, by_day=switched)),
     )
     freedom = float(days.count - 1) if switched and days is not None else math.inf
     enough = sums.variance >= (1e-9 if switched else LEAST_VARIANCE)
@@ -128,7 +128,7 @@ def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
         where=names[j],
         group=groups.names[g],
         said=float(said),
-        seen=float(said + sums.excess[g, j] / max(sums.weight[g, j], 1e-12)),
+        observed=float(said + sums.excess[g, j] / max(sums.weight[g, j], 1e-12)),
         z=float(z[g, j]),
         ratio=float(ratio[g, j]),
         comparisons=groups.candidates * columns,
@@ -141,18 +141,18 @@ def _visible(sums: Imbalance, groups: Groups, level: float) -> float | None:
     """The share of decisions whose override towards one action is seen in four logs of five."""
     if not groups.exact:
         return None
-    seen = float(stats.norm.isf(level / 2)) + SEEN
-    return seen * float(np.sqrt(sums.variance[:, 0].max()) / sums.weight[0, 0])
+    standard_errors = float(stats.norm.isf(level / 2)) + SEEN
+    return standard_errors * float(np.sqrt(sums.variance[:, 0].max()) / sums.weight[0, 0])
 
 
 def _sums(
-    whole: Part, groups: Groups, instruments: Instruments, *, estimated: bool, by_day: bool
+    whole: Chunk, groups: Groups, instruments: Instruments, *, estimated: bool, by_day: bool
 ) -> Imbalance:
-    part = thinned(whole)
-    residuals = groups.residuals(part)  # [n, G]
-    columns = instruments.columns(part)  # [n, J], zeros and ones
-    said = _said_by(part, groups)  # [n, G]
-    earlier = np.stack([sum_before(part, np.clip(e, -5.0, 5.0)) for e in residuals.T], axis=1)  # [n, G]
+    chunk = thinned(whole)
+    residuals = groups.residuals(chunk)  # [n, G]
+    columns = instruments.columns(chunk)  # [n, J], zeros and ones
+    said = _said_by(chunk, groups)  # [n, G]
+    earlier = np.stack([sum_before(chunk, np.clip(e, -5.0, 5.0)) for e in residuals.T], axis=1)  # [n, G]
     expected = np.column_stack([said.T @ columns, np.sum(said * np.abs(earlier), axis=0)])
     weight = np.column_stack([np.tile(columns.sum(axis=0), (len(groups), 1)), np.abs(earlier).sum(axis=0)])
     if not estimated and not by_day:
@@ -160,40 +160,40 @@ def _sums(
         excess = np.column_stack([residuals.T @ columns, own.sum(axis=0)])
         variance = np.column_stack([(residuals**2).T @ columns, np.sum(own**2, axis=0)])
         return Imbalance(excess=excess, variance=variance, expected=expected, weight=weight)
-    features = _features(part) if estimated else None
-    found = []
+    features = _features(chunk) if estimated else None
+    by_column = []
     for g in range(len(groups)):
         z = np.column_stack([columns, earlier[:, g]])
         if features is not None:
             z = _cleared(z, features, np.clip(said[:, g] * (1 - said[:, g]), 1e-4, None))
         terms = residuals[:, g, None] * z
-        sums = _by_day(part, terms) if by_day else terms
-        found.append((terms.sum(axis=0), np.sum(sums**2, axis=0)))
-    excess, variance = (np.stack(rows) for rows in zip(*found, strict=True))
+        sums = _by_day(chunk, terms) if by_day else terms
+        by_column.append((terms.sum(axis=0), np.sum(sums**2, axis=0)))
+    excess, variance = (np.stack(rows) for rows in zip(*by_column, strict=True))
     return Imbalance(excess=excess, variance=variance, expected=expected, weight=weight)
 
 
-def _said_by(part: Part, groups: Groups) -> Float64Array:
+def _said_by(chunk: Chunk, groups: Groups) -> Float64Array:
     """mu(g|x_t) [n, G]; the number of actions where only that of the taken one is known."""
-    behaviour = part.logs.behaviour
+    behaviour = chunk.logs.behaviour
     member = groups.of_action[:, None] == np.arange(len(groups))  # [A, G]
     if behaviour is None or not groups.exact:
-        return np.tile(member.sum(axis=0).astype(np.float64), (len(part.logs), 1))
+        return np.tile(member.sum(axis=0).astype(np.float64), (len(chunk.logs), 1))
     result: Float64Array = behaviour @ member
     return result
 
 
-def _by_day(part: Part, terms: Float64Array) -> Float64Array:
+def _by_day(chunk: Chunk, terms: Float64Array) -> Float64Array:
     """Sums by day [D, J]."""
-    day = part.logs.times // 86_400_000_000
+    day = chunk.logs.times // 86_400_000_000
     order = np.argsort(day, kind="stable")
     first = np.flatnonzero(np.append(True, np.diff(day[order]) > 0))
     return np.add.reduceat(terms[order], first, axis=0)
 
 
-def _features(part: Part) -> Float64Array:
+def _features(chunk: Chunk) -> Float64Array:
     """What the model of the propensities saw [n, F]."""
-    logs = part.logs
+    logs = chunk.logs
     columns = [np.ones((len(logs), 1)), logs.contexts[:, :MOST_FEATURES].astype(np.float64)]
     clock = Clock.of(logs)
     if clock is not None:
@@ -240,9 +240,9 @@ def _found(finding: Finding, *, estimated: bool) -> str:
             f"decisions beyond what the propensities say {clearly}. Products of propensities are then wrong."
         )
     if finding.said < 1:
-        gap = f"{finding.seen:.2%} of the time; the propensities say {finding.said:.2%}"
+        gap = f"{finding.observed:.2%} of the time; the propensities say {finding.said:.2%}"
     else:
-        gap = f"{finding.seen / finding.said:.3g} times as often as the propensities say"
+        gap = f"{finding.observed / finding.said:.3g} times as often as the propensities say"
     why = "They are not those by which actions were chosen: overridden afterwards, or out of date."
     if estimated:
         why = "They leave out something that the logging rule looked at: add it to the contexts."

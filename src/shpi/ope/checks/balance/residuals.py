@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
 SINGLE_ACTIONS = 12  # so many actions are looked at one by one; the others in blocks
@@ -35,9 +35,9 @@ class Groups:
     @classmethod
     def of(cls, problem: Problem) -> Groups:
         """The most frequent actions one by one, the others in blocks of neighbours."""
-        parts = problem.map(lambda part: (part.logs.behaviour is not None, part.logs.actions))
+        parts = problem.map(lambda chunk: (chunk.logs.behaviour is not None, chunk.logs.actions))
         exact = all(known for known, _ in parts)
-        logs = next(problem.parts()).logs
+        logs = next(problem.chunks()).logs
         size, ids = logs.n_actions, logs.action_space.ids
         counts = reduce(np.add, [np.bincount(actions, minlength=size) for _, actions in parts])
         groups = np.full(size, -1, dtype=np.int64)
@@ -55,9 +55,9 @@ class Groups:
             names.append(f"action {ids[block[0]]!r}{last}")
         return cls(of_action=groups, names=tuple(names), candidates=size + BLOCKS, exact=exact)
 
-    def residuals(self, part: Part) -> Float64Array:
+    def residuals(self, chunk: Chunk) -> Float64Array:
         """E [n, G]; see the top of this file."""
-        logs, n = part.logs, len(part.logs)
+        logs, n = chunk.logs, len(chunk.logs)
         member = np.zeros((logs.n_actions, len(self)))
         inside = self.of_action >= 0
         member[np.flatnonzero(inside), self.of_action[inside]] = 1.0

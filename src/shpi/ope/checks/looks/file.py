@@ -22,7 +22,7 @@ from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, DataError
 from shpi.files.atomic import write_text
-from shpi.ope._log.facts import raw_parts
+from shpi.ope._log.facts import raw_chunks
 from shpi.ope.results import Diagnostic, Evaluation, Severity
 from shpi.protocols import Policy
 
@@ -85,7 +85,7 @@ class Looks:
             numbers = [
                 planned,
                 confidence,
-                *(one for look in looks for one in (look.users, look.lift)),
+                *(number for look in looks for number in (look.users, look.lift)),
             ]
             if not all(number is None or isinstance(number, int | float) for number in numbers):
                 raise TypeError("numbers that are none")
@@ -154,7 +154,7 @@ def count_look(
         path: the file; it is made at the first look.
         gate: that judged; with ``anytime`` its plan must be that of the first such look.
     """
-    place, first = Path(path), next(raw_parts(logs))
+    place, first = Path(path), next(raw_chunks(logs))
     known = Looks.read(place)
     look = Look(
         policy=digest_of(policy),

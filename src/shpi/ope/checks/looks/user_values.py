@@ -7,7 +7,7 @@ import numpy as np
 from shpi.errors import ConfigError
 from shpi.ope.estimators.importance import prefix_sums
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.problem import Part, Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array
 
 
@@ -19,18 +19,18 @@ def user_lifts(problem: Problem, share: float = 1.0) -> Float64Array:
         share: share of the policy in a mixture with the logging policy.
     """
     least = min(problem.reward_range[0], 0.0)
-    return np.concatenate(problem.map(lambda part: _lifts(part, problem, share, least)))
+    return np.concatenate(problem.map(lambda chunk: _lifts(chunk, problem, share, least)))
 
 
 def floor_of(problem: Problem) -> float:
     """The least that a user's value can be: every weight 0, every reward the largest one of the log."""
     low, high = min(problem.reward_range[0], 0.0), problem.reward_range[1]
-    most = max(problem.map(lambda part: int(np.bincount(part.logs.user_codes).max())))
+    most = max(problem.map(lambda chunk: int(np.bincount(chunk.logs.user_codes).max())))
     return -(high - low) * float(problem.discounts.sum()) * most
 
 
-def _lifts(part: Part, problem: Problem, share: float, least: float) -> Float64Array:
-    logs = part.logs
+def _lifts(chunk: Chunk, problem: Problem, share: float, least: float) -> Float64Array:
+    logs = chunk.logs
     if least < 0 and np.ptp(np.diff(logs.offsets)) > 0:
         raise ConfigError(
             expected="rewards of at least 0, or users with equally many decisions, for betting",
@@ -39,8 +39,8 @@ def _lifts(part: Part, problem: Problem, share: float, least: float) -> Float64A
             remedy="use the asymptotic sequence: Gate(anytime=True)",
         )
     with np.errstate(divide="ignore"):
-        ratios = np.maximum(np.log1p(share * np.expm1(part.log_ratios)), -700.0)
-    weights = np.exp(np.minimum(prefix_sums(part, ratios), 700.0))
-    rewards = np.where(part.observed, part.rewards - least, 0.0)
-    terms = problem.discounts[part.steps] * (weights - 1) * rewards
-    return add_up(part.users, terms, logs.n_users)
+        ratios = np.maximum(np.log1p(share * np.expm1(chunk.log_ratios)), -700.0)
+    weights = np.exp(np.minimum(prefix_sums(chunk, ratios), 700.0))
+    rewards = np.where(chunk.observed, chunk.rewards - least, 0.0)
+    terms = problem.discounts[chunk.steps] * (weights - 1) * rewards
+    return add_up(chunk.users, terms, logs.n_users)

@@ -1,4 +1,4 @@
-"""A part of a log: whole users, with what the estimators need of them, each computed once."""
+"""A chunk of a log: whole users, with what the estimators need of them, each computed once."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _CACHE = 1 << 30  # bytes of pi(.|x) that are kept
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
-    """Whole users of a log, cut at the horizon. n decisions, N trajectories, U users in this part."""
+class Chunk:
+    """Whole users of a log, cut at the horizon. n decisions, N trajectories, U users in this chunk."""
 
     logs: LoggedData
     rewards: Float64Array  # [n] of the metric at hand
     policy: Policy
-    first_user: int  # the place of this part's users among all
+    first_user: int  # the place of this chunk's users among all
     first_trajectory: int
     horizon: int  # H
     folds: int
     seed: int
-    whole: Part | None = None  # the same decisions before they were seen otherwise; see `Problem.seen_as`
+    whole: Chunk | None = None  # the same decisions before they were seen otherwise; see `Problem.seen_as`
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def origin(self) -> Part:
-        """The part of the problem itself, of which this is a view."""
+    def origin(self) -> Chunk:
+        """The chunk of the problem itself, of which this is a view."""
         return self if self.whole is None else self.whole
 
     @cached_property
@@ -52,14 +52,14 @@ class Part:
 
     @cached_property
     def users(self) -> Int64Array:
-        """For each decision [n], the number of its user within this part."""
+        """For each decision [n], the number of its user within this chunk."""
         return self.logs.user_of_row
 
     @cached_property
     def observed(self) -> BoolArray:
         """Decisions whose reward is known [n]."""
-        seen = self.logs.reward_observed
-        return np.ones(len(self.logs), dtype=bool) if seen is None else seen
+        observed = self.logs.reward_observed
+        return np.ones(len(self.logs), dtype=bool) if observed is None else observed
 
     @cached_property
     def goes_on(self) -> BoolArray:
@@ -67,11 +67,11 @@ class Part:
         return goes_on(self.logs)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` returns, computed once as long as this part is kept."""
+        """What ``make`` returns, computed once as long as this chunk is kept."""
         if key not in self._memo:
             self._memo[key] = make()
-        found: T = self._memo[key]
-        return found
+        result: T = self._memo[key]
+        return result
 
     def known(self, what: Known) -> BoolArray:
         """Decisions for which something is known [n]; see `Known`."""
@@ -79,8 +79,8 @@ class Part:
             return self.observed
         last = self.logs.offsets[1:] - 1
         follows = np.ones(len(self.logs), dtype=bool)
-        seen = self.logs.final_observed if what in ("next", "return") else False
-        follows[last] = self.logs.terminated | seen
+        next_observed = self.logs.final_observed if what in ("next", "return") else False
+        follows[last] = self.logs.terminated | next_observed
         if what == "return" or what == "paired return":  # nothing counts after the last step
             follows |= self.steps == self.horizon - 1
             follows &= self.observed
@@ -94,7 +94,7 @@ class Part:
 
     @cached_property
     def fold_of_user(self) -> Int64Array:
-        """By a hash of the user id, so that neither the order of users nor the cut into parts matters."""
+        """By a hash of the user id, so that neither the order of users nor the cut into chunks matters."""
         ids, first = np.unique(self.logs.user_codes, return_index=True)
         assert len(ids) == self.logs.n_users
         names = pl.Series(self.logs.users[first])
@@ -148,8 +148,8 @@ class Part:
         if "probs" not in self._memo:
             table = np.empty((len(logs), logs.n_actions))
             for start in range(0, len(logs), self.block):
-                part = slice(start, min(start + self.block, len(logs)))
-                table[part] = self._ask(part)
+                block_rows = slice(start, min(start + self.block, len(logs)))
+                table[block_rows] = self._ask(block_rows)
             self._memo["probs"] = table
         cached: Float64Array = self._memo["probs"]
         return cached[rows]
@@ -170,6 +170,9 @@ class Part:
             mask = None if logs.final_candidates is None else logs.final_candidates[now]
             table[now] = checked_probs(self.policy, logs.final_contexts[now], mask)
         return table
+
+
+Part = Chunk  # its name in version 0.1
 
 
 def checked_probs(
