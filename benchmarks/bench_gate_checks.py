@@ -23,7 +23,7 @@ SOUND = (
     "drifting mu", "small log", "heavy tails", "rare rewards", "user types", "rarely tried action",
     "no lift, looked at daily", "random worlds",
 )  # fmt: skip
-FALSE = ("overridden decisions", "hidden column", "rule changes with time")
+FALSE = ("overridden decisions", "rarely overridden decisions", "hidden column", "rule changes with time")
 LIFT = 0.055
 
 

@@ -32,7 +32,7 @@ class Found:
 def kind_of(name: str, case: Case) -> str:
     """How strong the trouble is, where a world has several strengths."""
     setting = case.setting
-    if name == "overridden decisions":
+    if name.endswith("overridden decisions"):
         share = float(setting.chain.initial[1] * setting.mu[0, 0])
         return f"{name}, {share:.0%} of the decisions"
     if name == "hidden column":

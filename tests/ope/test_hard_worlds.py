@@ -71,13 +71,16 @@ def test_what_the_logs_hide() -> None:
     assert (marked.logs.terminated[early]).all()
     hidden = WORLDS["hidden column"].make(seed=0, users=500)
     assert hidden.logs.propensity_mode == "estimated"
-    overridden = WORLDS["overridden decisions"]
-    shares = []
-    for seed in range(8):
-        logs = overridden.make(seed=seed, users=4_000).logs
-        assert logs.behaviour is not None
-        shares.append(float((logs.actions == 1).mean() - logs.behaviour[:, 1].mean()))
-    assert 0.005 < min(shares) < 0.03 < max(shares) < 0.12
+    often = [_overridden_share("overridden decisions", seed) for seed in range(6)]
+    rarely = [_overridden_share("rarely overridden decisions", seed) for seed in range(6)]
+    assert -0.01 < min(rarely) < max(rarely) < 0.035 < min(often) < max(often) < 0.12
+
+
+def _overridden_share(name: str, seed: int) -> float:
+    """How much more often action 1 was taken than its probabilities say."""
+    logs = WORLDS[name].make(seed=seed, users=4_000).logs
+    assert logs.behaviour is not None
+    return float((logs.actions == 1).mean() - logs.behaviour[:, 1].mean())
 
 
 def test_looks_grow_to_the_whole_log() -> None:

@@ -118,6 +118,11 @@ def show(results: Results) -> list[Block]:
     return [Table(title, columns, tuple(rows)), *claims, Note(WHY)]
 
 
+def as_run(name: str, epsilon: float) -> str:
+    """What the authors' code brought, in words."""
+    return _words(*AS_RUN[name, epsilon])
+
+
 def _words(mean: float, deviation: float, median: float | None) -> str:
     return f"{plain(mean)} ± {plain(deviation)}" + ("" if median is None else f", median {plain(median)}")
 

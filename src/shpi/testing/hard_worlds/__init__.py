@@ -20,7 +20,12 @@ from shpi.testing.hard_worlds.calendar import (
     turned_effect,
 )
 from shpi.testing.hard_worlds.chain import Chain
-from shpi.testing.hard_worlds.false_propensities import hidden_column, overridden, rule_changes
+from shpi.testing.hard_worlds.false_propensities import (
+    hidden_column,
+    overridden,
+    rarely_overridden,
+    rule_changes,
+)
 from shpi.testing.hard_worlds.late import clickbait, late_harm, unmarked_churn
 from shpi.testing.hard_worlds.people import big_spenders, heavy_and_light, small_log, user_types
 from shpi.testing.hard_worlds.random_worlds import random_worlds
@@ -37,6 +42,7 @@ WORLDS: dict[str, World] = {
         hidden_column,
         rule_changes,
         overridden,
+        rarely_overridden,
         rare_disaster,
         big_spenders,
         drifting_mu,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from shpi.protocols import Float64Array
@@ -80,9 +82,9 @@ def periods(level: Float64Array, effect: Float64Array, horizon: int) -> Chain:
     )
 
 
-def _overridden(rng: np.random.Generator, users: int) -> Setting:
+def _overridden(rng: np.random.Generator, users: int, *, shares: tuple[float, float]) -> Setting:
     """Somebody changes the action to 1 where users are about to buy; the log keeps the old probabilities."""
-    share = float(rng.choice([0.01, 0.02, 0.05, 0.10]))
+    share = float(rng.choice(shares))
     says, pi = two_actions(rng)
     hot = min(share / float(says[0, 0]), 0.5)  # so that this share of all decisions is changed
     move = np.tile([1 - hot, hot], (2, 1))
@@ -115,7 +117,13 @@ rule_changes = World(
 )
 overridden = World(
     name="overridden decisions",
-    words="1, 2, 5 or 10 % of the decisions were changed after their probabilities had been logged, where "
-    "users were about to buy.",
-    build=_overridden,
+    words="5 or 10 % of the decisions were changed after their probabilities had been logged, where users "
+    "were about to buy.",
+    build=partial(_overridden, shares=(0.05, 0.10)),
+)
+rarely_overridden = World(
+    name="rarely overridden decisions",
+    words="The same with 1 or 2 % of the decisions.",
+    build=partial(_overridden, shares=(0.01, 0.02)),
+    impossible="too few changed decisions for frequencies to show: the report says how many would have shown",
 )

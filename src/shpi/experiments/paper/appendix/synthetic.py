@@ -17,6 +17,7 @@ from shpi.experiments._run.settings import (
     Method,
     Settings,
 )
+from shpi.experiments.paper import release
 
 METHODS = (LOGGING, PAPER, RELEASED, REPAIRED, OURS, BCQ, CB)
 AGENT = Method(name="online RL")  # the trained agent itself: the logging policy with epsilon 0
@@ -40,20 +41,17 @@ REPORTED = {
     ),
 }
 AS_RUN = {  # the authors' released code in its own worlds: 10 seeds at 0.3, 8 at 1
-    0.3: {
-        "logging": "7,564 ± 1,138",
-        "SHPI, released()": "6,444 ± 2,954 (median 7,953)",
-        "BCQ": "−55,710 ± 124,600",
-        "CB": "−42,260 ± 65,610",
-        "online RL": "6,683 ± 3,361",
-    },
-    1.0: {
-        "logging": "−241 ± 373",
-        "SHPI, released()": "5,471 ± 6,107 (median 8,318)",
-        "BCQ": "−51,190 ± 100,400",
-        "CB": "−353 ± 834",
-        "online RL": "6,267 ± 3,667",
-    },
+    epsilon: {
+        "logging": release.as_run(release.MU, epsilon),
+        "SHPI, released()": release.as_run(release.DIFFERENCES, epsilon),
+        "BCQ": bcq,
+        "CB": bandit,
+        "online RL": release.as_run(release.AGENT, epsilon),
+    }
+    for epsilon, bcq, bandit in (
+        (0.3, "−55,710 ± 124,600", "−42,260 ± 65,610"),
+        (1.0, "−51,190 ± 100,400", "−353 ± 834"),
+    )
 }
 RIVALS = {"logging": "mu", "BCQ": "offline RL (BCQ)", "CB": "CB", "online RL": "online RL"}
 
