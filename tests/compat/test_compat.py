@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,3 +56,37 @@ def test_values_and_worlds(folder: Path) -> None:
     world = FittedWorld.load(folder / "world")
     assert {"n_actions": world.n_actions, "horizon": world.horizon} == expected["world"]
     assert len(world.rollout(UniformPolicy(world.n_actions), 3, 0)) > 0
+
+
+def test_a_policy_that_was_saved_with_numpy_2_0_loads(folder: Path, tmp_path: Path) -> None:
+    """``np.savez_compressed(…, allow_pickle=False)`` of numpy 2.0 and 2.1 stored an array of that name."""
+    if json.loads((folder / "policy-nested" / "manifest.json").read_text())["version"] > 1:
+        pytest.skip("its writer names every array itself")
+    place = tmp_path / "p"
+    shutil.copytree(folder / "policy-nested", place)
+    with np.load(place / "arrays.npz") as arrays:
+        np.savez_compressed(place / "arrays.npz", **dict(arrays) | {"stray": np.array(False)})
+    with zipfile.ZipFile(place / "arrays.npz") as archive:
+        entries = {name.replace("stray", "allow_pickle"): archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(place / "arrays.npz", "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    assert "allow_pickle.npy" in entries
+    expected = load_policy(folder / "policy-nested").action_probs(CONTEXTS)
+    np.testing.assert_array_equal(load_policy(place).action_probs(CONTEXTS), expected)
+
+
+def test_no_stray_array_is_written(folder: Path, tmp_path: Path) -> None:
+    for kind in ("policy-nested", "policy-bandit"):
+        place = load_policy(folder / kind).save(tmp_path / kind)  # type: ignore[attr-defined]
+        manifest = json.loads((place / "manifest.json").read_text())
+        with np.load(place / manifest["arrays"], allow_pickle=False) as arrays:
+            names = sorted(arrays)
+        assert names == sorted(_described(manifest["policy"]))
+        assert load_policy(place).n_actions == manifest["n_actions"]
+
+
+def _described(node: dict[str, Any], place: str = "") -> list[str]:
+    """Names of the arrays that a node of a manifest and its children have."""
+    inner = [name for key, child in node["children"].items() for name in _described(child, f"{place}{key}/")]
+    return [f"{place}{name}" for name in node["arrays"]] + inner

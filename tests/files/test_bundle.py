@@ -61,6 +61,25 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     assert after - before < 100e6
 
 
+def test_a_small_bomb_is_refused_by_the_size_in_the_manifest(tmp_path: Path) -> None:
+    folder = TabularPolicy(np.eye(3)).save(tmp_path / "p")
+    place, size = arrays_of(folder), 100 * 2**20
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("probs.npy", "w") as part:
+        np.lib.format.write_array_header_1_0(
+            part, {"descr": "<f8", "fortran_order": False, "shape": (size // 8,)}
+        )
+        for _ in range(size // 2**20):
+            part.write(bytes(2**20))
+    forget_peak()
+    before = peak_memory()
+    with pytest.raises(DataError, match="where the manifest says 72"):
+        load_policy(folder)
+    after = peak_memory()
+    assert before is not None
+    assert after is not None
+    assert after - before < 5e6  # 214 MB before
+
+
 def test_a_header_that_lies_about_its_shape(tmp_path: Path) -> None:
     place = tmp_path / "a.npz"
     for shape in ((10**15,), (3,), (-1,), (2**62, 4)):

@@ -2,11 +2,13 @@
 
     {"format": "shpi-policy", "version": 2, "shpi": "0.1.0", …,
      "arrays": "arrays-0123456789abcdef.npz",   the file beside the manifest, named after its contents
+     "bytes": 1024,                             of all arrays: a file that claims more is not unpacked
      "sha256": …,                               of the structure and the contents of the arrays
      "checksum": …}                             of the whole manifest, and so of ``sha256`` and the arrays
 
 The manifest decides which arrays count, so replacing that one file replaces the bundle in one step, on every
-file system. Version 1 had no checksum, and its arrays were always in ``arrays.npz``.
+file system. Version 1 had no checksum, and its arrays were always in ``arrays.npz``; the first files of
+version 2 do not say their bytes.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ from shpi.files.atomic import (
 )
 from shpi.files.npz import Arrays, read_npz, write_npz
 from shpi.files.reading import read_json
-from shpi.files.schema import Record, check
+from shpi.files.schema import Record, check, whole
 
 MANIFEST = "manifest.json"
 FIRST_ARRAYS = "arrays.npz"  # of version 1
+OPTIONAL = {"bytes": whole()}  # keys that a bundle of version 2 may have
 _ATTEMPTS = 5
 
 
@@ -45,17 +48,18 @@ def save_bundle(
 
     Args:
         target: the folder.
-        manifest: JSON-ready, with ``format``, ``version`` and ``sha256``; the other two keys are added.
+        manifest: JSON-ready, with ``format``, ``version`` and ``sha256``; the other keys are added.
         arrays: the arrays, by name.
         overwrite: replace a bundle of the same format that is already there.
     """
-    whole = {**manifest, "arrays": f"arrays-{manifest['sha256'][:16]}.npz"}
-    to_json(whole)  # complains about what JSON cannot hold
-    text = to_json(whole | {"checksum": checksum(whole)})
+    name = f"arrays-{manifest['sha256'][:16]}.npz"
+    unsealed = {**manifest, "arrays": name, "bytes": sum(array.nbytes for array in arrays.values())}
+    to_json(unsealed)  # complains about what JSON cannot hold
+    text = to_json(unsealed | {"checksum": checksum(unsealed)})
     if not target.exists():
         try:
             with new_folder(target) as draft:
-                _write(draft, text, whole["arrays"], arrays)
+                _write(draft, text, name, arrays)
             return
         except ConfigError:  # somebody else was faster
             if not overwrite:
@@ -64,9 +68,9 @@ def save_bundle(
     with writing(target), locked(target):
         sweep(target)
         sweep_folder(target)  # of arrays under other names, too
-        _write(target, text, whole["arrays"], arrays)
+        _write(target, text, name, arrays)
         for place in target.glob("arrays*.npz"):
-            if place.name != whole["arrays"]:
+            if place.name != name:
                 place.unlink(missing_ok=True)
         flush_folder(target)
 
@@ -117,7 +121,7 @@ def load_arrays(folder: Path, manifest: Mapping[str, Any]) -> Arrays:
     if Path(name).name != name or "\0" in name:
         raise changed(folder)
     try:
-        return read_npz(folder / name)
+        arrays = read_npz(folder / name, manifest.get("bytes"))
     except (FileNotFoundError, NotADirectoryError):
         raise MissingArraysError(
             expected=f"the file {name} beside the manifest",
@@ -125,6 +129,10 @@ def load_arrays(folder: Path, manifest: Mapping[str, Any]) -> Arrays:
             where=str(folder),
             remedy="copy the folder again from where it was saved",
         ) from None
+    if manifest["version"] == 1:
+        # Version 0.1 told numpy not to pickle; numpy 2.0 and 2.1 took the flag for one more array.
+        arrays.pop("allow_pickle", None)
+    return arrays
 
 
 def load_bundle(

@@ -21,6 +21,8 @@ Arrays = dict[str, NDArray[Any]]
 
 COMPRESSED = 256 * 2**20  # bytes: larger sets of arrays are stored as they are, so that a zip cannot explode
 MOST_ENTRIES = 100_000
+HEADER = 4096  # bytes that the npy header of an array may take beside its contents
+BLOCK = 2**20  # bytes that are unpacked at once
 _KINDS = "fiubU"  # what we write: numbers, flags and text
 
 
@@ -44,17 +46,22 @@ def write_npz(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
                 npy.write_array(member, np.asanyarray(arrays[name]), version=(1, 0), allow_pickle=False)
 
 
-def read_npz(place: Path) -> Arrays:
-    """All arrays of a file. A missing file is a FileNotFoundError for the caller to explain."""
+def read_npz(place: Path, most: int | None = None) -> Arrays:
+    """All arrays of a file. A missing file is a FileNotFoundError for the caller to explain.
+
+    Args:
+        place: the file.
+        most: the bytes that its arrays may hold together, where a manifest says so.
+    """
     with open_regular(place) as file:
-        return read_npz_from(file, place)
+        return read_npz_from(file, place, most)
 
 
-def read_npz_from(file: IO[bytes], place: Path) -> Arrays:
+def read_npz_from(file: IO[bytes], place: Path, most: int | None = None) -> Arrays:
     """All arrays of an open file; ``place`` is for messages."""
     try:
         with zipfile.ZipFile(file) as archive:
-            _check_sizes(archive, file.seek(0, 2))
+            _check_sizes(archive, file.seek(0, 2), most)
             return {
                 entry.filename.removesuffix(".npy"): _read(archive, entry) for entry in archive.infolist()
             }
@@ -89,7 +96,7 @@ def digest(arrays: Mapping[str, NDArray[Any]], start: bytes = b"") -> str:
     return total.hexdigest()
 
 
-def _check_sizes(archive: zipfile.ZipFile, size: int) -> None:
+def _check_sizes(archive: zipfile.ZipFile, size: int, most: int | None) -> None:
     """Before anything is unpacked: no more than could have been written, each name once."""
     entries = archive.infolist()
     names = [entry.filename for entry in entries]
@@ -99,6 +106,9 @@ def _check_sizes(archive: zipfile.ZipFile, size: int) -> None:
     stored = sum(entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED)
     if packed > max(COMPRESSED + 2**20, 20 * size) or stored > size:
         raise DataError(expected="", found=f"an archive of {size:,} bytes that claims to hold {packed:,}")
+    if most is not None and packed + stored > most + HEADER * len(entries):
+        claim = f"an archive that claims to hold {packed + stored:,} bytes"
+        raise DataError(expected="", found=f"{claim} where the manifest says {most:,}")
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
@@ -107,10 +117,12 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
         count = math.prod(shape)
         if dtype.kind not in _KINDS or dtype.hasobject:
             raise DataError(expected="", found=f"an array of {dtype}, which was not written by shpi")
-        data = member.read(entry.file_size + 1)
-        if len(data) != count * dtype.itemsize or member.read(1):
+        data = bytearray()  # by blocks, so that the array is in memory once
+        while block := member.read(BLOCK):
+            data += block
+        if len(data) != count * dtype.itemsize:
             raise DataError(expected="", found=f"{len(data):,} bytes for the shape {shape} of {dtype}")
-    array = np.frombuffer(bytearray(data), dtype=dtype, count=count)
+    array = np.frombuffer(data, dtype=dtype, count=count)
     return array.reshape(shape, order="F" if fortran else "C")
 
 

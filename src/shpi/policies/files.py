@@ -7,7 +7,7 @@
   "schema": [...] or null, "actions": {...} or null,      of the log that it was learned from
   "training_users": [...]  salted hashes of the users that it was learned from; the hashes are arrays
   "notes": {},             whatever the writer wants to keep beside it
-  "arrays": "arrays-….npz",
+  "arrays": "arrays-….npz", "bytes": 1024,
   "sha256": "…",           of the policy's structure and the contents of its arrays: which policy it is
   "checksum": "…"          of the whole manifest: whether anything was changed
 }
@@ -26,7 +26,7 @@ from shpi.errors import ConfigError, DataError
 from shpi.features.parts import put_together, take_apart
 from shpi.features.structure import NODE, from_structure, structure_digest, to_structure
 from shpi.files.atomic import already_there
-from shpi.files.bundle import MANIFEST, changed, load_bundle, load_manifest, save_bundle
+from shpi.files.bundle import MANIFEST, OPTIONAL, changed, load_bundle, load_manifest, save_bundle
 from shpi.files.described import ACTION_SPACE, CONTEXT_SCHEMA
 from shpi.files.npz import Arrays
 from shpi.files.schema import REMEDY, Record, whole
@@ -57,7 +57,7 @@ _BESIDE = {
 _USERS = {"training_users": [Record({"users": whole(), "threshold": str, "numbered": bool, "salt": str})]}
 SCHEMAS = {
     1: Record(_FIRST, {**_BESIDE, **_USERS}),
-    2: Record({**_FIRST, **_BESIDE, "arrays": str, "checksum": str}, _USERS),
+    2: Record({**_FIRST, **_BESIDE, "arrays": str, "checksum": str}, {**_USERS, **OPTIONAL}),
 }
 
 

@@ -16,7 +16,7 @@ from shpi.errors import DataError, ShpiError
 from shpi.features.parts import put_together, take_apart
 from shpi.features.structure import NODE, from_structure, to_structure
 from shpi.files.atomic import already_there
-from shpi.files.bundle import changed, load_bundle, save_bundle
+from shpi.files.bundle import OPTIONAL, changed, load_bundle, save_bundle
 from shpi.files.described import ACTION_SPACE, CONTEXT_SCHEMA
 from shpi.files.npz import Arrays, digest
 from shpi.files.schema import REMEDY, Record, one_of, whole
@@ -46,7 +46,7 @@ _FIRST = {
     "parts": Record(dict.fromkeys(_CHILDREN, NODE)),
     "sha256": str,
 }
-SCHEMAS = {1: Record(_FIRST), 2: Record({**_FIRST, "arrays": str, "checksum": str})}
+SCHEMAS = {1: Record(_FIRST), 2: Record({**_FIRST, "arrays": str, "checksum": str}, OPTIONAL)}
 
 
 def save_world(world: FittedWorld, path: str | Path, *, overwrite: bool = False) -> Path:
