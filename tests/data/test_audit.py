@@ -192,8 +192,9 @@ def test_correct_propensities_of_a_skewed_policy_pass() -> None:
     assert not report.has("uniform_ess")
 
 
+@pytest.mark.parametrize("part", ["the whole log", "held-out users"])
 @pytest.mark.parametrize("rows", [1500, 3000, 6000])
-def test_actions_that_were_missed_by_chance_are_counted(rows: int) -> None:
+def test_actions_that_were_missed_by_chance_are_no_error_of_propensities(rows: int, part: str) -> None:
     """A table shows only what was chosen: 1 / 2000 is right though fewer actions are in the log."""
     rng = np.random.default_rng(rows)
     for factor in (1.0, 0.5):
@@ -207,6 +208,26 @@ def test_actions_that_were_missed_by_chance_are_counted(rows: int) -> None:
             propensities=np.full(rows, factor / 2000),
         )
         assert logs.n_actions < 1950
+        if part == "held-out users":
+            _, logs = logs.split_users(0.5, seed=0)
+        assert logs.audit().has("inverse_propensity") == (factor < 1)
+
+
+def test_a_long_tail_of_actions_is_no_error_of_propensities() -> None:
+    """Zipf's law over 5,000 actions: a count of the rare ones, which takes them for alike, is far off."""
+    probs = 1 / np.arange(1, 5001)
+    probs /= probs.sum()
+    for factor in (1.0, 0.5):
+        rng = np.random.default_rng(0)
+        shown, actions = np.unique(rng.choice(5000, 6000, p=probs), return_inverse=True)
+        logs = LoggedData.from_arrays(
+            contexts=rng.normal(size=(6000, 1)),
+            actions=actions,
+            n_actions=len(shown),
+            offsets=np.arange(0, 6001, 5),
+            rewards=rng.normal(size=6000),
+            propensities=factor * probs[shown[actions]],
+        )
         assert logs.audit().has("inverse_propensity") == (factor < 1)
 
 

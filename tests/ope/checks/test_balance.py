@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shpi.data.logged import LoggedData
-from shpi.ope import Problem
+from shpi.ope import SNIPS, Problem, evaluate
 from shpi.ope.checks.balance.joint_test import about_balance
 from shpi.ope.checks.balance.thinned import thinned
 from shpi.policies import UniformPolicy
@@ -105,6 +105,28 @@ def test_many_rare_actions_with_right_propensities_are_fine():
             offsets=np.arange(3_001), propensities=np.full(3_000, 1 / 2_000), rewards=rng.random(3_000),
         )  # fmt: skip
         assert severity(logs) == "fine"
+
+
+@pytest.mark.parametrize("part", ["the whole log", "held-out users"])
+@pytest.mark.parametrize("law", ["uniform", "zipf"])
+def test_a_table_that_misses_actions_by_chance_is_not_called_wrong(law, part):
+    """The actions are those that the table shows; 1/2,000 is right where it shows 1,550 of 2,000."""
+    probs = np.full(2_000, 1.0) if law == "uniform" else 1 / np.arange(1.0, 2_001)
+    probs /= probs.sum()
+    for factor, right in ((1.0, True), (0.5, False)):
+        rng = np.random.default_rng(1)
+        shown, chosen = np.unique(rng.choice(2_000, 6_000, p=probs), return_inverse=True)
+        logs = LoggedData.from_arrays(
+            contexts=rng.standard_normal((6_000, 1)), actions=chosen, n_actions=len(shown),
+            offsets=np.arange(6_001), propensities=factor * probs[shown[chosen]], rewards=rng.random(6_000),
+        )  # fmt: skip
+        assert len(shown) < 1_950
+        if part == "held-out users":
+            _, logs = logs.split_users(0.5, seed=0)
+        evaluation = evaluate(UniformPolicy(logs.n_actions), logs, estimators=[SNIPS()], details=False)
+        told = {one.name: one for one in evaluation.diagnostics}
+        assert (told["propensity balance"].severity == "fine") == right
+        assert ("propensities are too small" in told["mean weight"].sentence) != right
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import numpy as np
 
 from shpi.data._behaviour.calibration import Calibration, spread_rows
 from shpi.data.audit.facts import Spread
-from shpi.protocols import BoolArray, Float64Array, IntArray
+from shpi.protocols import BoolArray, Float64Array, Int64Array, IntArray
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
@@ -32,6 +32,32 @@ class Support:
     action: int | str
     count: int
     effective: float  # (sum 1/p)^2 / sum 1/p^2 over the decisions that chose it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excess:
+    """How much more often actions were chosen than 1/p says, in sums over rows."""
+
+    total: float
+    variance: float
+    expected: float
+
+    def __add__(self, other: Excess) -> Excess:
+        return Excess(
+            total=self.total + other.total,
+            variance=self.variance + other.variance,
+            expected=self.expected + other.expected,
+        )
+
+    @property
+    def ratio(self) -> float:
+        """What was found, as a multiple of what is expected."""
+        return 1.0 + self.total / self.expected if self.expected > 0 else 1.0
+
+    @property
+    def z(self) -> float:
+        """In standard errors; the terms are martingale differences."""
+        return self.total / math.sqrt(self.variance) if self.variance > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +101,11 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
     if logs.behaviour is not None:
         sample = rows[spread_rows(len(rows), logs.n_actions)]
         expected, origin = float((logs.behaviour[sample] > 0).sum(axis=1).mean()), "behaviour"
-    error = float(inverse.std()) / math.sqrt(len(p))
-    if origin == "candidates" and logs.candidates is None:
-        unseen, unsure = unseen_actions(np.bincount(logs.actions, minlength=logs.n_actions))
-        expected, error = expected + unseen, math.hypot(error, unsure)
+    mean, error = float(inverse.mean()), float(inverse.std()) / math.sqrt(len(p))
+    z = (mean - expected) / error if error > 1e-12 * expected else None
+    if origin == "candidates" and logs.candidates is None and mean > expected:
+        known = excess_of_known(logs.actions[rows], inverse, logs.n_actions)
+        expected, z = mean / max(known.ratio, TINY), known.z
     weights = inverse / sizes
     return PropensityFacts(
         mode=logs.propensity_mode,
@@ -86,11 +113,11 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
         spread=Spread.of(p),
         below_small=float((p < SMALL).mean()),
         smallest_row=int(rows[p.argmin()]),
-        inverse_mean=float(inverse.mean()),
+        inverse_mean=mean,
         inverse_expected=expected,
         expected_from=origin,
-        ratio=float(inverse.mean()) / expected,
-        z=(float(inverse.mean()) - expected) / error if error > 1e-12 * expected else None,
+        ratio=mean / expected,
+        z=z,
         log_loss=float(-np.log(p).mean()),
         uniform_ess=effective_sample_size(weights),
         top_weight=float(weights.max() / weights.sum()),
@@ -104,19 +131,30 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
     )
 
 
-def unseen_actions(counts: IntArray) -> tuple[float, float]:
-    """The number of actions that the log missed by chance, and its error: Chao's estimate from rare ones.
+def first_rows(actions: IntArray, n_actions: int) -> Int64Array:
+    """The row [A] that shows an action for the first time; the number of rows for one that none shows."""
+    first = np.full(n_actions, len(actions), dtype=np.int64)
+    first[actions[::-1]] = np.arange(len(actions))[::-1]
+    return first
 
-    A table shows only the actions that were chosen. Where many of them were chosen once or twice, others were
-    not at all: with f_1 and f_2 of them, about f_1 (f_1 - 1) / (2 (f_2 + 1)). A space of actions that was
-    given, with actions that were never chosen, is believed.
+
+def excess_of_known(actions: IntArray, inverse: Float64Array, n_actions: int) -> Excess:
+    """Were actions chosen as often as 1/p says, counting each one from the row after its first on?
+
+    A table shows only the actions that were chosen, and those more often than by their probability. At row t,
+    1[a_t was chosen before] / p_t has the number of actions that were chosen before as its mean, whatever
+    actions the table misses.
+
+    Args:
+        actions: of each row.
+        inverse: 1/p of each row.
+        n_actions: in the log.
     """
-    once, twice = int((counts == 1).sum()), int((counts == 2).sum())
-    if not counts.all() or once < 2:
-        return 0.0, 0.0
-    r = once / max(twice, 1)
-    variance = max(twice, 1) * (r**4 / 4 + r**3 + r**2 / 2)
-    return once * (once - 1) / (2 * (twice + 1)), math.sqrt(variance)
+    first, rows = first_rows(actions, n_actions), np.arange(len(actions))
+    known = first[actions] < rows
+    expected: Int64Array = np.cumsum(~known) - ~known
+    excess = known * inverse - expected
+    return Excess(total=float(excess.sum()), variance=float(excess @ excess), expected=float(expected.sum()))
 
 
 def effective_sample_size(weights: Float64Array) -> float:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
+import numpy as np
+
+from shpi.data.audit.propensity import Excess, excess_of_known
 from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.estimators.base import LEAST_EFFECTIVE
-from shpi.ope.problem import Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity, Weights
 
 # Below 30 effective users even the floor under the errors (`shpi.ope.inference.steps`) has not been measured
@@ -20,6 +24,7 @@ HEAVY_TOP, HEAVIER_TOP = 0.25, 0.50
 # the share of the policy's paths that the log cannot show; a tenth of them can hide a lift of a few percent.
 MEAN_WARNING, MEAN_FATAL = 0.05, 0.10
 MEAN_ERRORS = 3.0  # in standard errors: one false alarm in 370 logs
+SHOWN_ONCE = 0.01  # share of the actions that were chosen once, from which on others were missed by chance
 
 
 def about_weights(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
@@ -109,6 +114,11 @@ def _mean(problem: Problem, estimate: Estimate, weights: Weights) -> Diagnostic:
             ", where right propensities and full support give 1: part of what the policy would do is missing "
             "from the log, or the logged propensities are too large."
         )
+    elif _chosen_as_often_as_said(problem):
+        sentence += (
+            ", where right propensities give 1 if all actions are known. The log shows only those that were "
+            "chosen, so rare ones come too often; after its first time an action comes as often as said."
+        )
     else:
         sentence += ", where right propensities give 1: the logged propensities are too small."
     return Diagnostic(
@@ -119,3 +129,24 @@ def _mean(problem: Problem, estimate: Estimate, weights: Weights) -> Diagnostic:
         threshold=MEAN_FATAL,
         estimator=estimate.name,
     )
+
+
+def _chosen_as_often_as_said(problem: Problem) -> bool:
+    """Whether rare actions, and not the propensities, explain weights above 1."""
+    excess = problem.memo("excess of known actions", lambda: reduce(Excess.__add__, problem.map(_excess)))
+    once = problem.memo("actions chosen once", lambda: _share_once(problem))
+    return once > SHOWN_ONCE and excess.z <= MEAN_ERRORS
+
+
+def _excess(chunk: Chunk) -> Excess:
+    logs = chunk.logs
+    if logs.propensities is None or logs.candidates is not None:
+        return Excess(total=math.inf, variance=1.0, expected=1.0)
+    return excess_of_known(logs.actions, 1 / logs.propensities, logs.n_actions)
+
+
+def _share_once(problem: Problem) -> float:
+    counts = reduce(
+        np.add, problem.map(lambda chunk: np.bincount(chunk.logs.actions, minlength=chunk.logs.n_actions))
+    )
+    return float((counts == 1).sum() / max((counts > 0).sum(), 1))

@@ -3,6 +3,9 @@
 Where mu(.|x) is known, e = 1[a_t in g] - mu(g|x_t), of mean 0 on both sides. Where only mu(a_t|x_t) was
 logged, e = 1[a_t in g] / mu(a_t|x_t) - |g|, whose mean is 0 if mu may choose every action of g, and less
 otherwise: then only an excess says that the propensities are wrong.
+
+A table shows no action that was never chosen, so those in it were chosen more often than by their propensity.
+Without mu(.|x) an action therefore counts from the row after its first one on, in both terms of e.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from functools import reduce
 
 import numpy as np
 
+from shpi.data.audit.propensity import first_rows
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
@@ -67,8 +71,10 @@ class Groups:
             result: Float64Array = taken - logs.behaviour @ member
             return result
         assert logs.propensities is not None
-        possible = np.broadcast_to(member.sum(axis=0), (n, len(self)))
+        first, rows = first_rows(logs.actions, logs.n_actions), np.arange(n)
+        new = taken * (first[logs.actions] == rows)[:, None]  # [n, G]
+        known = np.cumsum(new, axis=0) - new  # actions of each group that were chosen before
         if logs.candidates is not None:
-            possible = logs.candidates.astype(np.float64) @ member
-        weighted: Float64Array = taken / logs.propensities[:, None] - possible
+            known = (logs.candidates & (first < rows[:, None])).astype(np.float64) @ member
+        weighted: Float64Array = (taken - new) / logs.propensities[:, None] - known
         return weighted
