@@ -3,7 +3,7 @@
     python -m benchmarks wins                          run what is missing, and print the table
     python -m benchmarks.bench_wins --methods bcq,bandit,mu --worlds hiv --seeds 500-509
     python -m benchmarks.bench_wins --methods new --again        after a change of the learner
-    python -m benchmarks.bench_wins --table                      print, run nothing
+    python -m benchmarks.bench_wins --table                      print, write docs/wins.md, run nothing
 
 Results are kept in build/wins/<method>.jsonl, so a run that was killed goes on where it stopped, and rivals
 are not run again. ``--worlds`` takes names or how they begin. The learner is that of the package which Python
@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import wins_store
+from benchmarks import wins_page, wins_store
 from benchmarks.report import Row, show
 from benchmarks.wins_store import Result
 from benchmarks.wins_table import table
@@ -130,6 +130,7 @@ def available(prefixes: Sequence[str] = ()) -> list[World]:
 
 def run() -> list[Row]:
     complete(METHODS, available(), SEEDS)
+    wins_page.write(available(), SEEDS)
     return table(available(), SEEDS)
 
 
@@ -147,6 +148,7 @@ def main() -> None:
         parser.error(f"unknown methods {', '.join(unknown)}; known: {', '.join(METHODS)}")
     worlds = available([name for name in options.worlds.split(",") if name])
     if options.table:
+        wins_page.write(worlds, _numbers(options.seeds))
         show("wins", table(worlds, _numbers(options.seeds)))
     else:
         complete(methods, worlds, _numbers(options.seeds), options.method_name, options.again)

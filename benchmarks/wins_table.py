@@ -24,17 +24,17 @@ def table(worlds: Sequence[World], seeds: Sequence[int]) -> list[Row]:
     results = {method: wins_store.load(method) for method in SHOWN}
     rows: list[Row] = []
     for world in worlds:
-        rows += _rows_of(world.name, {m: _on(results[m], world.name, seeds) for m in SHOWN})
+        rows += _rows_of(world.name, {m: on_world(results[m], world.name, seeds) for m in SHOWN})
     for users in (200, 5_000):
         attained = [r.headline for r in results["new"] if _in_family(r, users) and r.seed in seeds]
         if attained:
             name = f"finite-{users}"
             note = f"{len(attained)} worlds, worst {min(attained):.2f}"
-            rows.append(Row(f"{name}, all families: new", _mean(attained), "share", note, GOALS[name]))
+            rows.append(Row(f"{name}, all families: new", mean_of(attained), "share", note, GOALS[name]))
     return rows
 
 
-def _on(results: Sequence[Result], world: str, seeds: Sequence[int]) -> dict[int, Result]:
+def on_world(results: Sequence[Result], world: str, seeds: Sequence[int]) -> dict[int, Result]:
     return {result.seed: result for result in results if result.world == world and result.seed in seeds}
 
 
@@ -42,7 +42,7 @@ def _rows_of(world: str, by_method: dict[str, dict[int, Result]]) -> list[Row]:
     rows = [
         Row(
             f"{world}: {method}",
-            _mean([r.headline for r in results.values()]),
+            mean_of([r.headline for r in results.values()]),
             "headline",
             _note(results),
             GOALS.get(world, "") if method == "new" else "",
@@ -54,7 +54,7 @@ def _rows_of(world: str, by_method: dict[str, dict[int, Result]]) -> list[Row]:
     if not ours:
         return rows
     others = {method: results for method, results in by_method.items() if results and method in RIVALS}
-    best = max(others, key=lambda m: _mean([r.headline for r in others[m].values()]), default=None)
+    best = max(others, key=lambda m: mean_of([r.headline for r in others[m].values()]), default=None)
     for other in ("mu", "old", best):
         if other is None or not by_method[other]:
             continue
@@ -69,14 +69,14 @@ def _compared(name: str, ours: dict[int, Result], theirs: dict[int, Result], goa
     seeds = sorted(set(ours) & set(theirs))
     headline = np.array([ours[s].headline - theirs[s].headline for s in seeds])
     value = np.array([ours[s].value - theirs[s].value for s in seeds])
-    note = f"headline {headline.mean():+.4g}; discounted {value.mean():+.4g}, {_t(value):+.1f} s.e."
-    return Row(name, _t(headline), "s.e.", f"{note}; {len(seeds)} logs", goal)
+    note = f"headline {headline.mean():+.4g}; discounted {value.mean():+.4g}, {in_errors(value):+.1f} s.e."
+    return Row(name, in_errors(headline), "s.e.", f"{note}; {len(seeds)} logs", goal)
 
 
 def _note(results: dict[int, Result]) -> str:
     headlines = [r.headline for r in results.values()]
     parts = [f"± {_error(np.array(headlines)):.2g}", f"{len(results)} logs"]
-    parts.append(f"{_mean([r.seconds for r in results.values()]):.1f} CPU-s")
+    parts.append(f"{mean_of([r.seconds for r in results.values()]):.1f} CPU-s")
     proven = [r.proven for r in results.values() if r.proven is not None]
     if proven:
         parts.append(f"proven {sum(proven)}")
@@ -92,7 +92,7 @@ def _in_family(result: Result, users: int) -> bool:
     return result.world.startswith("finite-") and result.world.endswith(f"-{users}")
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean_of(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
@@ -100,7 +100,7 @@ def _error(values: Float64Array) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
-def _t(differences: Float64Array) -> float:
+def in_errors(differences: Float64Array) -> float:
     """The mean in standard errors; 0 where there is no difference at all."""
     if not np.any(differences):
         return 0.0

@@ -149,7 +149,7 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "fitted_q": "constrained.fitted_q",
         "gain": "improved",
         "gym_world": "online.gym_world",
-        "local_scale": "_shpi.local_scale",
+        "local_scale": "online._local_scale",
         "mbs": "constrained.mbs",
         "nn_ips": "neural.nn_ips",
         "on_log": "_shpi.on_log",
@@ -161,7 +161,7 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "rounds": "online.rounds",
         "sarsa": "online.deep_sarsa",
         "spibb": "constrained.spibb",
-        "steady": "_shpi.steady",
+        "steady": "online._steady",
     },
     "shpi.ope": {
         "backups": "models.backups",

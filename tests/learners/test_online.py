@@ -12,8 +12,8 @@ from shpi.envs.storefront import Storefront
 from shpi.errors import ConfigError, DataError
 from shpi.features import Identity
 from shpi.learners import OfflineSHPI, OnlineSHPI
-from shpi.learners._shpi.local_scale import local_scale
-from shpi.learners._shpi.steady import Scaled, Steady
+from shpi.learners.online._local_scale import local_scale
+from shpi.learners.online._steady import Scaled, Steady
 from shpi.learners.online.rounds import Measured, best_round, pooled
 from shpi.policies import UniformPolicy
 from shpi.protocols import Policy

@@ -16,7 +16,7 @@ from shpi.data._log.release import ReleasedRows
 from shpi.features.kinds import HOMES
 from shpi.features.parts import class_of
 from shpi.learners import ContextualBandit, registry
-from shpi.learners._shpi.steady import Steady
+from shpi.learners.online._steady import Steady
 from shpi.policies import BehaviourRegularised, Mixture, Softmax, UniformPolicy, training_users
 from shpi.policies.files import save_policy
 from shpi.protocols import Policy

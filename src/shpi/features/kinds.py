@@ -27,7 +27,7 @@ HOMES = {
     "features/standardise": "shpi.features.scale",
     "features/union": "shpi.features.union",
     "learners/batch-constrained": "shpi.learners.neural.bcq",
-    "learners/scaled-value": "shpi.learners._shpi.steady",
+    "learners/scaled-value": "shpi.learners.online._steady",
     "learners/sum-scorer": "shpi.learners.bandit",
     "oracles/gbdt-scorer": "shpi.oracles.gbdt",
     "policies/among-likely": "shpi.policies.near_mu.likely",

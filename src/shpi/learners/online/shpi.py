@@ -34,11 +34,11 @@ from shpi.advantages import Advantages, Horizon, StateValues, checked_horizon, k
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, require_settings
 from shpi.features.defaults import curves, lines
-from shpi.learners._shpi.local_scale import NARROW, local_scale
-from shpi.learners._shpi.steady import Steady
 from shpi.learners._words import spell_out
 from shpi.learners.base import rewards_of
 from shpi.learners.improved import ImprovedPolicy
+from shpi.learners.online._local_scale import NARROW, local_scale
+from shpi.learners.online._steady import Steady
 from shpi.learners.online.gym_world import World, as_world
 from shpi.learners.online.rounds import Measured, Round, Seen, best_round, pooled, with_measurements
 from shpi.oracles import Oracle, PreparedOracle, Ridge
