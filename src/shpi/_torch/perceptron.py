@@ -30,11 +30,11 @@ class Perceptron:
 
     def activations(self, x: Any) -> list[Any]:
         """The inputs, what each hidden layer makes of them, and the outputs."""
-        found = [x]
+        outputs = [x]
         for place in range(0, len(self.layers), 2):
             x = self.torch.addmm(self.layers[place + 1], x, self.layers[place])
-            found.append(x if place == len(self.layers) - 2 else x.relu_())
-        return found
+            outputs.append(x if place == len(self.layers) - 2 else x.relu_())
+        return outputs
 
     def backward(self, activations: list[Any], slope: Any) -> None:
         """Write the gradient of a loss whose derivative in the outputs is ``slope`` [n, out]."""

@@ -109,20 +109,20 @@ def evaluation_card(evaluation: Evaluation) -> str:
     rows = [("estimator", "lift", f"{sure} interval", "eff. users", "")]
     rows += [
         (
-            f'<span title="{esc(about(evaluation, one.name).full)}">{esc(one.name, 60)}</span>',
-            signed(one.lift),
-            f"{signed(one.lift_interval.lower)} … {signed(one.lift_interval.upper)}",
-            count(one.effective_users),
-            mark(evaluation, one),
+            f'<span title="{esc(about(evaluation, estimate.name).full)}">{esc(estimate.name, 60)}</span>',
+            signed(estimate.lift),
+            f"{signed(estimate.lift_interval.lower)} … {signed(estimate.lift_interval.upper)}",
+            count(estimate.effective_users),
+            mark(evaluation, estimate),
         )
-        for one in (evaluation.decisive, *(e for e in evaluation.estimates if e.name != evaluation.main))
+        for estimate in (evaluation.decisive, *(e for e in evaluation.estimates if e.name != evaluation.main))
     ]
     asked = esc(evaluation.question or evaluation.metric, 600)
     size = (
         f"{count(evaluation.users)} users; the logging policy brought {number(evaluation.decisive.baseline)}"
     )
-    part = "" if evaluation.mixture is None else f"<p>{esc(evaluation.mixture.sentence())}</p>"
-    lead = f"<p>{asked} {size}.</p>{part}" + (f"<ul style='margin:4px 0'>{listed}</ul>" if listed else "")
+    mixed = "" if evaluation.mixture is None else f"<p>{esc(evaluation.mixture.sentence())}</p>"
+    lead = f"<p>{asked} {size}.</p>{mixed}" + (f"<ul style='margin:4px 0'>{listed}</ul>" if listed else "")
     end = '<p><code>evaluation.write_html("report.html")</code> has the rest.</p>'
     return _card(
         esc(evaluation.policy_name, 80),

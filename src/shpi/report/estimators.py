@@ -100,8 +100,10 @@ _KINDS = {"KStepSHPI": "SHPI", "DirectMethod": "DM", "OracleFQE": "FQE"}
 
 def about(evaluation: Evaluation, name: str) -> About:
     """What an estimator of an evaluation is; by its class if the evaluation tells it, else by its name."""
-    for one in evaluation.configuration.get("estimators", ()):
-        kind = one.get("kind", "") if isinstance(one, dict) and one.get("name") == name else ""
+    for described in evaluation.configuration.get("estimators", ()):
+        kind = (
+            described.get("kind", "") if isinstance(described, dict) and described.get("name") == name else ""
+        )
         if _KINDS.get(kind, kind) in ABOUT:
             return ABOUT[_KINDS.get(kind, kind)]
     return ABOUT.get(name.partition("(")[0].partition(",")[0].strip(), UNKNOWN)

@@ -40,14 +40,16 @@ def render(evaluation: Evaluation) -> str:
 def render_comparison(comparison: Comparison) -> str:
     """All candidates side by side, and below the report of each, folded."""
     blocks = []
-    for number, one in enumerate(comparison.evaluations):
-        inner = header(one) + "".join(card(replace(s, key=f"c{number}-{s.key}")) for s in _sections(one))
+    for number, evaluation in enumerate(comparison.evaluations):
+        inner = header(evaluation) + "".join(
+            card(replace(s, key=f"c{number}-{s.key}")) for s in _sections(evaluation)
+        )
         inner = _CHART_ID.sub(rf"\1c{number}", inner)  # two candidates may have the same chart
-        decision = "no verdict" if one.verdict is None else one.verdict.decision
-        opened = " open" if one.policy_name == comparison.best else ""
+        decision = "no verdict" if evaluation.verdict is None else evaluation.verdict.decision
+        opened = " open" if evaluation.policy_name == comparison.best else ""
         blocks.append(
             f'<details class="candidate" id="c{number}"{opened}>'
-            f"<summary>{esc(one.policy_name, 120)}: {decision}</summary>{inner}</details>"
+            f"<summary>{esc(evaluation.policy_name, 120)}: {decision}</summary>{inner}</details>"
         )
     title = f"{len(comparison.evaluations)} candidates: {comparison.best or 'none'} to ship"
     return page(
@@ -70,7 +72,7 @@ def write_comparison(comparison: Comparison, path: str | Path) -> Path:
 
 
 def _sections(evaluation: Evaluation) -> list[Section]:
-    found: tuple[Section | None, ...] = (
+    sections: tuple[Section | None, ...] = (
         lift(evaluation),
         now_and_later(evaluation),
         factors(evaluation),
@@ -79,7 +81,7 @@ def _sections(evaluation: Evaluation) -> list[Section]:
         diagnostics(evaluation),
         configuration(evaluation),
     )
-    return [one for one in found if one is not None]
+    return [section for section in sections if section is not None]
 
 
 def _footer() -> str:

@@ -29,7 +29,9 @@ def esc(words: object, most: int = LONGEST) -> str:
     """Words as HTML text, shortened."""
     text = str(words)
     text = text if len(text) <= most else text[: most - 1] + "…"
-    plain = "".join(one if one.isprintable() or one == " " else "\N{REPLACEMENT CHARACTER}" for one in text)
+    plain = "".join(
+        letter if letter.isprintable() or letter == " " else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
     return escape(plain, quote=True)
 
 
@@ -79,11 +81,12 @@ def tile(number: str, words: str) -> str:
     return f'<div class="tile"><b>{number}</b><span>{words}</span></div>'
 
 
-def card(one: Section) -> str:
+def card(section: Section) -> str:
     """A section as HTML."""
     return (
-        f'<section id="{one.key}" aria-labelledby="h-{one.key}"><h2 id="h-{one.key}">{esc(one.title)}</h2>'
-        f'<p class="how">{one.how}</p>{one.body}</section>'
+        f'<section id="{section.key}" aria-labelledby="h-{section.key}">'
+        f'<h2 id="h-{section.key}">{esc(section.title)}</h2>'
+        f'<p class="how">{section.how}</p>{section.body}</section>'
     )
 
 

@@ -138,7 +138,7 @@ class Client:
             **({"defer": True} if defer else {}),
         }
         answer = self._call("POST", "/v1/rank", body)
-        ranking = tuple(Ranked(**one) for one in answer.pop("ranking"))
+        ranking = tuple(Ranked(**entry) for entry in answer.pop("ranking"))
         return RankedDecision(ranking=ranking, **answer)
 
     def activate(self, event_id: str) -> bool:
@@ -171,11 +171,11 @@ class Client:
         reward: Sequence[Mapping[str, Any]] = (),
     ) -> dict[str, list[dict[str, Any]]]:
         """Many at once, as the API spells them; entries without ids get some."""
-        ranks = [{"event_id": secrets.token_hex(16), **one} for one in rank]
-        rewards = [{"reward_id": secrets.token_hex(16), **one} for one in reward]
-        body = {"rank": ranks, "activate": [dict(one) for one in activate], "reward": rewards}
-        found: dict[str, list[dict[str, Any]]] = self._call("POST", "/v1/batch", body)
-        return found
+        ranks = [{"event_id": secrets.token_hex(16), **entry} for entry in rank]
+        rewards = [{"reward_id": secrets.token_hex(16), **entry} for entry in reward]
+        body = {"rank": ranks, "activate": [dict(entry) for entry in activate], "reward": rewards}
+        answers: dict[str, list[dict[str, Any]]] = self._call("POST", "/v1/batch", body)
+        return answers
 
     def event(self, event_id: str) -> dict[str, Any]:
         """Everything that is known about a decision."""

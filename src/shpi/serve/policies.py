@@ -74,17 +74,17 @@ class LoadedPolicy:
     def explain(self, context: Mapping[str, Any], items: list[Any]) -> dict[str, Any]:
         """Scores f(x, a) and the bonus V(x), as far as the policy has them."""
         x = self.chooser.encode(context)[None]
-        found: dict[str, Any] = {}
+        explanation: dict[str, Any] = {}
         scorer = getattr(getattr(self.policy, "saved_form", self.policy), "scorer", None)
         if scorer is not None:
             scores = dict(zip(map(str, self.chooser.ids), scorer.scores(x)[0].tolist(), strict=True))
-            found["scores"] = {str(item): scores.get(str(item)) for item in items}
+            explanation["scores"] = {str(item): scores.get(str(item)) for item in items}
         value = value_path(self.path)
         if value.is_file():
             from shpi.values.files import load_value
 
-            found["bonus"] = float(load_value(value)(x)[0])
-        return found
+            explanation["bonus"] = float(load_value(value)(x)[0])
+        return explanation
 
 
 def value_path(policy: Path) -> Path:

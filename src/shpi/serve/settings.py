@@ -166,9 +166,9 @@ class Settings:
              f"tokens for decide and reward where the host is not {LOOPBACK[0]}", self.server.host),
             (self.store.kind == "files" or bool(self.store.url), "store.url for Postgres", self.store.url),
         )  # fmt: skip
-        for fine, expected, found in checks:
+        for fine, expected, value in checks:
             if not fine:
-                raise ConfigError(expected=expected, found=repr(found), where=FILE)
+                raise ConfigError(expected=expected, found=repr(value), where=FILE)
 
     def value(self, name: str) -> Any:
         """The value of a key such as ``log.metric``."""
@@ -238,7 +238,7 @@ def _default(item: Field[Any]) -> Any:
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return (
-            "{ " + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + " }"
+            "{ " + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items()) + " }"
             if value
             else "{}"
         )
@@ -271,7 +271,7 @@ def _check(name: str, value: Any, hint: Any, where: str) -> None:
     elif kind is list:
         inner = get_args(hint)[0]
         good = isinstance(value, list) and all(
-            isinstance(one, (int, float) if inner is float else inner) for one in value
+            isinstance(item, (int, float) if inner is float else inner) for item in value
         )
         wanted = "a list of numbers" if inner is float else "a list of texts"
     else:
@@ -284,7 +284,7 @@ def secret(value: str) -> str:
     """A value of the file, or of the environment where it says 'env:NAME'."""
     if not value.startswith("env:"):
         return value
-    found = os.environ.get(value[4:])
-    if not found:
+    token = os.environ.get(value[4:])
+    if not token:
         raise ConfigError(expected=f"the variable {value[4:]} in the environment", found="none", where=FILE)
-    return found
+    return token

@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
 def judge(policies: Mapping[str, Policy], logs: LoggedData, seed: int) -> dict[str, dict[str, Any]]:
     """By name: the lift with its interval, who decided and the verdict, or what the problem is."""
     problems: dict[str, str] = {}
-    found: Comparison | None = None
+    comparison: Comparison | None = None
     try:
-        found = _compared(policies, logs, seed)
+        comparison = _compared(policies, logs, seed)
     except ShpiError:  # one that cannot be judged is a note in its row, not the end of the table
         able: dict[str, Policy] = {}
         for name, policy in policies.items():
@@ -28,11 +28,11 @@ def judge(policies: Mapping[str, Policy], logs: LoggedData, seed: int) -> dict[s
                 able[name] = policy
             except ShpiError as error:
                 problems[name] = f"cannot be judged: {error}"
-        found = _compared(able, logs, seed) if able else None
+        comparison = _compared(able, logs, seed) if able else None
     figures = (
         {}
-        if found is None
-        else {evaluation.policy_name: _figures(evaluation) for evaluation in found.evaluations}
+        if comparison is None
+        else {evaluation.policy_name: _figures(evaluation) for evaluation in comparison.evaluations}
     )
     return figures | {name: {"problem": words} for name, words in problems.items()}
 
@@ -54,11 +54,11 @@ def deciding(logs: LoggedData) -> list[Any] | None:
 
 
 def _figures(evaluation: Evaluation) -> dict[str, Any]:
-    one = evaluation.lead.estimate
+    estimate = evaluation.lead.estimate
     return {
-        "lift": one.lift,
-        "lift_lower": one.lift_interval.lower,
-        "lift_upper": one.lift_interval.upper,
-        "estimator": one.name,
+        "lift": estimate.lift,
+        "lift_lower": estimate.lift_interval.lower,
+        "lift_upper": estimate.lift_interval.upper,
+        "estimator": estimate.name,
         "verdict": None if evaluation.verdict is None else evaluation.verdict.decision,
     }

@@ -39,7 +39,7 @@ def verbs() -> list[Verb]:
     parser = build_parser()
     nest = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     about = {choice.dest: choice.help or "" for choice in nest._choices_actions}
-    return [_verb(name, about.get(name, ""), one) for name, one in nest.choices.items()]
+    return [_verb(name, about.get(name, ""), parser) for name, parser in nest.choices.items()]
 
 
 def _verb(name: str, about: str, parser: argparse.ArgumentParser) -> Verb:
@@ -58,9 +58,9 @@ def _verb(name: str, about: str, parser: argparse.ArgumentParser) -> Verb:
     return Verb(name=name, about=about.replace("'", "’"), options=tuple(options), words=tuple(words))
 
 
-def _bash(found: list[Verb]) -> str:
+def _bash(all_verbs: list[Verb]) -> str:
     cases, values = [], []
-    for verb in found:
+    for verb in all_verbs:
         options = " ".join(word for option in verb.options for word in option.words)
         cases.append(f'    {verb.name}) words="{" ".join(verb.words)}"; options="{options}" ;;')
         values += [
@@ -75,7 +75,7 @@ def _bash(found: list[Verb]) -> str:
         '  local verb="${COMP_WORDS[1]}"',
         '  local words="" options=""',
         "  if [ \"$COMP_CWORD\" -eq 1 ]; then",
-        f"    {_reply([verb.name for verb in found])}; return",
+        f"    {_reply([verb.name for verb in all_verbs])}; return",
         "  fi",
         '  case "$verb:$before" in',
         *values,
@@ -95,14 +95,14 @@ def _reply(words: Sequence[str]) -> str:
     return f'COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$now"))'
 
 
-def _zsh(found: list[Verb]) -> str:
+def _zsh(all_verbs: list[Verb]) -> str:
     """Zsh understands the completions of bash."""
-    return "autoload -U +X bashcompinit && bashcompinit\n" + _bash(found)
+    return "autoload -U +X bashcompinit && bashcompinit\n" + _bash(all_verbs)
 
 
-def _fish(found: list[Verb]) -> str:
+def _fish(all_verbs: list[Verb]) -> str:
     lines = []
-    for verb in found:
+    for verb in all_verbs:
         lines.append(f"complete -c shpi -n __fish_use_subcommand -a {verb.name} -d '{verb.about}'")
         here = f"complete -c shpi -n '__fish_seen_subcommand_from {verb.name}'"
         lines += [f"{here} -a '{' '.join(verb.words)}'"] if verb.words else []

@@ -144,7 +144,7 @@ def candidates_of(rows: pl.DataFrame, column: str, ids: tuple[int | str, ...] = 
         raise DataError(
             expected="a column of lists of item ids", found=f"type {series.dtype}", where=f"column '{column}'"
         )
-    if ids and all(isinstance(one, int) for one in ids) and series.dtype == pl.List(pl.String):
+    if ids and all(isinstance(action, int) for action in ids) and series.dtype == pl.List(pl.String):
         series = series.cast(pl.List(pl.Int64), strict=False)  # a CSV has only text; an unknown id stays one
     lists: list[list[Any]] = series.to_list()
     return lists

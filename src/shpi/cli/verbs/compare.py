@@ -281,10 +281,10 @@ def evaluate(row: Row, policy: Policy, world: World, options: argparse.Namespace
     from shpi.envs.rollout import mean_return
 
     try:
-        found = mean_return(world.simulator, policy, options.rollouts, options.seed + EVALUATION)
+        rollouts = mean_return(world.simulator, policy, options.rollouts, options.seed + EVALUATION)
     except Exception as error:  # a policy that fails is a row, not the end of the table
         return Row(**(asdict(row) | {"problem": f"online: {error}"}))
-    users = found.returns if found.scores is None else found.scores
+    users = rollouts.returns if rollouts.scores is None else rollouts.scores
     attained: Any = getattr(world.simulator, "fraction_attained", None)
     figures = {
         "online": float(users.mean()),

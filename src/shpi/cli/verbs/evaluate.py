@@ -103,7 +103,10 @@ def run(options: argparse.Namespace) -> int:
     logs = read_logs(options, "evaluate", **encoding_of(saved[0], options))
     if logs is None:
         return 2
-    policies = {name: opened(place, one, logs) for name, place, one in zip(names, places, saved, strict=True)}
+    policies = {
+        name: opened(place, policy_file, logs)
+        for name, place, policy_file in zip(names, places, saved, strict=True)
+    }
     estimators = estimators_of(options.estimators, k if k is not None else usual_k(logs))
     comparison = judged(policies, logs, gate, options, estimators, k)
     comparison = with_looks(comparison, policies, logs, gate, options)
@@ -192,17 +195,17 @@ def estimators_of(text: str | None, k: Any) -> list[Estimator] | None:
         "dr": ope.DR, "magic": ope.MAGIC, "fqe": ope.FQE, "dm": ope.DirectMethod, "mis": ope.MIS,
         "slope": ope.SLOPE,
     }  # fmt: skip
-    found: list[Estimator] = []
-    for word in (part.strip().lower() for part in text.split(",") if part.strip()):
+    estimators: list[Estimator] = []
+    for word in (entry.strip().lower() for entry in text.split(",") if entry.strip()):
         name, _, steps = word.partition(":")
         if name == "shpi":
             chosen = parse_k(steps) if steps else k
-            found.append(ope.KStepSHPI() if chosen is None else ope.KStepSHPI(k=chosen))
+            estimators.append(ope.KStepSHPI() if chosen is None else ope.KStepSHPI(k=chosen))
         elif name in plain and not steps:
-            found.append(plain[name]())
+            estimators.append(plain[name]())
         else:
             raise ConfigError(expected=f"estimators among {', '.join(ESTIMATORS)}", found=repr(word))
-    return found
+    return estimators
 
 
 def check_target(path: Path | None, where: str) -> None:
@@ -227,8 +230,8 @@ def encoding_of(saved: PolicyFile, options: argparse.Namespace) -> dict[str, Any
     """A table is read with the columns and actions of the log that the policy was learned from."""
     if options.columns is None:
         return {}
-    found = {"schema": saved.schema, "action_space": saved.actions}
-    return {key: value for key, value in found.items() if value is not None}
+    encoding = {"schema": saved.schema, "action_space": saved.actions}
+    return {key: value for key, value in encoding.items() if value is not None}
 
 
 def opened(place: Path, saved: PolicyFile, logs: LoggedData) -> Policy:
@@ -278,19 +281,19 @@ def judged(
 def show(comparison: Comparison, gate: Gate) -> None:
     """The verdicts, then the table and the diagnostics of each."""
     several = len(comparison.evaluations) > 1
-    for one in comparison.evaluations if several else ():
-        assert one.verdict is not None
-        print(f"{one.verdict.decision.upper():<15} {one.policy_name}: {_lift(one)}")
+    for evaluation in comparison.evaluations if several else ():
+        assert evaluation.verdict is not None
+        print(f"{evaluation.verdict.decision.upper():<15} {evaluation.policy_name}: {_lift(evaluation)}")
     if several:
         print(f"best to ship: {comparison.best or 'none'}\n")
-    for number, one in enumerate(comparison.evaluations):
-        print(("\n" if number else "") + render(one, verdict_first=True))
+    for number, evaluation in enumerate(comparison.evaluations):
+        print(("\n" if number else "") + render(evaluation, verdict_first=True))
 
 
 def _lift(evaluation: Evaluation) -> str:
     lead = evaluation.lead
-    part = "" if evaluation.mixture is None else f" of {100 * lead.share:.3g} % of the decisions"
-    return f"lift{part} {lead.estimate.lift:+.5g}"
+    mixed = "" if evaluation.mixture is None else f" of {100 * lead.share:.3g} % of the decisions"
+    return f"lift{mixed} {lead.estimate.lift:+.5g}"
 
 
 def write(comparison: Comparison, options: argparse.Namespace) -> None:

@@ -165,7 +165,7 @@ def show_learners() -> None:
     for column in ("name", "what it is", "learns from", "here"):
         table.add_column(column, overflow="fold")
     for name in registry.names():
-        found = registry.entry(name)
-        source = "a log" if found.kind == "offline" else "a simulator"
-        table.add_row(name, found.about, source, escape(registry.missing(name) or "yes"))
+        learner = registry.entry(name)
+        source = "a log" if learner.kind == "offline" else "a simulator"
+        table.add_row(name, learner.about, source, escape(registry.missing(name) or "yes"))
     Console(file=sys.stdout).print(table)

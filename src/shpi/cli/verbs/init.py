@@ -120,10 +120,10 @@ def guessed(sample: pl.DataFrame) -> dict[str, Any]:
     """The guess of `shpi.data._read.guess`, with pauses as session ends where nothing else says so."""
     from shpi.data._read.guess import guess_columns
 
-    found: dict[str, Any] = tomllib.loads(guess_columns(sample.columns, sample.schema))
-    if "time" in found and "session" not in found and is_calendar(sample[found["time"]]):
-        found.setdefault("session_gap", GAP)
-    return found
+    columns: dict[str, Any] = tomllib.loads(guess_columns(sample.columns, sample.schema))
+    if "time" in columns and "session" not in columns and is_calendar(sample[columns["time"]]):
+        columns.setdefault("session_gap", GAP)
+    return columns
 
 
 def is_calendar(times: pl.Series) -> bool:
@@ -211,7 +211,7 @@ def as_toml(
     rest = [key for key in (*EXTRAS, *answers) if key not in ROLES]
     present = [key for key in dict.fromkeys(rest) if key in answers]
     lines += [_line(key, answers[key], EXTRAS.get(key, "")) for key in present]
-    lines += [f"# {one}".ljust(WIDTH) + f"  # {about}" for key, one, about in LATER if key not in answers]
+    lines += [f"# {line}".ljust(WIDTH) + f"  # {about}" for key, line, about in LATER if key not in answers]
     unused = _unused(answers, sample.columns)
     if unused:
         lines += ["", f"# Not used: {', '.join(unused)}"]

@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         parts = logs.split_time(options.time)
     options.out.mkdir(parents=True, exist_ok=True)
-    for part, place, purpose in zip(parts, places, ("to learn from", "to judge by"), strict=True):
-        part.to_parquet(place)
-        print(f"{place}: {part.n_users:,} users, {len(part):,} decisions {purpose}")
+    for half, place, purpose in zip(parts, places, ("to learn from", "to judge by"), strict=True):
+        half.to_parquet(place)
+        print(f"{place}: {half.n_users:,} users, {len(half):,} decisions {purpose}")
     print(f"next: shpi fit {places[0]} --out policies/today")
     return 0

@@ -73,9 +73,9 @@ def _bytes_of(file: Path, what: str) -> bytes:
         return raw
     parts, size = [], 0
     with gzip.open(io.BytesIO(raw)) as stream:
-        while part := stream.read(_STEP):
-            parts.append(part)
-            size += len(part)
+        while piece := stream.read(_STEP):
+            parts.append(piece)
+            size += len(piece)
             _require(file, what, size)  # its own word for the size may be a lie
     return b"".join(parts)
 

@@ -64,7 +64,7 @@ class Scale:
             known = np.array([0.1, 1.0]) if log else np.array([0.0, 1.0])
         low, high = float(known.min()), float(known.max())
         if log:
-            low, high = (min(max(one, 1e-140), 1e140) for one in (low, high))  # their ratio is finite
+            low, high = (min(max(end, 1e-140), 1e140) for end in (low, high))  # their ratio is finite
         wanted = many or max(3, int(abs(end - start) / 85))
         if log:
             free = (high / low) ** room
@@ -90,13 +90,13 @@ def log_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], ..
     whole = [10.0**p for p in powers if low * 0.999 <= 10.0**p <= high * 1.001]
     if len(whole) >= 3:
         every = math.ceil(len(whole) / many)
-        first = next((i % every for i, one in enumerate(whole) if abs(one - 1) < 1e-12), 0)  # 1 is a tick
-        return tuple((one, number(one, 1)) for one in whole[first::every])
+        first = next((i % every for i, tick in enumerate(whole) if abs(tick - 1) < 1e-12), 0)  # 1 is a tick
+        return tuple((tick, number(tick, 1)) for tick in whole[first::every])
     for factors in ((1, 3), (1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)):
-        found = [f * 10.0**p for p in powers for f in factors if low * 0.999 <= f * 10.0**p <= high * 1.001]
-        if len(found) >= 3:
-            return tuple((one, number(one, 1)) for one in found)
-    return tuple((one, number(one, 3)) for one in (low, high))
+        ticks = [f * 10.0**p for p in powers for f in factors if low * 0.999 <= f * 10.0**p <= high * 1.001]
+        if len(ticks) >= 3:
+            return tuple((tick, number(tick, 1)) for tick in ticks)
+    return tuple((tick, number(tick, 3)) for tick in (low, high))
 
 
 def round_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], ...]:

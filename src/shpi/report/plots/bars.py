@@ -76,7 +76,7 @@ def _scale(
 ) -> Scale:
     """With room for the numbers at the ends of the bars."""
     known = [value for value in values if math.isfinite(value)]
-    widest = max(text_width(show(float(one))) for column in table.values() for one in column) + 8
+    widest = max(text_width(show(float(value))) for column in table.values() for value in column) + 8
     left = rows.left + (widest if min(known) < 0 else 0)
     right = rows.right - (widest if max(known) > 0 or min(known) == 0 else 0)
     if right - left < 60:

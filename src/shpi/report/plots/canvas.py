@@ -150,8 +150,8 @@ def shortened(words: str, most: float, size: float = SIZE) -> str:
     """Words cut so that they fit, with an ellipsis."""
     room, used = most / size, 0.0
     fits = 0  # letters that leave room for the ellipsis
-    for index, one in enumerate(words):
-        used += _em(one)
+    for index, letter in enumerate(words):
+        used += _em(letter)
         if used > room:
             return words[:fits].rstrip() + "…"
         if used + _em("…") <= room:

@@ -72,19 +72,21 @@ def histogram(
 
 def _check_bins(bins: Float64Array, series: Mapping[str, Sequence[float] | Float64Array], log: bool) -> None:
     rising = len(bins) > 1 and bool((np.diff(bins) > 0).all()) and (not log or bins[0] > 0)
-    fits = series and all(len(one) == len(bins) - 1 and np.isfinite(one).all() for one in series.values())
+    fits = series and all(
+        len(heights) == len(bins) - 1 and np.isfinite(heights).all() for heights in series.values()
+    )
     if not rising or not fits:
         raise ConfigError(
             expected="rising edges (positive on a logarithmic axis) and finite counts, one fewer",
-            found=f"{len(bins)} edges, counts of {[len(one) for one in series.values()]}",
+            found=f"{len(bins)} edges, counts of {[len(heights) for heights in series.values()]}",
             where="histogram",
         )
 
 
 def _steps(bins: Float64Array, counts: Float64Array, x: Scale, y: Scale) -> list[tuple[float, float]]:
     points = [(x(float(bins[0])), y(0.0))]
-    for low, high, one in zip(bins[:-1], bins[1:], counts, strict=True):
-        points += [(x(float(low)), y(float(one))), (x(float(high)), y(float(one)))]
+    for low, high, height in zip(bins[:-1], bins[1:], counts, strict=True):
+        points += [(x(float(low)), y(float(height))), (x(float(high)), y(float(height)))]
     return [*points, (x(float(bins[-1])), y(0.0))]
 
 
@@ -130,8 +132,8 @@ def boxplots(
     keys = [Key(name=mark_name, draw=diamond("c1", hollow=True))] if marks is not None else []
     rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 22)
     data = [np.asarray(group, dtype=np.float64) for group in groups]
-    data = [one[np.isfinite(one) & ((one > 0) | (not log_x))] for one in data]
-    extra = [float(one) for one in (marks or []) if one is not None]
+    data = [sample[np.isfinite(sample) & ((sample > 0) | (not log_x))] for sample in data]
+    extra = [float(sample) for sample in (marks or []) if sample is not None]
     known = [float(value) for values in data for value in values]
     scale = Scale.over(
         [*known, *extra, *([] if reference is None else [reference])],
@@ -155,7 +157,7 @@ def boxplots(
 
 
 def _box(canvas: Canvas, scale: Scale, y: float, values: Float64Array, points: bool) -> None:
-    low, middle, high = (float(one) for one in np.quantile(values, [0.25, 0.5, 0.75]))
+    low, middle, high = (float(place) for place in np.quantile(values, [0.25, 0.5, 0.75]))
     shown = np.log(values) if scale.log else values
     ends = np.log([low, high]) if scale.log else np.array([low, high])
     reach = 1.5 * (ends[1] - ends[0])
@@ -163,10 +165,10 @@ def _box(canvas: Canvas, scale: Scale, y: float, values: Float64Array, points: b
     first, last = float(within.min()), float(within.max())
     for a, b in ((first, low), (high, last)):
         canvas.line(scale(a), y, scale(b), y, cls="c0", width=1.5)
-    for one in (first, last):
-        canvas.line(scale(one), y - 5, scale(one), y + 5, cls="c0", width=1.5)
+    for place in (first, last):
+        canvas.line(scale(place), y - 5, scale(place), y + 5, cls="c0", width=1.5)
     canvas.rect(scale(low), y - 9, max(scale(high) - scale(low), 1), 18, cls="c0", opacity=0.25, outline=True)
     canvas.line(scale(middle), y - 9, scale(middle), y + 9, cls="c0", width=3)
     outside = values[(values < first) | (values > last)]
-    for one in values if points and len(values) <= 50 else outside[:200]:
-        canvas.dot(scale(float(one)), y, 1.6, cls="c6")
+    for place in values if points and len(values) <= 50 else outside[:200]:
+        canvas.dot(scale(float(place)), y, 1.6, cls="c6")

@@ -73,7 +73,7 @@ def forest(
     dotted = list(round) if round is not None else [False] * len(labels)
     keys = _keys(names or ForestNames(), main is not None, any(weak), bounds is not None, any(dotted))
     rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 18)
-    middle, low, high = (np.asarray(one, dtype=np.float64) for one in (centers, lowers, uppers))
+    middle, low, high = (np.asarray(sequence, dtype=np.float64) for sequence in (centers, lowers, uppers))
     floor = None if bounds is None else np.asarray(bounds, dtype=np.float64)
     scale = Scale.over(limits(middle, low, high, floor, main, reference), rows.left, rows.right, room=0.04)
     end = bottom_axis(canvas, scale, rows.top, rows.bottom, x_label)
@@ -93,11 +93,11 @@ def forest(
 
 
 def _keys(names: ForestNames, main: bool, weak: bool, bounds: bool, dotted: bool) -> list[Key]:
-    found = [Key(name=names.main, draw=diamond("c0"))] if main else []
-    found.append(Key(name=names.row, draw=diamond("c6")))
-    found += [Key(name=names.round, draw=dot("c6"))] if dotted else []
-    found += [Key(name=names.faint, draw=diamond("c6", hollow=True))] if weak else []
-    return found + ([Key(name=names.bound, draw=tick("c1"))] if bounds else [])
+    keys = [Key(name=names.main, draw=diamond("c0"))] if main else []
+    keys.append(Key(name=names.row, draw=diamond("c6")))
+    keys += [Key(name=names.round, draw=dot("c6"))] if dotted else []
+    keys += [Key(name=names.faint, draw=diamond("c6", hollow=True))] if weak else []
+    return keys + ([Key(name=names.bound, draw=tick("c1"))] if bounds else [])
 
 
 def limits(
@@ -123,7 +123,7 @@ def limits(
         if index == main or near:
             shown += [float(middle[index]), float(low[index]), float(high[index])]
             shown += [] if floor is None else [float(floor[index])]
-    return shown if any(math.isfinite(one) for one in shown[1:]) else [*shown, *middle.tolist()]
+    return shown if any(math.isfinite(end) for end in shown[1:]) else [*shown, *middle.tolist()]
 
 
 def _whisker(canvas: Canvas, scale: Scale, y: float, low: float, high: float, main: bool, weak: bool) -> None:

@@ -59,7 +59,8 @@ def lines(
     data = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
     _check(at, data, log_x)
     areas = {
-        name: tuple(np.asarray(one, dtype=np.float64) for one in pair) for name, pair in (bands or {}).items()
+        name: tuple(np.asarray(number, dtype=np.float64) for number in pair)
+        for name, pair in (bands or {}).items()
     }
     levels = dict(reference or {})
     canvas = Canvas(width)
@@ -68,7 +69,7 @@ def lines(
     top = legend(canvas, keys if len(keys) > 1 else [], 4) + (24 if y_label else 10)
     bottom = top + height
     shown = [*data.values(), *(side for pair in areas.values() for side in pair)]
-    heights = [float(one) for values in shown for one in values] + list(levels.values())
+    heights = [float(number) for values in shown for number in values] + list(levels.values())
     up = Scale.over([*heights, *([0.0] if zero else [])], bottom, top, log=log_y, many=5, room=0.04)
     along = Scale.over(at, tick_room(up), canvas.width - 14, log=log_x)
     left_axis(canvas, up, along.start, along.end)
@@ -88,10 +89,15 @@ def lines(
 
 def _check(at: Float64Array, data: Mapping[str, Float64Array], log: bool) -> None:
     rising = len(at) > 0 and bool(np.isfinite(at).all()) and bool((np.diff(at) > 0).all())
-    if not data or not rising or (log and at[0] <= 0) or any(len(one) != len(at) for one in data.values()):
+    if (
+        not data
+        or not rising
+        or (log and at[0] <= 0)
+        or any(len(values) != len(at) for values in data.values())
+    ):
         raise ConfigError(
             expected="rising finite x (positive on a logarithmic axis) and series of the same length",
-            found=f"{len(at)} x, series of {[len(one) for one in data.values()]}",
+            found=f"{len(at)} x, series of {[len(values) for values in data.values()]}",
             where="lines",
         )
 
@@ -107,13 +113,13 @@ def _sign(index: int, dots: bool) -> Draw:
 
 def _runs(good: Sequence[bool]) -> list[list[int]]:
     """Runs of neighbours that can be drawn."""
-    found: list[list[int]] = [[]]
+    runs: list[list[int]] = [[]]
     for index, fine in enumerate(good):
         if fine:
-            found[-1].append(index)
-        elif found[-1]:
-            found.append([])
-    return [run for run in found if run]
+            runs[-1].append(index)
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
 
 
 def _drawable(value: float, log: bool) -> bool:

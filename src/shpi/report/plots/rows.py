@@ -38,8 +38,8 @@ class Rows:
             return cls(labels=shown, texts=notes, left=8, right=canvas.width - 8, top=top, step=step,
                        mark=mark, narrow=True)  # fmt: skip
         most = canvas.width * 0.34
-        left = 12 + min(most, max((text_width(one[:200]) * 1.06 for one in shown), default=0))
-        note = max((text_width(one) * 1.08 for one in notes), default=0)
+        left = 12 + min(most, max((text_width(text[:200]) * 1.06 for text in shown), default=0))
+        note = max((text_width(text) * 1.08 for text in notes), default=0)
         right = canvas.width - (note + 18 if note else 10)
         step = height + 12
         return cls(labels=shown, texts=notes, left=left, right=right, top=top, step=step, mark=step / 2,

@@ -75,7 +75,7 @@ def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
         )
 
     head = ["candidate", "verdict", "lift", "in %", "interval", "eff. users", "decided by"]
-    rows = [_row(number_of, one) for number_of, one in enumerate(evaluations)]
+    rows = [_row(number_of, evaluation) for number_of, evaluation in enumerate(evaluations)]
     return Section(
         key="candidates",
         title="The candidates side by side",
@@ -88,11 +88,11 @@ def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
     )
 
 
-def _row(number_of: int, one: Evaluation) -> list[str]:
-    best = one.lead.estimate
+def _row(number_of: int, evaluation: Evaluation) -> list[str]:
+    best = evaluation.lead.estimate
     return [
-        f'<a href="#c{number_of}">{esc(one.policy_name, 80)}</a>',
-        f'<span class="badge {_badge(one)}">{_word(one)}</span>',
+        f'<a href="#c{number_of}">{esc(evaluation.policy_name, 80)}</a>',
+        f'<span class="badge {_badge(evaluation)}">{_word(evaluation)}</span>',
         signed(best.lift),
         percent(relative(best.lift, best.baseline), 2, sign=True),
         f"{signed(best.lift_interval.lower)} … {signed(best.lift_interval.upper)}",
@@ -101,10 +101,10 @@ def _row(number_of: int, one: Evaluation) -> list[str]:
     ]
 
 
-def _word(one: Evaluation) -> str:
-    return "no verdict" if one.verdict is None else one.verdict.decision
+def _word(evaluation: Evaluation) -> str:
+    return "no verdict" if evaluation.verdict is None else evaluation.verdict.decision
 
 
-def _badge(one: Evaluation) -> str:
-    kind = KINDS.get(_word(one), "none")
+def _badge(evaluation: Evaluation) -> str:
+    kind = KINDS.get(_word(evaluation), "none")
     return {"ship": "fine", "hold": "fatal", "more": "warning", "step": "note"}.get(kind, "note")

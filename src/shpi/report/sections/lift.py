@@ -49,12 +49,12 @@ def failing(evaluation: Evaluation) -> set[str]:
 def _shown(evaluation: Evaluation) -> tuple[list[Estimate], int]:
     """The one that decides, then those that need no model, then those that do."""
     others = [estimate for estimate in evaluation.estimates if estimate.name != evaluation.main]
-    ordered = [evaluation.decisive, *sorted(others, key=lambda one: may_be_biased(evaluation, one))]
+    ordered = [evaluation.decisive, *sorted(others, key=lambda estimate: may_be_biased(evaluation, estimate))]
     return ordered[:MANY], max(0, len(ordered) - MANY)
 
 
 def _biased(evaluation: Evaluation, shown: list[Estimate]) -> list[bool]:
-    return [may_be_biased(evaluation, one) for one in shown]
+    return [may_be_biased(evaluation, estimate) for estimate in shown]
 
 
 _BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}
@@ -63,9 +63,9 @@ _BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}
 def _explained(evaluation: Evaluation, shown: list[Estimate]) -> str:
     """Every name in full, with a sentence, and what the estimate is to the verdict."""
     rows = []
-    for one in shown:
-        said, known = mark(evaluation, one), about(evaluation, one.name)
-        name = f"<b>{esc(one.name, 80)}</b><br>{esc(known.full)}"
+    for estimate in shown:
+        said, known = mark(evaluation, estimate), about(evaluation, estimate.name)
+        name = f"<b>{esc(estimate.name, 80)}</b><br>{esc(known.full)}"
         badge = f'<span class="badge {_BADGES.get(said, "warning")}">{said}</span>'
         rows.append([name, badge, esc(known.sentence)])
     return table(["estimator", "", "what it does"], rows, caption="Estimators in words")
@@ -74,16 +74,16 @@ def _explained(evaluation: Evaluation, shown: list[Estimate]) -> str:
 def _forest(evaluation: Evaluation, shown: list[Estimate], width: float) -> str:
     main, sure = evaluation.decisive, level(evaluation.decisive.lift_interval.level)
     failed = failing(evaluation)
-    intervals = [one.lift_interval for one in shown]
+    intervals = [estimate.lift_interval for estimate in shown]
     return svg.forest(
-        [one.name for one in shown],
-        [one.lift for one in shown],
+        [estimate.name for estimate in shown],
+        [estimate.lift for estimate in shown],
         [interval.lower for interval in intervals],
         [interval.upper for interval in intervals],
         main=0,
         round=_biased(evaluation, shown),
-        texts=[_text(one, width) for one in shown],
-        faint=[one.name in failed for one in shown],
+        texts=[_text(estimate, width) for estimate in shown],
+        faint=[estimate.name in failed for estimate in shown],
         names=svg.ForestNames(
             row=f"estimate, {sure} interval", round="may be biased", faint="failed a check"
         ),
@@ -95,32 +95,33 @@ def _forest(evaluation: Evaluation, shown: list[Estimate], width: float) -> str:
     )
 
 
-def _text(one: Estimate, width: float) -> str:
+def _text(estimate: Estimate, width: float) -> str:
     if width <= NARROW:
-        return signed(one.lift)
-    return f"{signed(one.lift)}  [{signed(one.lift_interval.lower)}, {signed(one.lift_interval.upper)}]"
+        return signed(estimate.lift)
+    interval = estimate.lift_interval
+    return f"{signed(estimate.lift)}  [{signed(interval.lower)}, {signed(interval.upper)}]"
 
 
 def _numbers(evaluation: Evaluation, shown: list[Estimate]) -> str:
     head = ["estimator", "value", "lift", "std. error", "interval of the lift", "eff. users"]
     rows = [
         [
-            esc(one.name, 80) + (" (decides)" if one.name == evaluation.main else ""),
-            number(one.value),
-            signed(one.lift),
-            number(one.lift_error, 2),
-            f"{signed(one.lift_interval.lower)} … {signed(one.lift_interval.upper)}",
-            count(one.effective_users),
+            esc(estimate.name, 80) + (" (decides)" if estimate.name == evaluation.main else ""),
+            number(estimate.value),
+            signed(estimate.lift),
+            number(estimate.lift_error, 2),
+            f"{signed(estimate.lift_interval.lower)} … {signed(estimate.lift_interval.upper)}",
+            count(estimate.effective_users),
         ]
-        for one in shown
+        for estimate in shown
     ]
-    kinds = ", ".join(sorted({one.lift_interval.method for one in shown}))
+    kinds = ", ".join(sorted({estimate.lift_interval.method for estimate in shown}))
     return table(head, rows, caption="All estimators", numbers=range(1, 6), main=0) + (
         f'<p class="soft">Users are the independent units of every error. Intervals: {esc(kinds)}.</p>'
     )
 
 
 def _notes(shown: list[Estimate]) -> str:
-    said = [(one.name, note) for one in shown for note in one.notes][:MANY]
+    said = [(estimate.name, note) for estimate in shown for note in estimate.notes][:MANY]
     items = "".join(f"<li><b>{esc(name, 80)}</b>: {esc(note)}</li>" for name, note in said)
     return f"<p>What was assumed on the way:</p><ul>{items}</ul>" if items else ""

@@ -36,18 +36,18 @@ def _segments(evaluation: Evaluation) -> str:
         return ""
     shown = _largest(everyone)
     hidden = len(everyone) - len(shown)
-    labels = [f"{one.column}: {one.label}" for one in shown]
+    labels = [f"{segment.column}: {segment.label}" for segment in shown]
     sure = level(shown[0].interval.level)
 
     def draw(width: float) -> str:
         return svg.forest(
             labels,
-            [one.lift for one in shown],
-            [one.interval.lower for one in shown],
-            [one.interval.upper for one in shown],
+            [segment.lift for segment in shown],
+            [segment.interval.lower for segment in shown],
+            [segment.interval.upper for segment in shown],
             texts=[
-                signed(one.lift) + ("" if width <= NARROW else f"  ({count(one.users)} users)")
-                for one in shown
+                signed(segment.lift) + ("" if width <= NARROW else f"  ({count(segment.users)} users)")
+                for segment in shown
             ],
             names=svg.ForestNames(row=f"lift, {sure} interval"),
             title="Lift by segment of users",
@@ -59,12 +59,12 @@ def _segments(evaluation: Evaluation) -> str:
     rows = [
         [
             esc(label, 120),
-            count(one.users),
-            number(one.baseline),
-            signed(one.lift),
-            f"{signed(one.interval.lower)} … {signed(one.interval.upper)}",
+            count(segment.users),
+            number(segment.baseline),
+            signed(segment.lift),
+            f"{signed(segment.interval.lower)} … {signed(segment.interval.upper)}",
         ]
-        for label, one in zip(labels, shown, strict=True)
+        for label, segment in zip(labels, shown, strict=True)
     ]
     head = ["segment", "users", "logging policy", "lift", "interval"]
     note = _cut(hidden, len(everyone), "segments", "with the most users")
@@ -84,18 +84,20 @@ def _largest(everyone: Sequence[Segment]) -> list[Segment]:
 
 
 def _actions(everyone: Sequence[ActionShift]) -> str:
-    changed = sorted((one for one in everyone if abs(one.change) > 1e-9), key=lambda one: -abs(one.change))
+    changed = sorted(
+        (shift for shift in everyone if abs(shift.change) > 1e-9), key=lambda shift: -abs(shift.change)
+    )
     if not everyone:
         return ""
     if not changed:
         return "<h3>Actions</h3><p>No action is chosen more or less often than in the log.</p>"
-    shown = sorted(changed[:MANY_ACTIONS], key=lambda one: -one.change)
+    shown = sorted(changed[:MANY_ACTIONS], key=lambda shift: -shift.change)
     note = _cut(len(changed) - len(shown), len(changed), "actions listed", "with the largest changes")
 
     def draw(width: float) -> str:
         return svg.bars(
-            [one.action for one in shown],
-            {"change": [100 * one.change for one in shown]},
+            [shift.action for shift in shown],
+            {"change": [100 * shift.change for shift in shown]},
             by_sign=True,
             show=lambda value: signed(value, 2),
             title="Actions gained and lost",
@@ -106,13 +108,13 @@ def _actions(everyone: Sequence[ActionShift]) -> str:
 
     rows = [
         [
-            esc(one.action, 120),
-            percent(one.logged),
-            percent(one.policy),
-            signed(100 * one.change, 2),
-            number(one.reward),
+            esc(shift.action, 120),
+            percent(shift.logged),
+            percent(shift.policy),
+            signed(100 * shift.change, 2),
+            number(shift.reward),
         ]
-        for one in shown
+        for shift in shown
     ]
     head = ["action", "in the log", "this policy", "change, points", "reward when logged"]
     return (

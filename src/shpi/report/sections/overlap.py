@@ -21,11 +21,11 @@ _FEW = 30  # effective users below which weighted estimates are guesses
 
 def overlap(evaluation: Evaluation) -> Section:
     """Overlap and weights; what there is of them."""
-    found, weights = evaluation.overlap, evaluation.decisive.weights
+    measured, weights = evaluation.overlap, evaluation.decisive.weights
     parts = [_tiles(evaluation, weights)] if weights is not None else []
-    if found is not None:
-        parts += [_chances(found), _ratios(found)]
-        parts += [_steps(found)] if len(found.steps) > 1 else []
+    if measured is not None:
+        parts += [_chances(measured), _ratios(measured)]
+        parts += [_steps(measured)] if len(measured.steps) > 1 else []
     elif weights is None:
         parts.append("<p>There are no importance weights here: the estimates rest on models alone.</p>")
     parts.append(_users(evaluation))
@@ -49,8 +49,8 @@ def _tiles(evaluation: Evaluation, weights: Weights) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _chances(found: Overlap) -> str:
-    edges, logged, policy = _both_trimmed(found)
+def _chances(measured: Overlap) -> str:
+    edges, logged, policy = _both_trimmed(measured)
     series = {"logging policy": logged, "this policy": policy}
 
     def draw(width: float) -> str:
@@ -60,7 +60,8 @@ def _chances(found: Overlap) -> str:
             log_x=True,
             title="How likely the logged actions are under both policies",
             description="Median probability of the logged action: "
-            f"{_middle(found.logged)} under the logging policy, {_middle(found.policy)} under this policy.",
+            f"{_middle(measured.logged)} under the logging policy, "
+            f"{_middle(measured.policy)} under this policy.",
             x_label="probability of the action that was logged",
             y_label="share of the decisions, in %",
             width=width,
@@ -73,8 +74,8 @@ def _chances(found: Overlap) -> str:
         if a or b
     ]
     caption = "<b>How likely was the logged action</b> under both policies?"
-    if found.never:
-        share = percent(found.never / max(sum(found.logged.counts), 1), 2)
+    if measured.never:
+        share = percent(measured.never / max(sum(measured.logged.counts), 1), 2)
         caption += f" In {share} of the decisions this policy would never take it; these are not drawn."
     heads = ["probability", "logging policy, %", "this policy, %"]
     return figure(draw, caption) + folded(
@@ -82,9 +83,9 @@ def _chances(found: Overlap) -> str:
     )
 
 
-def _ratios(found: Overlap) -> str:
-    total = sum(found.ratios.counts) + found.never
-    edges, counts = _trimmed(found.ratios)
+def _ratios(measured: Overlap) -> str:
+    total = sum(measured.ratios.counts) + measured.never
+    edges, counts = _trimmed(measured.ratios)
     if not total or not len(counts):
         return ""
     shares = 100 * counts / total
@@ -108,35 +109,35 @@ def _ratios(found: Overlap) -> str:
         "makes more often; they stand for those of its decisions that were not logged."
     )
     rows = [
-        [f"{number(low, 2)} to {number(high, 2)}", number(one, 2)]
-        for low, high, one in zip(edges[:-1], edges[1:], shares, strict=True)
-        if one
+        [f"{number(low, 2)} to {number(high, 2)}", number(share, 2)]
+        for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True)
+        if share
     ]
     return figure(draw, caption) + folded(
         "The numbers", table(["ratio", "decisions, %"], rows, caption="Ratios", numbers=(1,))
     )
 
 
-def _steps(found: Overlap) -> str:
-    left = np.asarray(found.effective_users)  # where nobody is left, a logarithmic axis shows nothing
-    first, last = count(found.effective_users[0]), count(found.effective_users[-1])
+def _steps(measured: Overlap) -> str:
+    left = np.asarray(measured.effective_users)  # where nobody is left, a logarithmic axis shows nothing
+    first, last = count(measured.effective_users[0]), count(measured.effective_users[-1])
 
     def draw(width: float) -> str:
         return svg.lines(
-            found.steps,
+            measured.steps,
             {"effective users": left},
             reference={f"{_FEW} users": float(_FEW)},
             log_y=True,
             title="Effective users left after so many decisions",
-            description=f"From {first} at the first decision to {last} at decision {found.steps[-1]}.",
+            description=f"From {first} at the first decision to {last} at decision {measured.steps[-1]}.",
             x_label="decisions of this policy in a row",
             y_label="effective users",
             width=width,
             height=200,
         )
 
-    picks = sorted({int(one) for one in np.linspace(0, len(found.steps) - 1, 12).round()})
-    rows = [[count(found.steps[i]), count(found.effective_users[i])] for i in picks]
+    picks = sorted({int(place) for place in np.linspace(0, len(measured.steps) - 1, 12).round()})
+    rows = [[count(measured.steps[i]), count(measured.effective_users[i])] for i in picks]
     caption = (
         "<b>How long does the log last?</b> Importance products over whole trajectories wear out: "
         f"{first} effective users at the first decision, {last} at the last. Estimators that look "
@@ -153,7 +154,7 @@ def _users(evaluation: Evaluation) -> str:
     moved = moved[np.isfinite(moved)]
     if len(moved) < 2 or not np.ptp(moved) > 0:
         return ""
-    low, high = (float(one) for one in np.quantile(moved, [0.005, 0.995]))
+    low, high = (float(end) for end in np.quantile(moved, [0.005, 0.995]))
     if not high > low:
         low, high = float(moved.min()), float(moved.max())
     edges = np.linspace(low, high, BINS)
@@ -182,28 +183,28 @@ def _users(evaluation: Evaluation) -> str:
     return figure(draw, caption)
 
 
-def _both_trimmed(found: Overlap) -> tuple[Float64Array, Float64Array, Float64Array]:
+def _both_trimmed(measured: Overlap) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Edges and shares in % of both, without the bins below which neither has anything."""
-    total = max(sum(found.logged.counts), 1)
-    both = np.asarray([found.logged.counts, found.policy.counts], dtype=np.float64)
+    total = max(sum(measured.logged.counts), 1)
+    both = np.asarray([measured.logged.counts, measured.policy.counts], dtype=np.float64)
     used = np.flatnonzero(both.any(axis=0))
     first = max(0, min(int(used[0]) - 1 if len(used) else 0, both.shape[1] - 5))
     shares = 100 * both[:, first:] / total
-    return np.asarray(found.logged.edges[first:]), shares[0], shares[1]
+    return np.asarray(measured.logged.edges[first:]), shares[0], shares[1]
 
 
-def _middle(one: Histogram) -> str:
+def _middle(histogram: Histogram) -> str:
     """The bin of the median."""
-    total = np.cumsum(one.counts)
+    total = np.cumsum(histogram.counts)
     if not len(total) or total[-1] == 0:
         return "unknown"
     j = int(np.searchsorted(total, total[-1] / 2))
-    return f"{number(one.edges[j], 2)} to {number(one.edges[j + 1], 2)}"
+    return f"{number(histogram.edges[j], 2)} to {number(histogram.edges[j + 1], 2)}"
 
 
-def _trimmed(one: Histogram) -> tuple[Float64Array, Float64Array]:
+def _trimmed(histogram: Histogram) -> tuple[Float64Array, Float64Array]:
     """Without the empty bins at both ends; 1 stays inside."""
-    edges, counts = np.asarray(one.edges), np.asarray(one.counts, dtype=np.float64)
+    edges, counts = np.asarray(histogram.edges), np.asarray(histogram.counts, dtype=np.float64)
     used = np.flatnonzero((counts > 0) | ((edges[:-1] <= 1.01) & (edges[1:] >= 0.99)))
     first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
     return edges[first : last + 2], counts[first : last + 1]

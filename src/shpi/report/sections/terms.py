@@ -34,10 +34,10 @@ def now_and_later(evaluation: Evaluation) -> Section | None:
 
 
 def _sentence(short: Estimate, long: Estimate) -> str:
-    def said(one: Estimate) -> str:
-        if one.lift_interval.lower > 0:
+    def said(estimate: Estimate) -> str:
+        if estimate.lift_interval.lower > 0:
             return "better"
-        return "worse" if one.lift_interval.upper < 0 else "not proven to be different"
+        return "worse" if estimate.lift_interval.upper < 0 else "not proven to be different"
 
     now, later = said(short), said(long)
     if now == later:
@@ -47,15 +47,15 @@ def _sentence(short: Estimate, long: Estimate) -> str:
 
 def _relative(pair: Sequence[tuple[str, Estimate]]) -> str:
     """Both as shares of what the logging policy brought: they have different units otherwise."""
-    sizes = [abs(one.baseline) for _, one in pair]
-    if any(relative(one.lift, one.baseline) is None for _, one in pair):
+    sizes = [abs(estimate.baseline) for _, estimate in pair]
+    if any(relative(estimate.lift, estimate.baseline) is None for _, estimate in pair):
         return "<p>The logging policy brought next to nothing: changes in % say nothing. See the numbers.</p>"
 
     def draw(width: float) -> str:
-        lifts = [100 * one.lift / size for (_, one), size in zip(pair, sizes, strict=True)]
+        lifts = [100 * estimate.lift / size for (_, estimate), size in zip(pair, sizes, strict=True)]
         edges = [
-            (100 * one.lift_interval.lower / size, 100 * one.lift_interval.upper / size)
-            for (_, one), size in zip(pair, sizes, strict=True)
+            (100 * estimate.lift_interval.lower / size, 100 * estimate.lift_interval.upper / size)
+            for (_, estimate), size in zip(pair, sizes, strict=True)
         ]
         texts = [percent(lift / 100, 2, sign=True) for lift in lifts]
         return svg.forest(
@@ -78,13 +78,13 @@ def _relative(pair: Sequence[tuple[str, Estimate]]) -> str:
 def _numbers(pair: Sequence[tuple[str, Estimate]]) -> str:
     rows = [
         [
-            esc(f"{name} ({one.name})", 80),
-            number(one.baseline),
-            number(one.value),
-            signed(one.lift),
-            f"{signed(one.lift_interval.lower)} … {signed(one.lift_interval.upper)}",
+            esc(f"{name} ({estimate.name})", 80),
+            number(estimate.baseline),
+            number(estimate.value),
+            signed(estimate.lift),
+            f"{signed(estimate.lift_interval.lower)} … {signed(estimate.lift_interval.upper)}",
         ]
-        for name, one in pair
+        for name, estimate in pair
     ]
     head = ["", "logging policy", "this policy", "lift", "interval"]
     return table(head, rows, caption="Short-term and long-term", numbers=(1, 2, 3, 4)) + (
@@ -95,13 +95,15 @@ def _numbers(pair: Sequence[tuple[str, Estimate]]) -> str:
 
 def factors(evaluation: Evaluation) -> Section | None:
     """Reward per recommendation × recommendations per session × sessions per period."""
-    found = evaluation.decomposition
-    if not found:
+    terms = evaluation.decomposition
+    if not terms:
         return None
-    pieces = '<i aria-label="times">×</i>'.join(_tile(one) for one in found)
-    before, after = (math.prod(getattr(one, key) for one in found) for key in ("baseline", "value"))
-    rows = [[esc(one.name), number(one.baseline), number(one.value), _change(one)] for one in found]
-    total = replace(found[0], name="product", baseline=before, value=after)
+    pieces = '<i aria-label="times">×</i>'.join(_tile(factor) for factor in terms)
+    before, after = (math.prod(getattr(factor, key) for factor in terms) for key in ("baseline", "value"))
+    rows = [
+        [esc(factor.name), number(factor.baseline), number(factor.value), _change(factor)] for factor in terms
+    ]
+    total = replace(terms[0], name="product", baseline=before, value=after)
     rows.append(["<b>product</b>", number(before), number(after), _change(total)])
     head = ["factor", "logging policy", "this policy", "change"]
     return Section(
@@ -109,36 +111,36 @@ def factors(evaluation: Evaluation) -> Section | None:
         title="Three factors of the reward",
         how="What a user brings is the reward per recommendation, times recommendations per session, times "
         "sessions. A policy can win by better items, by longer sessions, or by users who come back.",
-        body=f'<div class="factors">{pieces}</div>{_bars(found, total)}'
+        body=f'<div class="factors">{pieces}</div>{_bars(terms, total)}'
         + folded("The numbers", table(head, rows, caption="Three factors", numbers=(1, 2, 3)))
         + '<p class="soft">Undiscounted, by the estimator that decides. These are point '
         "estimates without intervals.</p>",
     )
 
 
-def _tile(one: Factor) -> str:
-    return tile(_change(one), f"{esc(one.name)}<br>{number(one.baseline)} → {number(one.value)}")
+def _tile(factor: Factor) -> str:
+    return tile(_change(factor), f"{esc(factor.name)}<br>{number(factor.baseline)} → {number(factor.value)}")
 
 
-def _change(one: Factor) -> str:
-    share = relative(one.value - one.baseline, one.baseline)
-    return percent(share, 2, sign=True) if share is not None else signed(one.value - one.baseline)
+def _change(factor: Factor) -> str:
+    share = relative(factor.value - factor.baseline, factor.baseline)
+    return percent(share, 2, sign=True) if share is not None else signed(factor.value - factor.baseline)
 
 
-def _bars(found: Sequence[Factor], total: Factor) -> str:
-    changes = [relative(one.value - one.baseline, one.baseline) for one in (*found, total)]
+def _bars(terms: Sequence[Factor], total: Factor) -> str:
+    changes = [relative(factor.value - factor.baseline, factor.baseline) for factor in (*terms, total)]
     known = [change for change in changes if change is not None]
     if len(known) < len(changes):
         return ""
 
     def draw(width: float) -> str:
         return svg.bars(
-            [*(one.name for one in found), "together"],
-            {"change": [100 * one for one in known]},
+            [*(factor.name for factor in terms), "together"],
+            {"change": [100 * factor for factor in known]},
             by_sign=True,
             show=lambda value: signed(value, 2),
             title="Change of the three factors and of their product",
-            description="; ".join(f"{one.name} {_change(one)}" for one in (*found, total)),
+            description="; ".join(f"{factor.name} {_change(factor)}" for factor in (*terms, total)),
             x_label="change in %",
             width=width,
         )

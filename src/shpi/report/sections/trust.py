@@ -19,12 +19,12 @@ _ORDER = ("fatal", "warning", "note", "fine")
 
 def diagnostics(evaluation: Evaluation) -> Section:
     """What can and cannot be trusted, the worst first; other estimators stand apart."""
-    found = sorted(evaluation.diagnostics, key=lambda one: _ORDER.index(one.severity))
-    deciding = [one for one in found if one.estimator in (None, evaluation.main)]
-    others = [one for one in found if one.estimator not in (None, evaluation.main)]
-    worth = [one for one in deciding if one.severity != "fine"]
-    fine = [one for one in deciding if one.severity == "fine"]
-    body = f"<p>{_tally(deciding, evaluation.main)}</p>" if found else "<p>No checks were made.</p>"
+    checks = sorted(evaluation.diagnostics, key=lambda check: _ORDER.index(check.severity))
+    deciding = [check for check in checks if check.estimator in (None, evaluation.main)]
+    others = [check for check in checks if check.estimator not in (None, evaluation.main)]
+    worth = [check for check in deciding if check.severity != "fine"]
+    fine = [check for check in deciding if check.severity == "fine"]
+    body = f"<p>{_tally(deciding, evaluation.main)}</p>" if checks else "<p>No checks were made.</p>"
     body += _checks(worth) if worth else ""
     body += folded(f"{len(fine)} checks that found nothing wrong", _checks(fine)) if fine else ""
     if others:
@@ -39,18 +39,18 @@ def diagnostics(evaluation: Evaluation) -> Section:
     )
 
 
-def _tally(found: Sequence[Diagnostic], main: str) -> str:
-    counts = [(word, sum(one.severity == word for one in found)) for word in _ORDER]
+def _tally(checks: Sequence[Diagnostic], main: str) -> str:
+    counts = [(word, sum(check.severity == word for check in checks)) for word in _ORDER]
     words = ", ".join(f"{number_of} {word}" for word, number_of in counts if number_of) or "none"
-    return f"{len(found)} checks of the log and of {esc(main, 80)}, which decides: {words}."
+    return f"{len(checks)} checks of the log and of {esc(main, 80)}, which decides: {words}."
 
 
-def _by_check(found: Sequence[Diagnostic]) -> str:
+def _by_check(checks: Sequence[Diagnostic]) -> str:
     """One row per check: which estimators failed it, and how badly."""
     rows: dict[tuple[str, str], list[str]] = {}
-    for one in found:
-        if one.severity != "fine" and len(rows) < MANY_CHECKS:
-            rows.setdefault((one.severity, one.name), []).append(str(one.estimator))
+    for check in checks:
+        if check.severity != "fine" and len(rows) < MANY_CHECKS:
+            rows.setdefault((check.severity, check.name), []).append(str(check.estimator))
     if not rows:
         return "<p>Nothing wrong was found with the others.</p>"
     cells = [
@@ -60,20 +60,21 @@ def _by_check(found: Sequence[Diagnostic]) -> str:
     return table(["", "check", "estimators"], cells, caption="Checks of the other estimators")
 
 
-def _checks(found: Sequence[Diagnostic]) -> str:
+def _checks(checks: Sequence[Diagnostic]) -> str:
     items = "".join(
-        f"<li><div>{badge(one.severity)}</div><div><p>{esc(one.sentence, 900)}</p>{_figure(one)}</div></li>"
-        for one in found[:MANY_CHECKS]
+        f"<li><div>{badge(check.severity)}</div>"
+        f"<div><p>{esc(check.sentence, 900)}</p>{_figure(check)}</div></li>"
+        for check in checks[:MANY_CHECKS]
     )
-    more = len(found) - MANY_CHECKS
+    more = len(checks) - MANY_CHECKS
     return f'<ul class="checks">{items}</ul>' + (f"<p>… and {count(more)} more.</p>" if more > 0 else "")
 
 
-def _figure(one: Diagnostic) -> str:
-    facts = [esc(one.name, 80)]
-    facts += [f"about {esc(one.estimator, 80)}"] if one.estimator else []
-    facts += [f"found {number(one.figure)}"] if one.figure is not None else []
-    facts += [f"threshold {number(one.threshold)}"] if one.threshold is not None else []
+def _figure(check: Diagnostic) -> str:
+    facts = [esc(check.name, 80)]
+    facts += [f"about {esc(check.estimator, 80)}"] if check.estimator else []
+    facts += [f"found {number(check.figure)}"] if check.figure is not None else []
+    facts += [f"threshold {number(check.threshold)}"] if check.threshold is not None else []
     return f'<p class="soft">{" · ".join(facts)}</p>'
 
 
@@ -112,14 +113,14 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Nested settings as pairs of a dotted name and a value."""
     if isinstance(value, Mapping):
         if "name" in value and "kind" in value:  # an estimator: one line
-            rest = {key: one for key, one in value.items() if key not in ("name", "kind")}
-            inner = ", ".join(f"{key}={one}" for key, one in rest.items())
+            rest = {key: item for key, item in value.items() if key not in ("name", "kind")}
+            inner = ", ".join(f"{key}={item}" for key, item in rest.items())
             yield f"estimator {value['name']}", f"{value['kind']}({inner})"
             return
-        for key, one in value.items():
-            yield from _flat(one, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
-        for index, one in enumerate(value):
-            yield from _flat(one, f"{name}[{index}]")
+        for key, item in value.items():
+            yield from _flat(item, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        for index, item in enumerate(value):
+            yield from _flat(item, f"{name}[{index}]")
     else:
         yield name, str(value)

@@ -71,23 +71,23 @@ def _needed(verdict: Verdict | None) -> str:
 
 def _tiles(evaluation: Evaluation) -> str:
     lead = evaluation.lead
-    one, part = lead.estimate, percent(lead.share, 3)
-    sure = level(one.lift_interval.level)
-    share = relative(one.lift, one.baseline)
+    estimate, mixed = lead.estimate, percent(lead.share, 3)
+    sure = level(estimate.lift_interval.level)
+    share = relative(estimate.lift, estimate.baseline)
     change = f" ({percent(share, 2, sign=True)})" if share is not None else ""
     known = f" of {count(evaluation.users)}" if evaluation.users else ""
-    whose = "" if evaluation.mixture is None else f" of {part} of the decisions"
+    whose = "" if evaluation.mixture is None else f" of {mixed} of the decisions"
     unit = " per user" if "per user" in evaluation.metric else ""
-    policy = "this policy" if evaluation.mixture is None else f"{part} by this policy"
-    biased = evaluation.mixture is None and may_be_biased(evaluation, one)
+    policy = "this policy" if evaluation.mixture is None else f"{mixed} by this policy"
+    biased = evaluation.mixture is None and may_be_biased(evaluation, estimate)
     tiles = (
-        tile(signed(one.lift), f"lift{unit}{whose}{change}"),
+        tile(signed(estimate.lift), f"lift{unit}{whose}{change}"),
         tile(
-            f"{signed(one.lift_interval.lower, 2)} … {signed(one.lift_interval.upper, 2)}",
+            f"{signed(estimate.lift_interval.lower, 2)} … {signed(estimate.lift_interval.upper, 2)}",
             f"{sure} interval of the lift" + ("; may be biased" if biased else ""),
         ),
-        tile(number(one.baseline), f"logging policy; {policy}: {number(one.value)}"),
-        tile(count(one.effective_users), f"effective users{known}"),
+        tile(number(estimate.baseline), f"logging policy; {policy}: {number(estimate.value)}"),
+        tile(count(estimate.effective_users), f"effective users{known}"),
     )
     said = "" if evaluation.mixture is None else f"<p>{esc(evaluation.mixture.sentence())}</p>"
     return f'<div class="tiles">{"".join(tiles)}</div>{said}'

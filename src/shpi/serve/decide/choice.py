@@ -123,7 +123,7 @@ class Chooser:
         floor = self.floor if floor is None else floor
         x = self.encode(context)
         if items is None:
-            probs = self.policy.one(x, None) * (1.0 - floor)
+            probs = self.policy.probs_at(x, None) * (1.0 - floor)
             probs += floor / len(probs)
             return Choice(self.ids, probs, draw(probs, uniform))
         places = self._places
@@ -131,10 +131,10 @@ class Chooser:
         if not known:
             return uniform_choice(items, uniform)
         mask = np.zeros(self.policy.n_actions, dtype=bool)
-        here, there = (list(part) for part in zip(*known, strict=True))
+        here, there = (list(places) for places in zip(*known, strict=True))
         mask[there] = True
         probs = np.full(len(items), floor / len(items))
-        probs[here] += (1.0 - floor) * self.policy.one(x, mask)[there]
+        probs[here] += (1.0 - floor) * self.policy.probs_at(x, mask)[there]
         return Choice(items, probs, draw(probs, uniform))
 
 

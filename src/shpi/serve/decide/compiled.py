@@ -50,18 +50,18 @@ class CompiledPolicy:
     Args:
         n_actions: |A|.
         width: d of a context; None where any will do.
-        one: the arithmetic.
+        probs_at: the arithmetic.
         native: False where ``action_probs`` itself is called.
     """
 
     n_actions: int
     width: int | None
-    one: Probs
+    probs_at: Probs
     native: bool
 
     def probs(self, context: Float64Array, mask: BoolArray | None = None) -> Float64Array:
         """pi(.|x) [A] of a context [d], over the actions of a mask [A] if one is given; not to be written."""
-        return self.one(context, mask)
+        return self.probs_at(context, mask)
 
 
 def compile_policy(policy: Policy) -> CompiledPolicy:
@@ -70,8 +70,8 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
     width, plain = context_width(bare), _as_it_is(bare)
     probs = _policy(bare)
     if probs is None or not _agree(probs, plain, policy.n_actions, 1 if width is None else width):
-        return CompiledPolicy(n_actions=policy.n_actions, width=width, one=plain, native=False)
-    return CompiledPolicy(n_actions=policy.n_actions, width=width, one=probs, native=True)
+        return CompiledPolicy(n_actions=policy.n_actions, width=width, probs_at=plain, native=False)
+    return CompiledPolicy(n_actions=policy.n_actions, width=width, probs_at=probs, native=True)
 
 
 def _agree(probs: Probs, plain: Probs, n_actions: int, width: int) -> bool:
@@ -114,8 +114,8 @@ def _perceptron(scorer: MlpScorer) -> Scores:
             z = z @ matrix
             z += bias
             np.maximum(z, 0.0, out=z)
-        found: Float64Array = z @ last + offset
-        return found
+        values: Float64Array = z @ last + offset
+        return values
 
     return scores
 
@@ -156,8 +156,8 @@ def _policy(policy: Any) -> Probs | None:
 def _part(policy: Any) -> Probs:
     """The compiled form of a part, or its own method."""
     bare = getattr(policy, "saved_form", policy)
-    found = _policy(bare)
-    return _as_it_is(bare) if found is None else found
+    compiled = _policy(bare)
+    return _as_it_is(bare) if compiled is None else compiled
 
 
 def _uniform(policy: UniformPolicy) -> Probs:
@@ -182,10 +182,10 @@ def _mixture(policy: Mixture) -> Probs:
     parts = [(w, _part(p)) for w, p in zip(policy.weights.tolist(), policy.policies, strict=True) if w > 0]
 
     def probs(x: Float64Array, mask: BoolArray | None) -> Float64Array:
-        weight, part = parts[0]
-        total: Float64Array = weight * part(x, mask)
-        for weight, part in parts[1:]:
-            total += weight * part(x, mask)
+        weight, probs_of_part = parts[0]
+        total: Float64Array = weight * probs_of_part(x, mask)
+        for weight, probs_of_part in parts[1:]:
+            total += weight * probs_of_part(x, mask)
         return total
 
     return probs
@@ -195,9 +195,9 @@ def _greedy(policy: Greedy) -> Probs:
     scores, blank = compile_scorer(policy.scorer), np.zeros(policy.n_actions)
 
     def probs(x: Float64Array, mask: BoolArray | None) -> Float64Array:
-        found = blank.copy()
-        found[_masked(scores(x), mask).argmax()] = 1.0
-        return found
+        chances = blank.copy()
+        chances[_masked(scores(x), mask).argmax()] = 1.0
+        return chances
 
     return probs
 
@@ -210,9 +210,9 @@ def _epsilon_greedy(policy: EpsilonGreedy) -> Probs:
         if mask is not None or ties is not None:
             whole = explored(_masked(scores(x), mask)[None], epsilon, ties)
             return np.asarray(whole[0])
-        found = noise.copy()
-        found[scores(x).argmax()] += 1.0 - epsilon
-        return found
+        chances = noise.copy()
+        chances[scores(x).argmax()] += 1.0 - epsilon
+        return chances
 
     return probs
 
@@ -242,10 +242,10 @@ def _bounded(policy: BoundedRatio) -> Probs:
         order = np.argsort(-_masked(f, mask), kind="stable")
         filled = np.minimum(np.cumsum(max(1.0, reach / mu[mu.argmax()]) * mu[order]), 1.0)
         filled[1:] -= filled[:-1].copy()
-        found = blank.copy()
-        found[order] = filled
-        found /= np.add.reduce(found)
-        return found
+        chances = blank.copy()
+        chances[order] = filled
+        chances /= np.add.reduce(chances)
+        return chances
 
     return probs
 
@@ -313,9 +313,9 @@ def _likely(policy: AmongLikely) -> Probs:
     def probs(x: Float64Array, mask: BoolArray | None) -> Float64Array:
         mu, f = both(x, mask)
         likely = np.where(mu >= share * mu.max(), _masked(f, mask), -np.inf)
-        found = blank.copy()
-        found[likely.argmax()] = 1.0
-        return found
+        chances = blank.copy()
+        chances[likely.argmax()] = 1.0
+        return chances
 
     return probs
 
@@ -333,11 +333,11 @@ def _logistic_head(policy: LogisticPolicy) -> Probs:
     def probs(logits: Float64Array, mask: BoolArray | None) -> Float64Array:
         if mask is not None or not simple:
             return np.asarray(policy.probs_of(logits[None], None if mask is None else mask[None])[0])
-        found = _softmax(logits)
+        chances = _softmax(logits)
         if floor:
-            found *= 1 - floor
-            found += noise
-        return found
+            chances *= 1 - floor
+            chances += noise
+        return chances
 
     return probs
 

@@ -47,8 +47,8 @@ class ContextEncoder:
         if any(isinstance(value, Mapping) for value in context.values()):
             context = flat(context)
         numbers: list[float] = []
-        for name, part in zip(self._names, self._parts, strict=True):
-            part(context.get(name), numbers)
+        for name, write in zip(self._names, self._parts, strict=True):
+            write(context.get(name), numbers)
         return self._checked(np.array(numbers, dtype=np.float64))
 
     def _checked(self, vector: Float64Array) -> Float64Array:
@@ -66,15 +66,15 @@ class ContextEncoder:
 
 def flat(context: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Objects within a context spread over dotted names; lists count by their places."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for key, value in context.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{before}{key}.")
+            columns |= flat(value, f"{before}{key}.")
         elif isinstance(value, list):
-            found |= flat({str(place): one for place, one in enumerate(value)}, f"{before}{key}.")
+            columns |= flat({str(place): item for place, item in enumerate(value)}, f"{before}{key}.")
         else:
-            found[f"{before}{key}"] = value
-    return found
+            columns[f"{before}{key}"] = value
+    return columns
 
 
 def _part(feature: Feature) -> Callable[[Any, list[float]], None]:

@@ -31,8 +31,8 @@ def compile_features(features: FeatureMap) -> Phi:
     if isinstance(features, ChainMap):
         return _chain([compile_features(step) for step in features.steps])
     if isinstance(features, UnionMap):
-        parts = [compile_features(part) for part in features.parts]
-        return lambda x: np.concatenate([part(x) for part in parts])
+        parts = [compile_features(phi) for phi in features.parts]
+        return lambda x: np.concatenate([phi(x) for phi in parts])
     if isinstance(features, StandardiseMap):
         return _standardise(features)
     if isinstance(features, IdentityMap):

@@ -110,8 +110,8 @@ def rule(floor: float) -> Probs:
     """The old rule of the shop: the bestseller, and a floor of exploration."""
 
     def probs(contexts: list[dict[str, Any]]) -> Float64Array:
-        found = np.full((len(contexts), len(ITEMS)), floor / len(ITEMS))
-        found[:, BESTSELLER] += 1 - floor
-        return found
+        chances = np.full((len(contexts), len(ITEMS)), floor / len(ITEMS))
+        chances[:, BESTSELLER] += 1 - floor
+        return chances
 
     return probs

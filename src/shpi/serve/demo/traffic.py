@@ -59,8 +59,8 @@ class Traffic:
         order = np.argsort(moments)
         before, customers, moments = self.clicks, customers[order], moments[order]
         for first in range(0, len(customers), _BATCH):
-            part = slice(first, first + _BATCH)
-            self._visit(client, customers[part], moments[part])
+            batch = slice(first, first + _BATCH)
+            self._visit(client, customers[batch], moments[batch])
         self.day += 1
         return self.clicks - before
 
@@ -73,17 +73,17 @@ class Traffic:
                 {"user": f"{self.name}{who}", "context": context, "candidates": list(ITEMS), "time": when}
                 for who, context, when in zip(customers.tolist(), contexts, times.tolist(), strict=True)
             ]
-            answers = [_answer(one) for one in client.batch(rank=ranks)["rank"]]
-            actions = np.array([ITEMS.index(one["action"]) for one in answers])
+            answers = [_answer(answer) for answer in client.batch(rank=ranks)["rank"]]
+            actions = np.array([ITEMS.index(answer["action"]) for answer in answers])
             clicked = rng.random(len(actions)) < self.shop.click_chances(segments, actions, self.day)
             rewards = [
-                {"event_id": one["event_id"], "value": 1.0, "at": when + 10}
-                for one, when, hit in zip(answers, times.tolist(), clicked, strict=True)
+                {"event_id": answer["event_id"], "value": 1.0, "at": when + 10}
+                for answer, when, hit in zip(answers, times.tolist(), clicked, strict=True)
                 if hit
             ]
             if rewards:
-                for one in client.batch(reward=rewards)["reward"]:
-                    _answer(one)
+                for answer in client.batch(reward=rewards)["reward"]:
+                    _answer(answer)
             self.moods[customers] = self.shop.moods_after(segments, self.moods[customers], actions, self.day)
             self.clicks += int(clicked.sum())
             self.decisions += len(actions)
@@ -92,5 +92,5 @@ class Traffic:
 def _answer(entry: dict[str, Any]) -> dict[str, Any]:
     if entry["status"] != 200:
         raise RuntimeError(f"the service refused a request of the shop: {entry}")
-    found: dict[str, Any] = entry["answer"]
-    return found
+    answer: dict[str, Any] = entry["answer"]
+    return answer

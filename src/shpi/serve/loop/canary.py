@@ -46,15 +46,15 @@ def judge(control: Control, monitor: Monitor, settings: Settings, health: Health
     if canary is None or monitor.canary is None:
         return Ruling(move="wait", why="no policy is on trial")
     rules = settings.canary
-    seen = monitor.canary.look(now, alpha=rules.alpha, planned=rules.users)
+    difference = monitor.canary.look(now, alpha=rules.alpha, planned=rules.users)
     bad = _unhealthy(settings, health, monitor.weights)
     if bad is not None:
         return Ruling(move="roll back", why=bad)
-    if seen is not None and seen.worse:
+    if difference is not None and difference.worse:
         return Ruling(
             move="roll back",
-            why=f"it brings {_by(seen)} per user than the champion, at most {seen.upper:+.4g} at "
-            f"{1 - rules.alpha:.0%} over all looks ({seen.users} against {seen.others} users)",
+            why=f"it brings {_by(difference)} per user than the champion, at most {difference.upper:+.4g} at "
+            f"{1 - rules.alpha:.0%} over all looks ({difference.users} against {difference.others} users)",
         )
     if now - canary.since > parse_duration(rules.longest):
         return Ruling(
@@ -68,21 +68,21 @@ def judge(control: Control, monitor: Monitor, settings: Settings, health: Health
     if canary.stage + 1 < len(rules.stages):
         share = rules.stages[canary.stage + 1]
         return Ruling(move="next stage", why=f"{users} users with known rewards: on to {share:.0%}")
-    if seen is not None and seen.estimate < 0 and min(users, others) >= 2 * rules.users:
+    if difference is not None and difference.estimate < 0 and min(users, others) >= 2 * rules.users:
         return Ruling(
             move="roll back",
-            why=f"nothing speaks for it: it brings {_by(seen)} per user than the champion, with "
-            f"{seen.users} against {seen.others} users",
+            why=f"nothing speaks for it: it brings {_by(difference)} per user than the champion, with "
+            f"{difference.users} against {difference.others} users",
         )
-    if seen is None or seen.estimate < 0:
-        estimate = "nothing" if seen is None else f"{seen.estimate:+.4g}"
+    if difference is None or difference.estimate < 0:
+        estimate = "nothing" if difference is None else f"{difference.estimate:+.4g}"
         return Ruling(
             move="wait", why=f"the last stage has its users, and the estimate is {estimate} per user"
         )
     return Ruling(
         move="promote",
-        why=f"it brings {_by(seen)} per user than the champion ({seen.lower:+.4g} to {seen.upper:+.4g}, "
-        f"{seen.users} against {seen.others} users)",
+        why=f"it brings {_by(difference)} per user than the champion ({difference.lower:+.4g} to "
+        f"{difference.upper:+.4g}, {difference.users} against {difference.others} users)",
     )
 
 
@@ -103,8 +103,8 @@ def _unhealthy(settings: Settings, health: Health, weights: Sums) -> str | None:
     return None
 
 
-def _by(seen: Difference) -> str:
-    return f"{abs(seen.estimate):.4g} {'more' if seen.estimate >= 0 else 'less'}"
+def _by(difference: Difference) -> str:
+    return f"{abs(difference.estimate):.4g} {'more' if difference.estimate >= 0 else 'less'}"
 
 
 def _progress(monitor: Monitor, canary: Canary, wanted: int) -> str:

@@ -79,7 +79,7 @@ def logged(
     from shpi.data.columns import Columns
 
     decisions, rewards = gather(records)
-    decisions = [one for one in decisions if one.time >= since]
+    decisions = [decision for decision in decisions if decision.time >= since]
     if not decisions:
         raise DataError(
             expected="at least one decision", found="none", where="the events", remedy="send some requests"
@@ -120,12 +120,14 @@ def gather(records: Iterable[Record]) -> tuple[list[Decision], dict[str, list[Re
             rewards.setdefault(record.event_id, []).append(record)
         elif isinstance(record, Activation):
             active.add(record.event_id)
-    return [one for one in decisions if not one.deferred or one.event_id in active], rewards
+    return [
+        decision for decision in decisions if not decision.deferred or decision.event_id in active
+    ], rewards
 
 
 def joined(rewards: list[Reward], how: Aggregate) -> float:
     """One number of several rewards."""
-    values = [one.value for one in sorted(rewards, key=lambda one: one.time)]
+    values = [reward.value for reward in sorted(rewards, key=lambda reward: reward.time)]
     if how == "sum":
         return float(sum(values))
     return {"earliest": values[0], "last": values[-1], "max": max(values)}[how]
@@ -134,21 +136,21 @@ def joined(rewards: list[Reward], how: Aggregate) -> float:
 def _now(settings: Settings, decisions: list[Decision]) -> int:
     from shpi.serve.loop.control import now_us
 
-    latest = max(one.time for one in decisions)
+    latest = max(decision.time for decision in decisions)
     return latest if settings.server.clock == "events" else max(latest, now_us())
 
 
 def _rows(decisions: list[Decision], known_until: int) -> list[tuple[Decision, bool]]:
     """The decisions whose rewards are known, and of each user the first one whose is not."""
     rows, left = [], set()
-    for one in sorted(decisions, key=lambda one: (one.time, one.seq)):
-        known = one.time <= known_until
-        if known or one.user not in left:
-            rows.append((one, known))
+    for decision in sorted(decisions, key=lambda decision: (decision.time, decision.seq)):
+        known = decision.time <= known_until
+        if known or decision.user not in left:
+            rows.append((decision, known))
         if not known:
-            left.add(one.user)
-    before = {one.user for one, known in rows if known}
-    return [(one, known) for one, known in rows if one.user in before]
+            left.add(decision.user)
+    before = {decision.user for decision, known in rows if known}
+    return [(decision, known) for decision, known in rows if decision.user in before]
 
 
 def _table(
@@ -157,22 +159,22 @@ def _table(
     """The table, and what else its column map says."""
     import polars as pl
 
-    decisions = [one for one, _ in rows]
-    plain = {type(item) for one in decisions for item in one.items} == {int}
+    decisions = [decision for decision, _ in rows]
+    plain = {type(item) for decision in decisions for item in decision.items} == {int}
     spell: Any = int if plain else str
     columns: dict[str, Any] = {
-        USER: [one.user for one in decisions],
-        TIME: [one.time for one in decisions],
-        ORDER: [one.seq for one in decisions],
+        USER: [decision.user for decision in decisions],
+        TIME: [decision.time for decision in decisions],
+        ORDER: [decision.seq for decision in decisions],
         ACTION: pl.Series(
-            [spell(one.action) if known else None for one, known in rows],
+            [spell(decision.action) if known else None for decision, known in rows],
             dtype=pl.Int64 if plain else pl.String,
         ),
-        PROPENSITY: [one.propensity if known else None for one, known in rows],
+        PROPENSITY: [decision.propensity if known else None for decision, known in rows],
     }
     extras: dict[str, Any] = {}
-    if all(one.session is not None for one in decisions):
-        columns[SESSION] = [one.session for one in decisions]
+    if all(decision.session is not None for decision in decisions):
+        columns[SESSION] = [decision.session for decision in decisions]
         extras["session"] = SESSION
     else:
         extras["session_gap"] = settings.log.session_gap
@@ -189,15 +191,15 @@ def _outcomes(
     decisions: list[Decision], rewards: dict[str, list[Reward]], settings: Settings
 ) -> dict[str, list[float]]:
     how, default = settings.rewards.aggregate, settings.rewards.default
-    names = {MAIN: None} | {one.name: None for many in rewards.values() for one in many}
-    found: dict[str, list[float]] = {name: [] for name in names}
+    names = {MAIN: None} | {reward.name: None for many in rewards.values() for reward in many}
+    by_name: dict[str, list[float]] = {name: [] for name in names}
     for decision in decisions:
         mine: dict[str, list[Reward]] = {}
-        for one in rewards.get(decision.event_id, ()):
-            mine.setdefault(one.name, []).append(one)
-        for name, values in found.items():
+        for reward in rewards.get(decision.event_id, ()):
+            mine.setdefault(reward.name, []).append(reward)
+        for name, values in by_name.items():
             values.append(joined(mine[name], how) if name in mine else default if name == MAIN else 0.0)
-    return found
+    return by_name
 
 
 def _contexts(decisions: list[Decision], outcomes: dict[str, Any]) -> dict[str, pl.Series]:
@@ -205,7 +207,7 @@ def _contexts(decisions: list[Decision], outcomes: dict[str, Any]) -> dict[str, 
     import polars as pl
 
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    contexts = [flat(decode(one.context)) for one in decisions]
+    contexts = [flat(decode(decision.context)) for decision in decisions]
     names = dict.fromkeys(name for context in contexts for name in context)
     clash = [name for name in names if name in outcomes or name.startswith("shpi_")]
     if clash:
@@ -215,17 +217,21 @@ def _contexts(decisions: list[Decision], outcomes: dict[str, Any]) -> dict[str, 
             where="the events",
             remedy="name the reward differently; names that start with shpi_ are taken",
         )
-    found: dict[str, pl.Series] = {}
+    columns: dict[str, pl.Series] = {}
     for name in names:
         values = [context.get(name) for context in contexts]
         kinds = {type(value) for value in values} - {type(None)}
         if kinds <= {bool}:
-            found[name] = pl.Series(name, values, dtype=pl.Boolean)
+            columns[name] = pl.Series(name, values, dtype=pl.Boolean)
         elif kinds <= {int, float, bool}:
-            found[name] = pl.Series(name, [None if v is None else float(v) for v in values], dtype=pl.Float64)
+            columns[name] = pl.Series(
+                name, [None if v is None else float(v) for v in values], dtype=pl.Float64
+            )
         else:
-            found[name] = pl.Series(name, [None if v is None else label(v) for v in values], dtype=pl.String)
-    return {name: series for name, series in found.items() if series.null_count() < len(series)}
+            columns[name] = pl.Series(
+                name, [None if v is None else label(v) for v in values], dtype=pl.String
+            )
+    return {name: series for name, series in columns.items() if series.null_count() < len(series)}
 
 
 def _add_items(
@@ -234,16 +240,16 @@ def _add_items(
     """Candidates where they differ, and the probabilities of all items where they fit into memory."""
     import polars as pl
 
-    items = [tuple(map(spell, one.items)) for one in decisions]
+    items = [tuple(map(spell, decision.items)) for decision in decisions]
     ids = sorted({item for some in set(items) for item in some})
     if len({frozenset(some) for some in set(items)}) > 1:
         columns[CANDIDATES] = [list(some) for some in items]
         extras["candidates"] = CANDIDATES
-    everywhere = all(one.distribution.min() > 0 for one in decisions)  # as a log asks for it
+    everywhere = all(decision.distribution.min() > 0 for decision in decisions)  # as a log asks for it
     if everywhere and len(ids) * len(decisions) <= _MOST_CELLS:
         place = {item: number for number, item in enumerate(ids)}
         matrix = np.zeros((len(decisions), len(ids)))
-        for row, (one, some) in enumerate(zip(decisions, items, strict=True)):
-            matrix[row, [place[item] for item in some]] = one.distribution
+        for row, (decision, some) in enumerate(zip(decisions, items, strict=True)):
+            matrix[row, [place[item] for item in some]] = decision.distribution
         columns[BEHAVIOUR] = pl.Series(matrix).cast(pl.List(pl.Float64))
         extras["behaviour"] = BEHAVIOUR

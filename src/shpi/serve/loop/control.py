@@ -105,7 +105,7 @@ class Control:
         if canary is not None:
             canary = Canary(**{**canary, "stage_since": tuple(canary["stage_since"])})
         plain = {name: content[name] for name in ("salt", "start", "champion", "champion_since")}
-        return cls(**plain, canary=canary, history=tuple(Entry(**one) for one in content["history"]))
+        return cls(**plain, canary=canary, history=tuple(Entry(**entry) for entry in content["history"]))
 
     def write(self, folder: Path) -> None:
         """Replace the file, whole or not at all."""

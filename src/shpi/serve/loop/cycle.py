@@ -85,7 +85,9 @@ def _now(folder: Path) -> int:
     settings = Settings.read(folder)
     if settings.server.clock != "events":
         return now_us()
-    return max((one.time for one in records_of(folder, settings) if hasattr(one, "time")), default=now_us())
+    return max(
+        (record.time for record in records_of(folder, settings) if hasattr(record, "time")), default=now_us()
+    )
 
 
 class _Steps:
@@ -259,7 +261,7 @@ class _Steps:
         with changing(self.folder) as control:
             if control.champion != facts["champion"]:
                 raise _Ends(f"'{control.champion}' serves, and the policy was judged against another one")
-            known = any(one.what == "canary" and one.policy == self.name for one in control.history)
+            known = any(entry.what == "canary" and entry.policy == self.name for entry in control.history)
             if not known:
                 control.with_canary(self.name, why, now).write(self.folder)
         return {"canary": f"'{self.name}' went on trial: {why}"}
@@ -272,5 +274,5 @@ def _read(path: Path) -> LoggedData:
 
 
 def _first_error(report: Any) -> str:
-    errors = [one for one in report.findings if one.severity == "error"]
+    errors = [finding for finding in report.findings if finding.severity == "error"]
     return str(errors[0].message) if errors else "see audit.json"

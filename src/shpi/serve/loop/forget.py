@@ -40,7 +40,9 @@ def _from_files(folder: Path, user: str) -> int:
     journal = Journal(events)  # refused while a server runs; a torn end is cut
     try:
         mine = {
-            one.event_id for one in read_records(events) if isinstance(one, Decision) and one.user == user
+            record.event_id
+            for record in read_records(events)
+            if isinstance(record, Decision) and record.user == user
         }
         removed = 0
         for path in segments(events):

@@ -99,10 +99,10 @@ class Comparison:
     def look(self, now: int, *, alpha: float, planned: int) -> Difference | None:
         """The difference, as far as it is known by now."""
         self.mature(now)
-        found = difference(self.strata, alpha=alpha, planned=planned)
-        if found is not None:
-            self.looks.append((now, found))
-        return found
+        measured = difference(self.strata, alpha=alpha, planned=planned)
+        if measured is not None:
+            self.looks.append((now, measured))
+        return measured
 
     def users_in(self, stage: int) -> tuple[int, int]:
         """Users of both arms who entered in a stage and are counted."""

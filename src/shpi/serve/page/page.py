@@ -60,7 +60,7 @@ def page_of(app: App) -> str:
 
 def report_of(folder: Path) -> str:
     """The report of the last cycle that has one."""
-    found = sorted(folder.glob(f"cycles/*/{REPORT}"))
-    if not found:
+    reports = sorted(folder.glob(f"cycles/*/{REPORT}"))
+    if not reports:
         return "<!doctype html><title>shpi serve</title><p>No cycle has evaluated a policy yet.</p>"
-    return found[-1].read_text(encoding="utf-8")
+    return reports[-1].read_text(encoding="utf-8")

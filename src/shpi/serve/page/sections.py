@@ -52,14 +52,14 @@ def traffic(monitor: Monitor) -> Section:
 
 def _smoothed(monitor: Monitor, span: list[int]) -> list[float]:
     """Reward per decision over the day before each hour."""
-    found, value, decisions = [], 0.0, 0
+    means, value, decisions = [], 0.0, 0
     for place, hour in enumerate(span):
         for number, sign in ((hour, 1), (span[place] - _HOURS_OF_A_DAY, -1)):
             entry = monitor.hours.get(number) if number >= span[0] else None
             if entry is not None:
                 value, decisions = value + sign * entry.value, decisions + sign * entry.decisions
-        found.append(value / decisions if decisions else float("nan"))
-    return found
+        means.append(value / decisions if decisions else float("nan"))
+    return means
 
 
 def _drawn(
@@ -69,7 +69,7 @@ def _drawn(
     x_label: str,
     y_label: str,
 ) -> Callable[[float], str]:
-    values = {name: [float(one) for one in many] for name, many in series.items()}
+    values = {name: [float(value) for value in many] for name, many in series.items()}
     return lambda width: lines(
         x, values, title=title, zero=True, x_label=x_label, y_label=y_label, width=width, height=190
     )

@@ -104,9 +104,9 @@ class FileStore:
         place = self._decisions.get(event_id)
         if place is None:
             return None
-        found = decode(self._journal.read(place))
-        assert isinstance(found, Decision)
-        return found
+        record = decode(self._journal.read(place))
+        assert isinstance(record, Decision)
+        return record
 
     def knows(self, event_id: str) -> bool:
         """Whether a decision with this id is durable."""

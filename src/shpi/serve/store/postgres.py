@@ -112,27 +112,27 @@ class PostgresStore:
             except (psycopg.Error, OSError, TimeoutError) as error:
                 self.failing = True
                 await self._drop()
-                for one in group:
-                    if not one.done.done():
-                        one.done.set_exception(_unavailable(error))
+                for waiting in group:
+                    if not waiting.done.done():
+                        waiting.done.set_exception(_unavailable(error))
                 continue
-            for one, stored in zip(group, added, strict=True):
+            for waiting, stored in zip(group, added, strict=True):
                 if stored.new and self.listener is not None:
                     self.listener(stored.record)
-                if not one.done.done():
-                    one.done.set_result(stored)
+                if not waiting.done.done():
+                    waiting.done.set_result(stored)
 
     async def _insert(self, group: list[_Waiting]) -> list[Added]:
         first: dict[str, _Waiting] = {}
-        for one in group:
-            first.setdefault(one.key, one)  # twice in one group: the first counts
+        for waiting in group:
+            first.setdefault(waiting.key, waiting)  # twice in one group: the first counts
         rows = list(first.values())
         columns = (
-            [one.key for one in rows],
-            [one.record.event_id for one in rows],
-            [one.key[0] for one in rows],
-            [one.record.user if isinstance(one.record, Decision) else None for one in rows],
-            [encode(one.record) for one in rows],
+            [waiting.key for waiting in rows],
+            [waiting.record.event_id for waiting in rows],
+            [waiting.key[0] for waiting in rows],
+            [waiting.record.user if isinstance(waiting.record, Decision) else None for waiting in rows],
+            [encode(waiting.record) for waiting in rows],
         )
         connection = await self._connected()
         async with connection.transaction():
@@ -143,12 +143,15 @@ class PostgresStore:
         if old:
             cursor = await connection.execute(f"SELECT key, payload FROM {TABLE} WHERE key = ANY(%s)", (old,))
             stored |= {key: decode(payload) for key, payload in await cursor.fetchall()}
-        for one in rows:
-            if isinstance(one.record, Decision):
-                self._known[one.record.event_id] = None
+        for waiting in rows:
+            if isinstance(waiting.record, Decision):
+                self._known[waiting.record.event_id] = None
         while len(self._known) > 100_000:
             del self._known[next(iter(self._known))]
-        return [Added(stored[one.key], one.key in new and first[one.key] is one) for one in group]
+        return [
+            Added(stored[waiting.key], waiting.key in new and first[waiting.key] is waiting)
+            for waiting in group
+        ]
 
     async def _connected(self) -> Any:
         if self._writer is None or self._writer.closed:
@@ -173,8 +176,8 @@ class PostgresStore:
                     if self._reader is None or self._reader.closed:
                         self._reader = await psycopg.AsyncConnection.connect(self.url, autocommit=True)
                     cursor = await self._reader.execute(query, values)
-                    found: list[Any] = await cursor.fetchall()
-                    return found
+                    fetched: list[Any] = await cursor.fetchall()
+                    return fetched
             except (psycopg.Error, OSError, TimeoutError) as error:
                 self._reader = None
                 raise _unavailable(error) from None
@@ -182,9 +185,9 @@ class PostgresStore:
     async def find(self, event_id: str) -> Decision | None:
         """The decision with an id."""
         rows = await self._rows(f"SELECT payload FROM {TABLE} WHERE key = %s", (f"d\n{event_id}",))
-        found = decode(rows[0][0]) if rows else None
-        assert found is None or isinstance(found, Decision)
-        return found
+        record = decode(rows[0][0]) if rows else None
+        assert record is None or isinstance(record, Decision)
+        return record
 
     def knows(self, event_id: str) -> bool:
         """Whether this worker has lately stored a decision with this id; another one may have."""

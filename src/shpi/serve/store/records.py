@@ -87,8 +87,8 @@ def encode(record: Record) -> bytes:
 
 def decode(payload: bytes) -> Record:
     """A record from bytes; msgspec.DecodeError if they are none."""
-    found: Record = _DECODER.decode(payload)
-    return found
+    record: Record = _DECODER.decode(payload)
+    return record
 
 
 def digest_of(body: bytes) -> bytes:

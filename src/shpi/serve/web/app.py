@@ -199,7 +199,7 @@ class App:
     def gauges(self) -> list[tuple[str, dict[str, str], float]]:
         """What is true now."""
         service = self.service
-        found: list[tuple[str, dict[str, str], float]] = [
+        gauges: list[tuple[str, dict[str, str], float]] = [
             ("shpi_store_failing", {}, float(getattr(service.store, "failing", False))),
             ("shpi_orphan_rewards", {}, float(getattr(service.store, "orphans", 0))),
             ("shpi_clock_jumps_total", {}, float(service.clock.jumps)),
@@ -210,8 +210,8 @@ class App:
             if comparison is not None and comparison.looks:
                 last = comparison.looks[-1][1]
                 parts = {"estimate": last.estimate, "lower": last.lower, "upper": last.upper}
-                found += [(f"shpi_{name}_difference", {"part": k}, v) for k, v in parts.items()]
-        return found + [("shpi_alarms", {"name": name}, 1.0) for name in service.alarms]
+                gauges += [(f"shpi_{name}_difference", {"part": k}, v) for k, v in parts.items()]
+        return gauges + [("shpi_alarms", {"name": name}, 1.0) for name in service.alarms]
 
 
 _PAGES = ("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/report")

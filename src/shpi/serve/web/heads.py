@@ -69,25 +69,25 @@ def target_of(line: bytes) -> Target:
 def _fields(block: bytes) -> Fields:
     if not _BLOCK.fullmatch(block):
         raise _bad("headers of the form 'name: value'", "another line")
-    seen: dict[bytes, bytes] = {}
+    headers: dict[bytes, bytes] = {}
     for line in block.split(b"\r\n")[:-1]:
         name, _, value = line.partition(b":")
         name, value = name.lower(), value.strip(b" \t")
-        if name in _ONCE and seen.setdefault(name, value) != value:
+        if name in _ONCE and headers.setdefault(name, value) != value:
             raise _bad(f"one header {name.decode()}", "two that differ")
-        seen[name] = value
-    if b"transfer-encoding" in seen:
+        headers[name] = value
+    if b"transfer-encoding" in headers:
         raise Problem(411, "a body with a Content-Length", "a chunked one", "headers", "send it in one piece")
-    length = seen.get(b"content-length", b"0")
+    length = headers.get(b"content-length", b"0")
     if not (length.isdigit() and len(length) <= 12):
         raise _bad("a Content-Length", "no number")
-    connection = seen.get(b"connection", b"").lower()
+    connection = headers.get(b"connection", b"").lower()
     return Fields(
         length=int(length),
-        authorization=seen.get(b"authorization", b""),
+        authorization=headers.get(b"authorization", b""),
         closes=b"close" in connection,
         stays=b"keep-alive" in connection,
-        waits=seen.get(b"expect", b"").lower() == b"100-continue",
+        waits=headers.get(b"expect", b"").lower() == b"100-continue",
     )
 
 

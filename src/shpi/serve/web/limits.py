@@ -18,7 +18,7 @@ class Tokens:
 
     def __init__(self, settings: Settings) -> None:
         given = settings.tokens
-        admin = [secret(one) for one in given.admin]
+        admin = [secret(token) for token in given.admin]
         self._allowed = {
             "decide": self._bytes([*map(secret, given.decide), *admin]) if given.decide else (),
             "reward": self._bytes([*map(secret, given.reward), *admin]) if given.reward else (),
@@ -38,7 +38,7 @@ class Tokens:
             if role == "admin" and self._closed:
                 raise Problem(403, "an admin token in serve.toml", "none", "tokens.admin", "set tokens.admin")
             return
-        matches = [hmac.compare_digest(sent, one) for one in allowed]  # all of them: the same time always
+        matches = [hmac.compare_digest(sent, token) for token in allowed]  # all of them: the same time always
         if not any(matches):
             raise Problem(
                 401,

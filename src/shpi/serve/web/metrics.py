@@ -62,10 +62,10 @@ class Metrics:
             rows[name].append(f"{name}{_labels(named)} {number:.10g}")
         rows["shpi_request_seconds"] = self._histogram()
         lines = []
-        for name, found in rows.items():
+        for name, samples in rows.items():
             kind, about = _HELP[name]
-            if found:
-                lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *found]
+            if samples:
+                lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *samples]
         return "\n".join(lines) + "\n"
 
     def _histogram(self) -> list[str]:

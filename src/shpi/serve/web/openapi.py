@@ -77,7 +77,7 @@ def description() -> dict[str, Any]:
 
 def _operation(about: str, body: str | None = None, answer: str | None = None) -> dict[str, Any]:
     content = {} if answer is None else {"content": _json(answer)}
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "summary": about,
         "responses": {
             "200": {"description": "Done, and durable.", **content},
@@ -85,8 +85,8 @@ def _operation(about: str, body: str | None = None, answer: str | None = None) -
         },
     }
     if body is not None:
-        found["requestBody"] = {"required": True, "content": _json(body)}
-    return found
+        operation["requestBody"] = {"required": True, "content": _json(body)}
+    return operation
 
 
 def _json(name: str) -> dict[str, Any]:

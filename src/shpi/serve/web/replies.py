@@ -24,7 +24,9 @@ _SAFE = (
 _LOG = logging.getLogger("shpi.serve")
 _ENCODE = msgspec.json.Encoder().encode
 _RETRY = (429, 503)
-STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
+STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
 
 
 class Reply(NamedTuple):

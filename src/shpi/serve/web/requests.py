@@ -43,14 +43,16 @@ class Rank(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         """The ids of the candidates, in the caller's order."""
         if self.candidates is None:
             return None
-        return [one.id if isinstance(one, Candidate) else one for one in self.candidates]
+        return [
+            candidate.id if isinstance(candidate, Candidate) else candidate for candidate in self.candidates
+        ]
 
     def features(self) -> bytes | None:
         """The candidates' features as JSON, by id; None without any."""
         given = {
-            str(one.id): one.features
-            for one in self.candidates or ()
-            if isinstance(one, Candidate) and one.features
+            str(candidate.id): candidate.features
+            for candidate in self.candidates or ()
+            if isinstance(candidate, Candidate) and candidate.features
         }
         return msgspec.json.encode(given) if given else None
 
@@ -95,8 +97,8 @@ _CONTEXT: Any = msgspec.json.Decoder(dict[str, Any])
 
 def context_of(raw: msgspec.Raw) -> dict[str, Any]:
     """The context as a dict."""
-    found: dict[str, Any] = _CONTEXT.decode(raw)
-    return found
+    context: dict[str, Any] = _CONTEXT.decode(raw)
+    return context
 
 
 def moment(value: float | str | None, where: str) -> int | None:

@@ -166,8 +166,13 @@ class Routes:
             "random_number": decision.uniform,
             "shadow": decision.shadow,
             "rewards": [
-                {"name": one.name, "value": one.value, "at": one.time / 1e6, "reward_id": one.reward_id}
-                for one in rewards
+                {
+                    "name": reward.name,
+                    "value": reward.value,
+                    "at": reward.time / 1e6,
+                    "reward_id": reward.reward_id,
+                }
+                for reward in rewards
             ],
             "why": why(decision, self.service.settings.decide.floor),
             "explanation": {} if loaded is None else loaded.explain(context, list(decision.items)),

@@ -68,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
     train, held_out = logs.split_users(HELD_OUT, seed=0)
     candidates = _learn(train, present, console)
     console.rule("4. May we ship one of them? The other users decide  (shpi evaluate)")
-    found = _judge(held_out, candidates, console, options.out / "demo-report.html")
+    comparison = _judge(held_out, candidates, console, options.out / "demo-report.html")
     console.rule("5. The simulator reveals the truth: exact values, by dynamic programming")
-    _reveal(shop, candidates, found, console)
+    _reveal(shop, candidates, comparison, console)
     return 0
 
 
@@ -115,8 +115,8 @@ def _judge(logs: LoggedData, candidates: list[Candidate], console: Console, repo
 
     from shpi.ope import Gate, compare
 
-    found = compare({candidate.name: candidate.policy for candidate in candidates}, logs, Gate())
-    brought = found.evaluations[0].decisive.baseline
+    comparison = compare({candidate.name: candidate.policy for candidate in candidates}, logs, Gate())
+    brought = comparison.evaluations[0].decisive.baseline
     console.print(
         f"{logs.n_users:,} users that no policy has seen brought {brought:.3f} "
         "sales each. What would they have brought under each policy?\n"
@@ -124,19 +124,20 @@ def _judge(logs: LoggedData, candidates: list[Candidate], console: Console, repo
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("policy", "estimated sales", "lift, 95 %", "verdict", "by"):
         table.add_column(name, justify="right" if name in ("estimated sales", "lift, 95 %") else "left")
-    for one in found.evaluations:
-        best, interval = one.lead.estimate, one.lead.estimate.lift_interval
-        verdict = "" if one.verdict is None else one.verdict.decision
+    for evaluation in comparison.evaluations:
+        best, interval = evaluation.lead.estimate, evaluation.lead.estimate.lift_interval
+        verdict = "" if evaluation.verdict is None else evaluation.verdict.decision
         colour = {"ship": "green", "hold": "red"}.get(verdict, "yellow")
-        table.add_row(one.policy_name, f"{best.value:.3f}", f"{interval.lower:+.3f} … {interval.upper:+.3f}",
-                      f"[{colour}]{verdict}[/]", best.name)  # fmt: skip
+        bounds = f"{interval.lower:+.3f} … {interval.upper:+.3f}"
+        judged = f"[{colour}]{verdict}[/]"
+        table.add_row(evaluation.policy_name, f"{best.value:.3f}", bounds, judged, best.name)
     console.print(table)
-    found.write_html(report)
+    comparison.write_html(report)
     console.print(f"\nThe whole argument, with pictures: {report} (open it in a browser).\n")
-    return found
+    return comparison
 
 
-def _reveal(shop: Storefront, candidates: list[Candidate], found: Comparison, console: Console) -> None:
+def _reveal(shop: Storefront, candidates: list[Candidate], comparison: Comparison, console: Console) -> None:
     from rich.table import Table
 
     rows = [
@@ -150,7 +151,7 @@ def _reveal(shop: Storefront, candidates: list[Candidate], found: Comparison, co
     best, before = shop.exact_value(shop.optimal()), shop.exact_value(rows[0][1])
     for name, chances, story in rows:
         value = shop.exact_value(chances)
-        judged = "" if name == "optimum" else _judged(found, name, value > before + 1e-9)
+        judged = "" if name == "optimum" else _judged(comparison, name, value > before + 1e-9)
         bar = "█" * round(10 * value / best)
         table.add_row(
             name, f"{value:.3f}", f"{shop.expected_sessions(chances):.2f}", judged, f"{bar} {story}"
@@ -158,9 +159,9 @@ def _reveal(shop: Storefront, candidates: list[Candidate], found: Comparison, co
     console.print(table)
 
 
-def _judged(found: Comparison, name: str, better: bool) -> str:
+def _judged(comparison: Comparison, name: str, better: bool) -> str:
     """The verdict, and whether the truth agrees with it."""
-    verdict = found[name].verdict
+    verdict = comparison[name].verdict
     if verdict is None:
         return ""
     if verdict.decision not in ("ship", "hold"):  # neither says whether the policy is better as a whole
