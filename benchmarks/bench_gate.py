@@ -168,7 +168,7 @@ def random_linear(n_actions: int, width: int) -> Callable[[np.random.Generator],
 
 
 def one_action(n_actions: int) -> Callable[[np.random.Generator], Any]:
-    return lambda rng: ConstantPolicy(tuple(np.eye(n_actions)[rng.integers(n_actions)]))
+    return lambda rng: ConstantPolicy(np.eye(n_actions)[rng.integers(n_actions)])
 
 
 def mixed(world: World, kind: str, rng: np.random.Generator) -> tuple[Any, float] | None:
@@ -291,7 +291,7 @@ def kuairand() -> World | None:
         def draw(rng: np.random.Generator) -> Any:
             probs = np.zeros(GROUPS)
             probs[first : first + 5] = rng.dirichlet(np.ones(5))
-            return ConstantPolicy(tuple(probs))
+            return ConstantPolicy(probs)
 
         return draw
 

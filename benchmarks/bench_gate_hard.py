@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from scipy import stats
 
@@ -92,7 +93,7 @@ def measured(name: str) -> list[Judged]:
     return [kept[task] for task in tasks(name) if task in kept] + fresh
 
 
-def _plain(value: object) -> object:
+def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 

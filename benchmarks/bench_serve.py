@@ -91,10 +91,10 @@ def _best(work: object, repeats: int = 15) -> float:
 
 
 def _measured(
-    server: Server, requests: Iterator[tuple[str, bytes]], **options: bool
+    server: Server, requests: Iterator[tuple[str, bytes]], *, keep: bool = False
 ) -> tuple[Answers, float]:
     before = server.cpu()
-    answers = send(server.port, requests, **options)  # type: ignore[arg-type]
+    answers = send(server.port, requests, keep=keep)
     return answers, server.cpu() - before
 
 

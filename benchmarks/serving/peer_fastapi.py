@@ -12,7 +12,9 @@ import sqlite3
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import uvicorn
@@ -30,7 +32,8 @@ database.execute("CREATE TABLE IF NOT EXISTS events (id TEXT PRIMARY KEY, time R
 database.execute(
     "CREATE TABLE IF NOT EXISTS rewards (id TEXT, reward TEXT, value REAL, PRIMARY KEY (id, reward))"
 )
-pool, waiting, rng = ThreadPoolExecutor(1), [], np.random.default_rng(0)
+pool, rng = ThreadPoolExecutor(1), np.random.default_rng(0)
+waiting: list[tuple[str, tuple[Any, ...], asyncio.Future[None]]] = []  # statement, values, when it is stored
 app = FastAPI()
 
 
@@ -65,38 +68,36 @@ class RewardBody(BaseModel):
     reward_id: str
 
 
-def write(group):
+def write(group: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
     database.execute("BEGIN")
     for statement, values in group:
         database.execute(statement, values)
     database.execute("COMMIT")
 
 
-async def commits():
+async def commits() -> None:
     loop = asyncio.get_running_loop()
     while True:
         while not waiting:
             await asyncio.sleep(0.0005)
         group = waiting[:]
         waiting.clear()
-        await loop.run_in_executor(pool, write, [one[:2] for one in group])
+        await loop.run_in_executor(pool, write, [(statement, values) for statement, values, _ in group])
         for _, _, done in group:
             done.set_result(None)
 
 
-async def stored(statement, values):
-    done = asyncio.get_running_loop().create_future()
+async def stored(statement: str, values: tuple[Any, ...]) -> None:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waiting.append((statement, values, done))
     await done
 
 
-@app.on_event("startup")
-async def start():
+async def start() -> None:
     app.state.task = asyncio.create_task(commits())
 
 
-@app.post("/v1/rank", response_model=Ranked)
-async def rank(body: RankBody):
+async def rank(body: RankBody) -> Ranked:
     event = body.event_id or uuid.uuid4().hex
     x = (np.array([body.context[name] for name in names]) - mean) / scale
     logits = weights @ np.append(1.0, x)
@@ -115,12 +116,15 @@ async def rank(body: RankBody):
     return answer
 
 
-@app.post("/v1/events/{event}/reward")
-async def reward(event: str, body: RewardBody):
+async def reward(event: str, body: RewardBody) -> dict[str, bool]:
     row = (event, body.reward_id, body.value)
     await stored("INSERT OR IGNORE INTO rewards VALUES (?, ?, ?)", row)
     return {"stored": True}
 
+
+app.add_event_handler("startup", start)
+app.add_api_route("/v1/rank", rank, methods=["POST"], response_model=Ranked)
+app.add_api_route("/v1/events/{event}/reward", reward, methods=["POST"], response_model=None)
 
 if __name__ == "__main__":
     uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[3]), log_level="error", access_log=False)

@@ -21,7 +21,7 @@ class News:
     """Each article has a topic and some bait. Bait is read, and readers trust the site less."""
 
     name = "news"
-    items = tuple(f"a{i:03d}" for i in range(ARTICLES))
+    items: tuple[str, ...] = tuple(f"a{i:03d}" for i in range(ARTICLES))
     window, span = 20, 50
     logged = 8_000
     log = "impressions.parquet"
@@ -58,7 +58,8 @@ metric = "read in 20d"
     def behaviour(self, contexts: pl.DataFrame, candidates: BoolArray | None) -> Float64Array:
         """A random one of the ten."""
         assert candidates is not None
-        return candidates / candidates.sum(axis=1, keepdims=True)
+        chances: Float64Array = candidates / candidates.sum(axis=1, keepdims=True)
+        return chances
 
     def decide(
         self, state: dict[str, Any], who: Int64Array, actions: Int64Array, rng: np.random.Generator
@@ -71,7 +72,8 @@ metric = "read in 20d"
 
     def comes_back(self, state: dict[str, Any], who: Int64Array, rng: np.random.Generator) -> BoolArray:
         """Trust brings readers back."""
-        return rng.random(len(who)) < 1 / (1 + np.exp(-0.5 - 1.5 * state["trust"][who]))
+        chance: Float64Array = 1 / (1 + np.exp(-0.5 - 1.5 * state["trust"][who]))
+        return rng.random(len(who)) < chance
 
     def pause(self, n: int, rng: np.random.Generator) -> Float64Array:
         """About three days."""

@@ -21,7 +21,7 @@ class Personalizer:
     """A game that pays out, hints or challenges. Skill keeps players; payouts now do not."""
 
     name = "personalizer"
-    items = ("payout", "hint", "challenge")
+    items: tuple[str, ...] = ("payout", "hint", "challenge")
     window, span = 14, 45
     logged = 6_000
     log = "decisions.json"
@@ -70,7 +70,8 @@ metric = "reward in 14d"
 
     def comes_back(self, state: dict[str, Any], who: Int64Array, rng: np.random.Generator) -> BoolArray:
         """Skilled players stay."""
-        return rng.random(len(who)) < 1 / (1 + np.exp(-0.6 - 1.2 * state["skill"][who]))
+        chance: Float64Array = 1 / (1 + np.exp(-0.6 - 1.2 * state["skill"][who]))
+        return rng.random(len(who)) < chance
 
     def pause(self, n: int, rng: np.random.Generator) -> Float64Array:
         """About two days."""

@@ -19,7 +19,7 @@ class Push:
     """Four templates, one a day. Who is tired mutes the app."""
 
     name = "push"
-    items = ("urgent", "offer", "story", "none")
+    items: tuple[str, ...] = ("urgent", "offer", "story", "none")
     window, span = 21, 60
     logged = 12_000
     log = "sends.csv"
@@ -73,7 +73,8 @@ within = "12h"
     def comes_back(self, state: dict[str, Any], who: Int64Array, rng: np.random.Generator) -> BoolArray:
         """Tired people mute the app for good."""
         state["days"][who] += 2
-        return rng.random(len(who)) < 0.97 * np.exp(-0.40 * state["tired"][who])
+        chance: Float64Array = 0.97 * np.exp(-0.40 * state["tired"][who])
+        return rng.random(len(who)) < chance
 
     def pause(self, n: int, rng: np.random.Generator) -> Float64Array:
         """Every second day, at another hour."""

@@ -19,11 +19,11 @@ class Shop:
     """Five shelves. The mood of a user rises with inspiring ones, and both sales and return follow it."""
 
     name = "shop"
-    items = ("bargains", "bestsellers", "inspiration", "guides", "classics")
+    items: tuple[str, ...] = ("bargains", "bestsellers", "inspiration", "guides", "classics")
     window, span = 30, 75
     logged = 12_000
     log = "clicks.csv"
-    options = ("--estimate-propensities",)
+    options: tuple[str, ...] = ("--estimate-propensities",)
     columns = """user = "customer_id"
 time = "ts"
 action = "shelf"
@@ -72,7 +72,8 @@ metric = "purchased in 30d"
     def comes_back(self, state: dict[str, Any], who: Int64Array, rng: np.random.Generator) -> BoolArray:
         """The mood decides."""
         state["visits"][who] += 1
-        return rng.random(len(who)) < 1 / (1 + np.exp(-0.4 - 1.2 * state["mood"][who]))
+        chance: Float64Array = 1 / (1 + np.exp(-0.4 - 1.2 * state["mood"][who]))
+        return rng.random(len(who)) < chance
 
     def pause(self, n: int, rng: np.random.Generator) -> Float64Array:
         """About five days."""

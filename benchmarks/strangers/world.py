@@ -35,6 +35,8 @@ class World(Protocol):
     options: tuple[str, ...]  # of every verb that reads the table
     log: str  # the file of decisions
 
+    def __hash__(self) -> int: ...
+
     def users(self, n: int, rng: np.random.Generator) -> dict[str, Any]:
         """Fresh users: state arrays [n]."""
         ...
@@ -89,9 +91,8 @@ class Decisions:
     def values(self, window: float) -> Float64Array:
         """The same for every user [users]."""
         counted = self.rows.filter(pl.col("day") - pl.col("entry") < window)
-        return np.bincount(
-            counted["user"].to_numpy(), weights=counted["reward"].to_numpy(), minlength=self.users
-        )
+        users, rewards = counted["user"].to_numpy(), counted["reward"].to_numpy()
+        return np.bincount(users, weights=rewards, minlength=self.users).astype(np.float64)
 
 
 def simulate(world: World, choose: Chooser, users: int, seed: int, *, staggered: bool) -> Decisions:
