@@ -2,7 +2,7 @@
 
 One finder, asked last, knows the old names: ``import shpi.envs.hiv_ode`` gives `shpi.envs.hiv.ode` itself,
 with a DeprecationWarning. A module that became a folder of the same name (`shpi.envs.hiv`) keeps its public
-names.
+names. What is gone for good says what took its place.
 """
 
 from __future__ import annotations
@@ -167,6 +167,7 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "backups": "models.backups",
         "baseline": "estimators.baseline",
         "censoring": "inference.censoring",
+        "claims": "verdict.claims",
         "checks.balance": "checks.balance.joint_test",
         "checks.instruments": "checks.balance.instruments",
         "checks.looks": "checks.looks.file",
@@ -220,6 +221,27 @@ _BY_ROOM: dict[str, dict[str, str]] = {
 
 MOVED = {f"{room}.{old}": f"{room}.{new}" for room, names in _BY_ROOM.items() for old, new in names.items()}
 
+# Modules, and names of rooms, that are gone since version 0.2, and what took their place.
+GONE = {
+    "shpi.learners.HeldOutChoice": "shpi.learners.Best chooses among learners",
+    "shpi.learners.evidence": "OfflineSHPI tests its candidates itself; policy.trials has what the test said",
+    "shpi.learners.held_out": "shpi.learners.Best chooses among learners",
+    "shpi.learners.horizon": "OfflineSHPI tests several k as candidates; OfflineSHPI(k=...) takes one",
+    "shpi.learners.shape": "OfflineSHPI tests several shapes of f; OfflineSHPI(oracle=...) takes one",
+    "shpi.learners.sharper": "shpi.policies.Tilted goes from the logging policy to greedy",
+}
+
+
+def missing(module: str, name: str) -> Exception:
+    """The error for a name that a module does not have. If it had it once, it says what took its place.
+
+    Then it is an ImportError: ``from shpi.learners import NAME`` would hide the words of an AttributeError.
+    """
+    place = f"{module}.{name}"
+    if place in GONE:
+        return ImportError(f"{place} is gone since 0.2: {GONE[place]}", name=module)
+    return AttributeError(f"module '{module}' has no attribute '{name}'", name=name)
+
 
 class _MovedModules(MetaPathFinder, Loader):
     """Finds modules under their old names, and puts the modules themselves in their place."""
@@ -227,6 +249,8 @@ class _MovedModules(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname in GONE:
+            raise ModuleNotFoundError(f"{fullname} is gone since 0.2: {GONE[fullname]}", name=fullname)
         return ModuleSpec(fullname, self) if fullname in MOVED else None
 
     def exec_module(self, module: ModuleType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from shpi._moved import GONE as INSTEAD
 from shpi._moved import LAST_VERSION, MOVED
 
 NAMES: dict[str, list[str]] = json.loads(Path(__file__).with_name("names_0_1.json").read_text())
@@ -68,3 +70,13 @@ def test_an_old_name_is_the_same_module_and_warns():
 def test_the_table_names_modules_that_exist(old):
     assert find_spec(MOVED[old]) is not None
     assert MOVED[old] not in MOVED, "a chain of moves: name the last place"
+
+
+@pytest.mark.parametrize("old", sorted(INSTEAD))
+def test_what_is_gone_says_what_took_its_place(old):
+    room, _, name = old.rpartition(".")
+    with pytest.raises(ImportError, match=re.escape(f"{old} is gone since 0.2: ")):
+        getattr(import_module(room), name) if name[0].isupper() else import_module(old)
+    for place in re.findall(r"shpi(?:\.\w+)+", INSTEAD[old]):
+        module, _, called = place.rpartition(".")
+        assert hasattr(import_module(module), called), place

@@ -9,7 +9,10 @@ from shpi._core.lazy import lazy_names
 if TYPE_CHECKING:
     from shpi.learners.constrained.baseline import (
         BLOCK,
+        COUNT,
+        DENSITY,
         FEW_CELLS,
+        PSEUDO_COUNT,
         Constraint,
         Rows,
         constrain,
@@ -23,7 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCK",
+    "COUNT",
+    "DENSITY",
     "FEW_CELLS",
+    "PSEUDO_COUNT",
     "Constraint",
     "Rows",
     "constrain",
