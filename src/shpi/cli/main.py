@@ -44,7 +44,7 @@ Every verb has an example: shpi VERB --help. Exit codes of all verbs: 2 bad inpu
 memory or permission. Colours obey NO_COLOR; progress is shown in a terminal only.
 """
 
-EXIT_OK, EXIT_UNFIT, EXIT_USAGE = 0, 1, 2
+EXIT_OK, EXIT_UNFIT, EXIT_USAGE = 0, 1, 2  # exit codes: done; a log unfit for learning; a wrong call or file
 EXIT_BUG, EXIT_MACHINE = 70, 74  # of every verb, as in sysexits.h: a bug; no space, memory or permission
 
 

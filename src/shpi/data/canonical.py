@@ -31,8 +31,8 @@ from shpi.files.seal import BLANK, DAMAGED, check_seal, read_seal, seal
 from shpi.protocols import Int64Array
 
 KEY = "shpi"
-VERSION = 1
-DECISION, FINAL = 0, 1
+VERSION = 1  # of the file format
+DECISION, FINAL = 0, 1  # kinds of rows: a decision; the context after a trajectory's last one
 
 _HEADER = Record(
     {

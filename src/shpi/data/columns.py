@@ -19,7 +19,7 @@ from shpi.files.reading import read_error
 
 TimeColumnUnit = Literal["auto", "d", "s", "ms", "us", "ns", "step"]
 Names = tuple[str, ...]
-MOST_CATEGORIES = 1_000_000
+MOST_CATEGORIES = 1_000_000  # distinct values of a column
 
 _LISTS = ("context", "categorical", "user_level", "action_level", "metrics", "identity")
 

@@ -40,7 +40,7 @@ from shpi.files.seal import read_seal
 T = TypeVar("T")
 
 MANIFEST = "manifest.json"
-VERSION = 2
+VERSION = 2  # of the manifest
 _FIRST = {"version": int, "files": [str], "ledger": LEDGER, "rows": whole()}
 _SCHEMAS = {1: Record(_FIRST), 2: Record({**_FIRST, "checksums": [str], "checksum": str})}
 ROWS_PER_SHARD = 500_000

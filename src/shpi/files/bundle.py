@@ -38,7 +38,7 @@ from shpi.files.schema import Record, check, whole
 MANIFEST = "manifest.json"
 FIRST_ARRAYS = "arrays.npz"  # of version 1
 OPTIONAL = {"bytes": whole()}  # keys that a bundle of version 2 may have
-_ATTEMPTS = 5
+_ATTEMPTS = 5  # a writer may replace the folder while it is read
 
 
 def save_bundle(

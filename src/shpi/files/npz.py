@@ -20,7 +20,7 @@ from shpi.files.reading import open_regular, read_error
 Arrays = dict[str, NDArray[Any]]
 
 COMPRESSED = 256 * 2**20  # bytes: larger sets of arrays are stored as they are, so that a zip cannot explode
-MOST_ENTRIES = 100_000
+MOST_ENTRIES = 100_000  # arrays in a file
 HEADER = 4096  # bytes that the npy header of an array may take beside its contents
 BLOCK = 2**20  # bytes that are unpacked at once
 _KINDS = "fiubU"  # what we write: numbers, flags and text

@@ -19,7 +19,7 @@ MARK = b"shpi-file-crc32:"
 BLANK = (MARK + b"00000000").decode()
 DAMAGED = "the file is damaged or was changed: write or copy it again"
 _TAIL = 64 * 2**20  # bytes of metadata that are searched
-_BLOCK = 2**22
+_BLOCK = 2**22  # bytes read at once
 _SEAL = re.compile(re.escape(MARK) + rb"([0-9a-f]{8})")
 
 

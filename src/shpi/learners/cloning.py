@@ -38,14 +38,14 @@ from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.protocols import Int64Array, Policy
 
 CELLS = 2_000_000  # pairs of a decision and an action that a fit looks at
-LEAST_ROWS, MOST_ROWS = 10_000, 60_000
+LEAST_ROWS, MOST_ROWS = 10_000, 60_000  # decisions that a fit looks at
 STEPS = 40  # of L-BFGS; a hundred bring no better policies
-CHOICE_STEPS = 15
+CHOICE_STEPS = 15  # the same while features are chosen
 FAR = 0.03  # nats above the loss of mu itself, from which on the clone is refined
-FINE_FEATURES, FINE_STEPS = 600, 150
+FINE_FEATURES, FINE_STEPS = 600, 150  # of a refined clone
 FEATURES, BANDWIDTHS = 200, (0.1, 0.25, 0.5, 1.0)  # random Fourier features, in medians of the distance
 NEGLIGIBLE = 1e-3  # a smaller floor is none
-BLOCK = 50_000
+BLOCK = 50_000  # decisions at once
 JUDGED = 20_000  # about so many decisions say how far a clone is from mu
 
 

@@ -20,7 +20,7 @@ from shpi.protocols import Float64Array, Int64Array
 
 FEW_LABELS = 6  # a column with more distinct values than this is cut at its terciles
 LEAST_USERS = 10  # a segment with fewer users says nothing
-MANY_ACTIONS = 20
+MANY_ACTIONS = 20  # actions shown
 
 
 # ---------------------------------------------------------------------- actions

@@ -15,7 +15,7 @@ from shpi.policies.base import PolicyMethods
 from shpi.policies.sampling import check_candidates, check_contexts, mask_probs
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy
 
-_SUM_TOLERANCE = 1e-9
+_SUM_TOLERANCE = 1e-9  # how far a sum of probabilities may be from 1
 
 
 @saveable("policies/uniform")

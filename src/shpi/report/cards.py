@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shpi.ope.candidates import Comparison
     from shpi.ope.results import Evaluation
 
-MANY = 12
+MANY = 12  # rows of a card
 _BOX = (
     "border:1px solid rgba(128,128,128,.4);border-radius:8px;padding:10px 14px;max-width:760px;"
     "font-family:system-ui,sans-serif;font-size:14px;line-height:1.45;overflow-x:auto"

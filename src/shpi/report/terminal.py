@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from shpi.ope.results import Estimate, Evaluation, Verdict
 
 _HEAD = ("estimator", "value", "lift", "lift, two-sided", "lift at least", "eff. users")
-_WIDTH = 100
+_WIDTH = 100  # characters
 
 
 def render(evaluation: Evaluation, *, verdict_first: bool = False) -> str:

@@ -34,7 +34,7 @@ from shpi.errors import ConfigError, DataError
 from shpi.protocols import Float64Array
 from shpi.shift.base import Ratio
 
-FLOOR = 0.01
+FLOOR = 0.01  # least ratio that a penalty is taken of
 
 
 def penalised_advantages(

@@ -26,7 +26,7 @@ from shpi.testing._require import require
 from shpi.testing.policy import check_policy
 from shpi.testing.tastes import Tastes, attained
 
-_TEST_USERS = 400
+_TEST_USERS = 400  # users of the log that a learner is tried on
 
 
 def check_learner(

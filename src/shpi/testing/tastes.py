@@ -23,7 +23,7 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, FloatArray, In
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-ACTIONS, HORIZON = 4, 8
+ACTIONS, HORIZON = 4, 8  # items; decisions of a user
 LEVELS = np.array([0.4, 0.0, 0.0, -0.4])
 _ANGLES = np.arange(ACTIONS) * np.pi / 2
 DIRECTIONS = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)  # [A, 2]

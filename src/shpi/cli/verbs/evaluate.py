@@ -49,7 +49,7 @@ exit codes:
 """
 
 EXITS = {"ship": 0, "hold": 3, "need more data": 4, "first step": 5}
-FEW_STEPS = 4
+FEW_STEPS = 4  # decisions that the k-step estimator looks ahead where a log has no sessions
 ESTIMATORS = ("wdr", "shpi", "snpdis", "snips", "pdis", "ips", "dr", "magic", "fqe", "dm", "mis", "slope")
 
 

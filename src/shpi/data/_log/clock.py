@@ -17,7 +17,7 @@ from shpi.protocols import Float64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-NODES = 8
+NODES = 8  # points in time between which the log is interpolated
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

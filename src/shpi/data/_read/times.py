@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from shpi.data.columns import TimeColumnUnit
+from shpi.data.durations import MICROSECONDS
 from shpi.errors import ColumnError, DataError
 
-MICROSECONDS = {"d": 86_400_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 YEAR_9999 = 253_402_300_800_000_000  # microseconds since 1970
 _OFFSET = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
 _FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 MIN_CLASS = 10  # rewards of each kind before a perfect separation says anything
-SUSPICIOUS_RANK = 0.95
+SUSPICIOUS_RANK = 0.95  # area under the ROC curve with which a column alone tells rewards apart
 FILLED_ROWS = 20  # decisions with another value than usual, before their rewards say anything
 FILLED_SHARE, USUAL_SHARE = 0.98, 0.8  # of rewards there, and at most among all decisions
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shpi.data._behaviour.calibration import Calibration
 
-BAR = 24
+BAR = 24  # characters of a bar
 HALF = 10  # characters from the middle to a factor of 2
 FEW = 5  # expected choices below which a bin says nothing
 

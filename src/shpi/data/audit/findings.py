@@ -50,16 +50,18 @@ from typing import Any, Literal
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")  # the worst first
 
-FEW_DECISIONS = 30
-NO_EXPLORATION = 0.05
-OUTSIDE = 0.01
+FEW_DECISIONS = 30  # usable decisions; fewer are an error
+NO_EXPLORATION = 0.05  # nats of surprise per logged action; below, mu hardly ever chose at random
+OUTSIDE = 0.01  # share of mu's probability on actions that were not candidates
+# Mean of 1/p over the number of candidates: a factor (error, warning), clear by so many standard errors.
 INVERSE_ERROR, INVERSE_WARNING, INVERSE_Z = 2.0, 1.1, 4.0
+# Effective sample size of a uniform policy: in decisions (error, warning), and as a share of the log's.
 ESS_ERROR, ESS_WARNING, ESS_SHARE, ESS_OF_LOG = 30.0, 200.0, 0.01, 0.5
-LEAK_ERROR, LEAK_WARNING = 0.999, 0.95
-DROPPED = 0.1
-THIN_WINDOW = 0.1
+LEAK_ERROR, LEAK_WARNING = 0.999, 0.95  # how well a column alone tells rewards apart; 1 is perfect
+DROPPED = 0.1  # share of the rows read; if more are dropped, the audit warns
+THIN_WINDOW = 0.1  # share of users who are observed for the whole window; the audit warns if fewer are
 HANGS = 0.1  # the share of mu's value that hangs on how users end
-CALIBRATION_GAP, CALIBRATION_Z = 0.2, 5.0
+CALIBRATION_GAP, CALIBRATION_Z = 0.2, 5.0  # a bin is off by this share of its prediction, and standard errors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from shpi.data.durations import parse_duration
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-LONGEST = 20
+LONGEST = 20  # decisions: the largest k that the audit proposes
 GAPS = ("30m", "1h", "2h", "6h", "12h", "1d", "2d", "3d", "7d")
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 

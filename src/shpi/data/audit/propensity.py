@@ -21,7 +21,7 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array, IntArray
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-SMALL = 0.01
+SMALL = 0.01  # probability; the audit counts logged actions below it
 TINY = 1e-150  # the square of 1/p must stay a number
 
 

@@ -35,7 +35,7 @@ COLUMNS = (
     "dec.temperature",
 )  # fmt: skip
 SEND = 0.6  # the probability of a suggestion, when the person is available
-NO_TEMPERATURE = -1024.0
+NO_TEMPERATURE = -1024.0  # how the table writes a missing temperature
 DOSE_DECAY = 0.95  # per decision point
 HORIZON, LEAST = 7, 4  # days of the long-term metric, and how many of them must be observed
 

@@ -45,7 +45,7 @@ _PAST = (
     "days_since_first",
 )
 _SESSION = ("session_decisions", "session_clicks", "session_play_seconds")
-_DAY_MS = 86_400_000
+_DAY_MS = 86_400_000  # milliseconds
 _CHINA_MS = 8 * 3_600_000  # the app's users live in UTC+8, all year round
 
 

@@ -33,8 +33,8 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, FloatArray, Po
 from shpi.values import LSTD
 
 FEW_CELLS = 256  # up to so many distinct contexts everything is a table
-COUNT, PSEUDO_COUNT, DENSITY = 10.0, 100.0, 0.3
-BLOCK = 20_000
+COUNT, PSEUDO_COUNT, DENSITY = 10.0, 100.0, 0.3  # least support of an action: seen, modelled, relative to mu
+BLOCK = 20_000  # contexts at once
 _TINY = 1e-6  # penalties that only make a solution unique
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from shpi.data.durations import MICROSECONDS
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.ope._log.facts import raw_chunks
@@ -33,7 +34,7 @@ from shpi.protocols import Float64Array, Int64Array
 
 # Normal quantiles, and how much faster than 1 they grow with b for Bartlett weights (the linear term).
 _FIXED_B = ((1.2816, 1.6449, 1.96, 2.3263), (1.0175, 1.3289, 1.515, 1.789))
-LENGTHS = {"hour": 3_600_000_000, "day": 86_400_000_000, "week": 7 * 86_400_000_000}
+LENGTHS = {"hour": MICROSECONDS["h"], "day": MICROSECONDS["d"], "week": MICROSECONDS["w"]}
 Cluster = str | Callable[[LoggedData], NDArray[Any]]
 
 

@@ -14,17 +14,18 @@ from functools import reduce
 import numpy as np
 from scipy import stats
 
+from shpi.data.durations import MICROSECONDS
 from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.balance.thinned import thinned
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic
 from shpi.protocols import Float64Array, Int64Array
 
-DAY = 86_400_000_000  # microseconds
-LEVEL = 1e-3
+DAY = MICROSECONDS["d"]
+LEVEL = 1e-3  # chance of a false alarm
 SHARED = 0.2  # the correlation within days from which on they are taken for switched as a whole
-LEAST_PER_DAY = 5.0
-FEW_DAYS = 10
+LEAST_PER_DAY = 5.0  # decisions; days with fewer are left out
+FEW_DAYS = 10  # clusters; with fewer no error can be estimated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +82,8 @@ def by_day(day: Int64Array, residuals: Float64Array) -> dict[int, Float64Array]:
     return {int(number): table[:, place].astype(np.float64) for place, number in enumerate(days)}
 
 
-def _days(parts: list[dict[int, Float64Array]]) -> Days | None:
-    total: dict[int, Float64Array] = reduce(_merged, parts, {})
+def _days(by_chunk: list[dict[int, Float64Array]]) -> Days | None:
+    total: dict[int, Float64Array] = reduce(_merged, by_chunk, {})
     if len(total) < 2:
         return None
     table = np.stack(list(total.values()))  # [D, 3, G]

@@ -19,18 +19,18 @@ from datetime import UTC, datetime
 import numpy as np
 from scipy import stats
 
-from shpi.data.durations import in_time_unit
+from shpi.data.durations import MICROSECONDS, in_time_unit
 from shpi.ope._log.facts import raw_chunks
 from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Segment
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 
-LEVEL = 0.02
-PIECES = 5
+LEVEL = 0.02  # chance of a false alarm
+PIECES = 5  # periods of entry, with equally many users
 LEAST_USERS = 30  # in the last third
 MOVED = 0.05  # of the decisions: mu takes an action that much more or less often in the last third
-DAY = 86_400_000_000
+DAY = MICROSECONDS["d"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -19,7 +19,7 @@ LEAST_USERS, FEW_USERS = 30, 100  # as for effective users: a t interval needs a
 # decisions biases each reward by up to s times its range.
 UNSEEN_WARNING, UNSEEN_FATAL = 0.01, 0.05
 RARE_COUNT = 10  # "hardly ever": fewer than so many decisions in the whole log, if all contexts were alike
-RARE_WARNING = 0.20
+RARE_WARNING = 0.20  # share of the policy's decisions that are hardly ever in the log
 _SHORT = 3.0  # standard errors
 
 

@@ -29,7 +29,7 @@ from shpi.protocols import Float64Array
 OWN_ERRORS, OWN_GAP = 4.0, 0.01
 # A bin of the calibration table: clear by so many standard errors, and off by so much of its prediction.
 CALIBRATION_WARNING, CALIBRATION_FATAL = (4.0, 0.10), (6.0, 0.30)
-LEAST_PAIRS = 100
+LEAST_PAIRS = 100  # decisions and actions in a bin
 
 
 def about_propensities(problem: Problem) -> list[Diagnostic]:

@@ -37,7 +37,7 @@ from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
 from shpi.shift.linear import LinearRatio, RatioSums
 
-_BLOCK = 1 << 15
+_BLOCK = 1 << 15  # decisions at once
 _FLOOR = 0.05  # d_mu is divided by: at least this share of its mean
 _LEAST = 1e-6  # mean of d_mu, which is about 1 where it can be fitted
 _LONG = 0.05  # gamma^H above this deserves a note

@@ -55,9 +55,9 @@ from shpi.errors import ConfigError, DataError
 from shpi.ope.results import Interval
 from shpi.protocols import Float64Array
 
-REPLICATES = 2_000
+REPLICATES = 2_000  # of the bootstrap
 MAX_GROUPS = 10_000  # more users than this are put at random into so many groups before they are resampled
-LEAST_FREEDOM = 2.0
+LEAST_FREEDOM = 2.0  # degrees of freedom of "heavy", however heavy the tails
 UNSEEN = 0.25  # so much of one more user, as extreme as the most extreme; tuned on seeds of no reported table
 FAR = 5.0  # standard deviations of the rest; of normal users one in three million lies so far away
 RARE = (1, 2, 3, 5, 8, 13, 21, 34)  # so many of them

@@ -37,7 +37,7 @@ from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
 OWN_RIDGE = 3.0  # how strongly an action's own part is held back, counted in decisions
-SHARED_RIDGE = 0.1
+SHARED_RIDGE = 0.1  # the same for what all actions share, in decisions
 _BOOSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # tried in turn until values stay possible
 
 

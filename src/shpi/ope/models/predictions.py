@@ -12,7 +12,7 @@ from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 from shpi.theory import geometric
 
-_ENTRIES = 4_000_000
+_ENTRIES = 4_000_000  # numbers held at once
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

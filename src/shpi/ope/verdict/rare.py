@@ -26,7 +26,7 @@ from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import BoolArray, Float64Array
 
-SURE = 0.95
+SURE = 0.95  # confidence of the bound on how frequent such users are
 
 
 def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) -> float:

@@ -26,7 +26,7 @@ from shpi.policies.scorers import Scorer, checked_scores
 from shpi.protocols import BoolArray, Float64Array, FloatArray, IntArray, Policy
 
 Mode = Literal["spibb", "mbs"]
-_ROWS = 1_000
+_ROWS = 1_000  # contexts at once
 
 
 @saveable("policies/support-limited")

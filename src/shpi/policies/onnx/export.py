@@ -15,7 +15,7 @@ from shpi.policies.onnx.heads import probabilities
 from shpi.protocols import Policy
 
 TOLERANCE = 1e-6  # Fourier features are single precision in shpi; everything else agrees to 1e-12
-_TRIED = 16
+_TRIED = 16  # contexts on which the exported graph is compared with the policy
 
 
 def to_onnx(policy: Policy, path: str | Path, *, check: bool = True) -> float:

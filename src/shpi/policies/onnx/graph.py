@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from shpi.errors import MissingExtraError
 
-OPSET = 18
+OPSET = 18  # version of ONNX's operators
 Value = str  # the name of a value in the graph
 
 

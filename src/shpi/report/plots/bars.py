@@ -15,7 +15,7 @@ from shpi.report.plots.legend import Key, legend, swatch
 from shpi.report.plots.rows import Rows, same_length
 from shpi.report.plots.theme import series as series_class
 
-_THICK = 14.0
+_THICK = 14.0  # px of a bar
 
 
 def bars(

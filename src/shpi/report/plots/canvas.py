@@ -10,7 +10,7 @@ from shpi.errors import ConfigError
 from shpi.report.plots.theme import FONT, style_sheet
 
 SIZE = 13.0  # of text, in px
-SMALL = 12.0
+SMALL = 12.0  # the same for ticks and notes
 _LONGEST = 400  # letters of a tooltip
 _NARROW = frozenset("iljtfrI.,:;!|'()[]·` ")
 _BROAD = frozenset("mwMWQO@%—…")

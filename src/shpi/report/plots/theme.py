@@ -24,7 +24,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "c6": ("#59626d", "#a3adb8"),
     "c7": ("#7d5526", "#d8ae7c"),
 }
-SERIES = 8
+SERIES = 8  # colours; the next series begins again with the first
 
 
 def series(index: int) -> str:

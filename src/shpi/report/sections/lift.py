@@ -12,7 +12,7 @@ from shpi.report.page import NARROW, Section, esc, figure, folded, table
 if TYPE_CHECKING:
     from shpi.ope.results import Estimate, Evaluation
 
-MANY = 30
+MANY = 30  # estimators, and notes, shown
 
 
 def lift(evaluation: Evaluation) -> Section:

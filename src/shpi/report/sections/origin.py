@@ -12,8 +12,7 @@ from shpi.report.page import NARROW, Section, esc, figure, folded, table
 if TYPE_CHECKING:
     from shpi.ope.results import ActionShift, Evaluation, Segment
 
-MANY_SEGMENTS = 16
-MANY_ACTIONS = 16
+MANY_SEGMENTS, MANY_ACTIONS = 16, 16  # shown
 
 
 def origin(evaluation: Evaluation) -> Section | None:

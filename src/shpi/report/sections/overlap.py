@@ -15,7 +15,7 @@ from shpi.report.page import Section, figure, folded, table, tile
 if TYPE_CHECKING:
     from shpi.ope.results import Evaluation, Histogram, Overlap, Weights
 
-BINS = 41
+BINS = 41  # edges of the histogram of users
 _FEW = 30  # effective users below which weighted estimates are guesses
 
 

@@ -12,8 +12,7 @@ from shpi.report.page import Section, esc, folded, table
 if TYPE_CHECKING:
     from shpi.ope.results import Diagnostic, Evaluation
 
-MANY_CHECKS = 60
-MANY_SETTINGS = 150
+MANY_CHECKS, MANY_SETTINGS = 60, 150  # shown
 _ORDER = ("fatal", "warning", "note", "fine")
 
 

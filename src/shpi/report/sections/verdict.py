@@ -14,7 +14,7 @@ from shpi.report.terminal import needed_words
 if TYPE_CHECKING:
     from shpi.ope.results import Diagnostic, Evaluation, Verdict
 
-MANY_REASONS = 12
+MANY_REASONS = 12  # shown
 
 _WORDS = {
     "ship": ("ship", "Ship", "The log is good evidence that this policy is better than the logging policy."),

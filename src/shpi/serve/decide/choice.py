@@ -20,7 +20,7 @@ from shpi.serve.decide.compiled import CompiledPolicy
 from shpi.serve.decide.context import ContextEncoder
 
 Item = int | str
-FLOOR = 0.05
+FLOOR = 0.05  # share of the decisions that are random over all items
 
 
 class Choice(NamedTuple):

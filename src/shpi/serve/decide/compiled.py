@@ -40,7 +40,7 @@ from shpi.serve.decide.features import Phi, compile_features
 Scores = Callable[[Float64Array], Float64Array]  # [d] to [A]
 Probs = Callable[[Float64Array, BoolArray | None], Float64Array]  # [d] and a mask [A] to [A]
 _TRIED = 8  # contexts on which the compiled form is compared with the policy when it is made
-_TOLERANCE = 1e-12
+_TOLERANCE = 1e-12  # of a probability
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

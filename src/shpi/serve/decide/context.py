@@ -20,7 +20,7 @@ from shpi.protocols import Float64Array
 if TYPE_CHECKING:  # the schema's module imports polars, which a server need not
     from shpi.data.schema import ContextSchema, Feature
 
-_LARGEST = 3.4e38
+_LARGEST = 3.4e38  # of a float32
 _NUMBERS = {float, int, bool}
 _REMEDY = "send the feature, or learn with a missing-value policy for this column"
 

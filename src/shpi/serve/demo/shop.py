@@ -23,7 +23,7 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array
 
 ITEMS = ("bestseller", "home", "sport", "music", "news")
 SEGMENTS = ("home", "sport", "music")
-BESTSELLER, NEWS = 0, 4
+BESTSELLER, NEWS = 0, 4  # places in ITEMS
 VISIT = 2  # recommendations of a visit
 
 Probs = Callable[[list[dict[str, Any]]], Float64Array]  # contexts to probabilities [n, 5]

@@ -10,8 +10,8 @@ import numpy as np
 from shpi.protocols import Float64Array, Int64Array
 from shpi.serve.demo.shop import ITEMS, VISIT, Shop
 
-DAY = 86_400.0
-_BATCH = 500
+DAY = 86_400.0  # seconds
+_BATCH = 500  # customers in a request
 
 
 class Batches(Protocol):

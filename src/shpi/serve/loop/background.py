@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shpi.serve.web.app import App
 
 FOLLOW_EVERY = 0.2  # seconds
-_HOUR = 3600.0
+_HOUR = 3600.0  # seconds
 _LOG = logging.getLogger("shpi.serve")
 
 

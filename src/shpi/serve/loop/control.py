@@ -26,7 +26,7 @@ from shpi.files.schema import Record, check, one_of, whole
 FILE, POLICIES = "control.json", "policies"
 BUILT_IN = ("uniform", "apprentice")
 FORMAT, VERSION = "shpi-control", 1
-_MOST_HISTORY = 1000
+_MOST_HISTORY = 1000  # entries kept
 _MOMENT = whole(0, 2**62)
 _SCHEMA = Record(
     {

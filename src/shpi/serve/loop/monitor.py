@@ -25,8 +25,8 @@ from shpi.serve.store.records import MAIN, Decision, Record, Reward
 
 Look = tuple[int, Difference]
 _MOST_LOOKS = 500  # that are kept for the page
-_DAY_HOURS = 24 * 14
-_HOUR = 3_600_000_000
+_HOURS_KEPT = 24 * 14  # for the page: two weeks
+_HOUR = 3_600_000_000  # microseconds
 
 
 @dataclass(slots=True)
@@ -226,7 +226,7 @@ class Monitor:
         hour = self.hours.get(number)
         if hour is None:
             hour = self.hours[number] = Hour()
-            while len(self.hours) > _DAY_HOURS:
+            while len(self.hours) > _HOURS_KEPT:
                 del self.hours[min(self.hours)]
         return hour
 

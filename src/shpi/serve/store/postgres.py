@@ -43,7 +43,7 @@ SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[]
 ON CONFLICT (key) DO NOTHING RETURNING key
 """
 _LAG = 2.0  # seconds: rows may become visible out of order while others are written
-_BLOCK = 5_000
+_BLOCK = 5_000  # rows fetched at once
 
 
 @dataclass(eq=False)

@@ -24,7 +24,7 @@ from shpi.serve.web.replies import STATUS_LINES, Reply, headers_of, refused
 
 MOST = 5000  # connections
 SILENT = 75.0  # seconds
-_SWEEP = 1.0
+_SWEEP = 1.0  # seconds between looks for silent connections
 _PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 _HOT = re.compile(rb"POST /v1/(?:(rank)|events/([A-Za-z0-9._:~-]{1,128})/(reward|activate)) HTTP/1\.1")
 

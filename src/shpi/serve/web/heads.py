@@ -15,7 +15,7 @@ from shpi.serve.web.problems import Problem
 
 LONGEST = 16_384  # bytes of a head
 END = b"\r\n\r\n"
-_MOST_KEPT, _LONGEST_KEPT = 1000, 1024
+_MOST_KEPT, _LONGEST_KEPT = 1000, 1024  # parsed heads that are remembered, and bytes of each
 _LINE = re.compile(rb"([A-Z]{1,20}) (/[\x21-\x7e]*) HTTP/1\.([01])")
 _BLOCK = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from shpi.serve.settings import Settings, secret
 from shpi.serve.web.problems import Problem
 
-_MOST_ADDRESSES = 10_000
+_MOST_ADDRESSES = 10_000  # clients whose rates are remembered
 _BURST = 2.0  # seconds of the rate that may come at once
 
 

@@ -11,7 +11,7 @@ from shpi.testing.hard_worlds.false_propensities import PERIODS, _drifting, peri
 from shpi.testing.hard_worlds.people import two_actions, types
 from shpi.testing.hard_worlds.world import Calendar, Case, Setting, World
 
-DAYS = 30
+DAYS = 30  # of the log
 
 
 def _drifting_mu(rng: np.random.Generator, users: int) -> Setting:

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shpi.data.durations import MICROSECONDS
 from shpi.data.logged import LoggedData
 from shpi.data.question import leave_after
 from shpi.policies import mask_probs
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 from shpi.testing.hard_worlds.chain import Chain, Rollout
 
-DAY = 86_400_000_000  # microseconds
+DAY = MICROSECONDS["d"]
 START = 1_767_225_600_000_000  # 1 January 2026, when every log begins
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.learners.online.deep_sarsa import Round
 
-EXIT_OK, EXIT_BROKEN = 0, 1
+EXIT_OK, EXIT_BROKEN = 0, 1  # exit codes: every agent is fine; one has a problem
 
 EXAMPLES = """examples:
   shpi agents list

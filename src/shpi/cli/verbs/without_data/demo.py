@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shpi.ope import Comparison
     from shpi.protocols import Policy
 
-PILOT_USERS, EXPLORATION = 5000, 0.8
+PILOT_USERS, EXPLORATION = 5000, 0.8  # users of the log; the share of its decisions that are random
 HELD_OUT = 2 / 3  # judging takes more users than learning: few of them happen to do what a policy would do
 
 

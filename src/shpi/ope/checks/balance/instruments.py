@@ -16,9 +16,9 @@ import numpy as np
 from shpi.ope.problem import Chunk
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 
-TIME_CELLS = 8
-MOST_DIMENSIONS, MOST_METRICS = 12, 3
-FEW_VALUES = 6
+TIME_CELLS = 8  # pieces of the log's time, with equally many decisions
+MOST_DIMENSIONS, MOST_METRICS = 12, 3  # columns of the context, and earlier outcomes, that are looked at
+FEW_VALUES = 6  # a column with at most so many distinct values has a cell for each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

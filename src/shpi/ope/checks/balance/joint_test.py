@@ -35,6 +35,7 @@ import numpy as np
 from scipy import stats
 
 from shpi.data._log.clock import Clock
+from shpi.data.durations import MICROSECONDS
 from shpi.ope.checks.balance.instruments import Instruments, sum_before
 from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.balance.thinned import thinned
@@ -185,7 +186,7 @@ def _said_by(chunk: Chunk, groups: Groups) -> Float64Array:
 
 def _by_day(chunk: Chunk, terms: Float64Array) -> Float64Array:
     """Sums by day [D, J]."""
-    day = chunk.logs.times // 86_400_000_000
+    day = chunk.logs.times // MICROSECONDS["d"]
     order = np.argsort(day, kind="stable")
     first = np.flatnonzero(np.append(True, np.diff(day[order]) > 0))
     return np.add.reduceat(terms[order], first, axis=0)

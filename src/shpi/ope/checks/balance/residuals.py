@@ -20,7 +20,7 @@ from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
 SINGLE_ACTIONS = 12  # so many actions are looked at one by one; the others in blocks
-BLOCKS = 4
+BLOCKS = 4  # of the actions that are not looked at one by one
 LEAST_COUNT = 50  # an action looked at by itself was chosen at least so often
 
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from shpi.protocols import Float64Array
 
-PLANNED = 2_000
+PLANNED = 2_000  # users at which the bounds are tightest, if nobody says
 _BOUNDS = 24  # halvings in the search for the bound
 _CAP = 5.0  # values above so many times the largest loss are cut off
 
