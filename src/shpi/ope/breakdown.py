@@ -14,6 +14,7 @@ from shpi.errors import ConfigError
 from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import interval_of, standard_error
+from shpi.ope.inference.per_decision import one_per_decision
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import ActionShift, Estimate, Factor, Segment
 from shpi.protocols import Float64Array, Int64Array
@@ -142,7 +143,7 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
     )
     totals = [
         estimator.estimate(variant)
-        for variant in (base, base.with_metric(_ones), base.with_metric(_session_starts))
+        for variant in (base, base.with_metric(one_per_decision), base.with_metric(_session_starts))
     ]
     periods, period = _periods(problem)
     (r0, d0, s0), (r1, d1, s1) = ([total.baseline for total in totals], [total.value for total in totals])
@@ -153,10 +154,6 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
         Factor(name="recommendations per session", baseline=d0 / s0, value=d1 / s1),
         Factor(name=f"sessions per user and {period}", baseline=s0 / periods, value=s1 / periods),
     )
-
-
-def _ones(logs: LoggedData) -> Float64Array:
-    return np.ones(len(logs))
 
 
 def _session_starts(logs: LoggedData) -> Float64Array:

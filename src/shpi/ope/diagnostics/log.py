@@ -10,6 +10,7 @@ import numpy as np
 from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.diagnostics.propensities import about_propensities
 from shpi.ope.inference.weighting import add_up
+from shpi.ope.models.recipes import times_taken
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
 from shpi.protocols import Float64Array
@@ -94,7 +95,7 @@ class _Reached:
 
 
 def _support(problem: Problem) -> Diagnostic:
-    counts = reduce(np.add, problem.map(_taken))  # [A] how often the log took each action
+    counts = times_taken(problem).astype(np.float64)  # [A]
     reached = reduce(_Reached.__add__, problem.map(lambda chunk: _reach(chunk, counts)))
     never, rarely = reached.never / reached.count, reached.rarely / reached.count
     short, error = reached.shortfall
@@ -115,10 +116,6 @@ def _support(problem: Problem) -> Diagnostic:
     return Diagnostic(
         name="support", severity=severity, sentence=sentence, figure=unseen, threshold=UNSEEN_FATAL
     )
-
-
-def _taken(chunk: Chunk) -> Float64Array:
-    return np.bincount(chunk.logs.actions, minlength=chunk.logs.n_actions).astype(np.float64)
 
 
 def _reach(chunk: Chunk, counts: Float64Array) -> _Reached:

@@ -29,7 +29,7 @@ class PerDecision:
     def estimate(self, problem: Problem) -> Estimate:
         """Both estimates, and the linearised ratio for value and baseline alike."""
         top = self.estimator.estimate(problem)
-        count = self.estimator.estimate(problem.memo("count", lambda: problem.with_metric(_ones)))
+        count = self.estimator.estimate(problem.memo("count", lambda: problem.with_metric(one_per_decision)))
         if min(count.value, count.baseline) <= 0:
             raise ConfigError(expected="a positive number of decisions", found=f"{count.value:.3g}")
         value, baseline = top.value / count.value, top.baseline / count.baseline
@@ -52,7 +52,8 @@ class PerDecision:
         )
 
 
-def _ones(logs: LoggedData) -> Float64Array:
+def one_per_decision(logs: LoggedData) -> Float64Array:
+    """The metric whose sum is the number of decisions [n]."""
     return np.ones(len(logs))
 
 

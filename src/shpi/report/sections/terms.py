@@ -98,7 +98,10 @@ def factors(evaluation: Evaluation) -> Section | None:
     terms = evaluation.decomposition
     if not terms:
         return None
-    pieces = '<i aria-label="times">×</i>'.join(_tile(factor) for factor in terms)
+    pieces = '<i aria-label="times">×</i>'.join(
+        tile(_change(factor), f"{esc(factor.name)}<br>{number(factor.baseline)} → {number(factor.value)}")
+        for factor in terms
+    )
     before, after = (math.prod(getattr(factor, key) for factor in terms) for key in ("baseline", "value"))
     rows = [
         [esc(factor.name), number(factor.baseline), number(factor.value), _change(factor)] for factor in terms
@@ -116,10 +119,6 @@ def factors(evaluation: Evaluation) -> Section | None:
         + '<p class="soft">Undiscounted, by the estimator that decides. These are point '
         "estimates without intervals.</p>",
     )
-
-
-def _tile(factor: Factor) -> str:
-    return tile(_change(factor), f"{esc(factor.name)}<br>{number(factor.baseline)} → {number(factor.value)}")
 
 
 def _change(factor: Factor) -> str:

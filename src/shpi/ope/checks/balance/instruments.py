@@ -128,7 +128,7 @@ def _past(chunk: Chunk) -> list[tuple[str, Float64Array]]:
     finite = [name for name, values in logs.metrics.items() if np.isfinite(values).all()]
     return [
         ("the reward before", _shifted(chunk, rewards)),
-        ("the mean reward before", _mean_before(chunk, rewards)),
+        ("the mean reward before", sum_before(chunk, rewards) / np.maximum(chunk.steps, 1)),
         *((f"'{name}' before", _shifted(chunk, logs.metrics[name])) for name in finite[:MOST_METRICS]),
     ]
 
@@ -136,10 +136,6 @@ def _past(chunk: Chunk) -> list[tuple[str, Float64Array]]:
 def _shifted(chunk: Chunk, values: Float64Array) -> Float64Array:
     before = np.append(0.0, values[:-1])
     return np.where(chunk.steps > 0, before, 0.0)
-
-
-def _mean_before(chunk: Chunk, values: Float64Array) -> Float64Array:
-    return sum_before(chunk, values) / np.maximum(chunk.steps, 1)
 
 
 def sum_before(chunk: Chunk, values: Float64Array) -> Float64Array:
