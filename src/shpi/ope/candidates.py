@@ -71,8 +71,10 @@ class Comparison:
         return pl.DataFrame(rows)
 
     def __repr__(self) -> str:
-        said = ((evaluation.policy_name, evaluation.verdict) for evaluation in self.evaluations)
-        words = ", ".join(f"{name}: {'' if verdict is None else verdict.decision}" for name, verdict in said)
+        verdicts = ((evaluation.policy_name, evaluation.verdict) for evaluation in self.evaluations)
+        words = ", ".join(
+            f"{name}: {'' if verdict is None else verdict.decision}" for name, verdict in verdicts
+        )
         return f"Comparison({words}; best to ship: {self.best})"
 
 
@@ -89,14 +91,14 @@ def compare(
     """
     if not policies:
         raise ConfigError(expected="at least one policy", found="none", where="compare")
-    kept = _KeptProblems()
+    collector = _KeptProblems()
     bare = []
     with progress_bar("candidates", len(policies) if len(policies) > 1 else None) as advance:
         for name, policy in policies.items():
-            bare.append(evaluate(policy, logs, gate=kept, policy_name=name, **options))
+            bare.append(evaluate(policy, logs, gate=collector, policy_name=name, **options))
             advance(1)
     with progress_bar("the verdict: guards, first steps, cautions", None):
-        verdicts = gate.decide_many(bare, kept.problems)
+        verdicts = gate.decide_many(bare, collector.problems)
     evaluations = tuple(
         replace(evaluation, verdict=verdict) for evaluation, verdict in zip(bare, verdicts, strict=True)
     )

@@ -113,12 +113,12 @@ class Problem:
         view: View | None = None,
     ) -> Problem:
         unknown = any(fact.endings == "unknown" for fact in facts)
-        told = settings.truncated is not None or not unknown
+        endings_told = settings.truncated is not None or not unknown
         if settings.truncated is None:
             settings = replace(settings, truncated="complete" if unknown else "censored")
         horizon = settings.horizon or max(fact.longest for fact in facts)
         complete = settings.truncated == "complete"
-        alive, kept, ended = survival(facts, horizon, complete)
+        alive, uncensored, ended = survival(facts, horizon, complete)
         users = sum(fact.users for fact in facts)
         if users < 2:
             raise DataError(
@@ -139,13 +139,13 @@ class Problem:
             reward_range=(min(fact.least for fact in facts), max(fact.most for fact in facts)),
             any_terminated=complete or any(fact.terminated.any() for fact in facts),
             alive=alive,
-            kept=kept,
+            kept=uncensored,
             ended=ended,
             censored=0
             if complete
             else sum(int(((fact.lengths < horizon) & ~fact.terminated).sum()) for fact in facts),
             propensity_mode=facts[0].mode,
-            endings_told=told,
+            endings_told=endings_told,
             metric=metric,
             base=base,
             view=view,

@@ -304,7 +304,7 @@ class Evaluation:
             {
                 "policy": self.policy_name,
                 "estimator": estimate.name,
-                "mark": said,
+                "mark": mark,
                 "value": estimate.value,
                 "baseline": estimate.baseline,
                 "lift": estimate.lift,
@@ -313,16 +313,18 @@ class Evaluation:
                 "lower_bound": estimate.lift_interval.lower_bound,
                 "effective_users": estimate.effective_users,
             }
-            for estimate, said in marked
+            for estimate, mark in marked
         ]
         return pl.DataFrame(rows)
 
     def __repr__(self) -> str:
         estimate = self.lead.estimate
-        said = "no verdict" if self.verdict is None else self.verdict.decision
+        decision = "no verdict" if self.verdict is None else self.verdict.decision
         bounds = f"{estimate.lift_interval.lower:+.4g} … {estimate.lift_interval.upper:+.4g}"
         what = "lift" if self.mixture is None else f"lift of {100 * self.mixture.share:.3g} %"
-        return f"Evaluation({self.policy_name!r}: {said}; {what} {estimate.lift:+.4g} [{bounds}]; print it)"
+        return (
+            f"Evaluation({self.policy_name!r}: {decision}; {what} {estimate.lift:+.4g} [{bounds}]; print it)"
+        )
 
 
 def _jsonable(value: Any, leave_out: tuple[str, ...]) -> Any:

@@ -266,12 +266,12 @@ class Service:
 
     # ------------------------------------------------------------------ time
 
-    def now(self, given: int | None = None) -> int:
+    def now(self, moment: int | None = None) -> int:
         """The time of a request: what the caller says, or the clock's."""
-        if given is not None:
+        if moment is not None:
             if self.settings.server.clock == "events":
-                self.clock.seen(given)
-            return given
+                self.clock.seen(moment)
+            return moment
         if self.settings.server.clock == "events":
             return self.clock.last + 1
         return self.clock.now()

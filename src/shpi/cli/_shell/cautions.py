@@ -54,15 +54,15 @@ def with_looks(
     """Every candidate's look is counted; where the usual file cannot be written, nobody is troubled."""
     from shpi.ope.checks.looks.file import count_look
 
-    given: Path | None = options.looks
-    place = given or options.policy.resolve().with_name(f".{options.policy.resolve().name}.looks.json")
+    named: Path | None = options.looks
+    place = named or options.policy.resolve().with_name(f".{options.policy.resolve().name}.looks.json")
     try:
         counted = tuple(
             count_look(evaluation, policies[evaluation.policy_name], logs, place, gate=gate)
             for evaluation in comparison.evaluations
         )
     except (ShpiError, OSError):
-        if given is not None or gate.anytime:
+        if named is not None or gate.anytime:
             raise
         return comparison
     return replace(comparison, evaluations=counted)

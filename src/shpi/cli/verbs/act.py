@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
         explore, _ = parse_amount(options.explore, "--explore")
         policy = add_items(policy, read_rows(options.new_items), explore=explore)
-    kept = columns_of(rows, [name.strip() for name in (options.keep or "").split(",") if name.strip()])
+    copied = columns_of(rows, [name.strip() for name in (options.keep or "").split(",") if name.strip()])
     known = getattr(policy, "items", None)
     ids = () if known is None or known.actions is None else known.actions.ids
     allowed = None if options.candidates is None else candidates_of(rows, options.candidates, ids)
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     items, chances = act(policy, rows, allowed, seed=seed)
     import polars as pl
 
-    decided = pl.DataFrame([*kept.get_columns(), pl.Series(ITEM, items), pl.Series(PROPENSITY, chances)])
+    decided = pl.DataFrame([*copied.get_columns(), pl.Series(ITEM, items), pl.Series(PROPENSITY, chances)])
     write(decided, form, options.out)
     return 0
 

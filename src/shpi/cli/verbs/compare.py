@@ -131,8 +131,8 @@ def run(options: argparse.Namespace) -> int:
             if policy is not None:
                 policies[name] = policy
     if judged_on is not None and policies:
-        said = judge(policies, judged_on, options.seed)
-        rows = [Row(**(asdict(row) | said.get(row.learner, {}))) for row in rows]
+        judged = judge(policies, judged_on, options.seed)
+        rows = [Row(**(asdict(row) | judged.get(row.learner, {}))) for row in rows]
     show(rows, world)
     if options.json is not None:
         write_json(options.json, rows, logs, world, options)

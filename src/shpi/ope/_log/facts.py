@@ -126,10 +126,10 @@ def survival(
     gone = np.bincount(np.minimum(lengths[ended], horizon), minlength=horizon + 1)[1:horizon]
     going = alive[:-1] - gone  # those who decided at t and did not terminate after it
     share = np.where(going > 0, alive[1:] / np.maximum(going, 1), 1.0)
-    kept = np.append(1.0, np.cumprod(share))
+    uncensored = np.append(1.0, np.cumprod(share))
     with np.errstate(divide="ignore"):
-        before = np.log(np.append(0.0, np.cumsum(gone / kept[:-1])))
-    return alive.astype(np.float64), kept, before
+        before = np.log(np.append(0.0, np.cumsum(gone / uncensored[:-1])))
+    return alive.astype(np.float64), uncensored, before
 
 
 def raw_chunks(source: Any) -> Iterator[LoggedData]:

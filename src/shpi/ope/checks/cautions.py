@@ -143,14 +143,14 @@ def _hidden_cause(claimed: Claimed) -> Caution | None:
     # The log of a first step has known probabilities, so that it settles the question soon.
     gamma = gamma if claimed.share == 1 else math.sqrt(gamma)
     size = "more than 10" if math.isinf(tipping) else f"{tipping:.2f}"
-    said = (
+    sentence = (
         "The propensities are estimated. It would take a hidden cause that changes the odds of an action by "
         f"{size} to undo this"
     )
     if tipping > gamma:
-        return Caution(sentence=f"{said}; the gate asks for {gamma:.3g}.")
+        return Caution(sentence=f"{sentence}; the gate asks for {gamma:.3g}.")
     return Caution(
-        sentence=f"{said}; the gate asks for {gamma:.3g}. Log the probabilities of actions, or say how "
+        sentence=f"{sentence}; the gate asks for {gamma:.3g}. Log the probabilities of actions, or say how "
         "strong a hidden cause can be (hidden_cause, --hidden-cause).",
         decision="hold",
     )
@@ -162,15 +162,15 @@ def _clustered(claimed: Claimed) -> Caution | None:
         return None
     margin, influence = claimed.margin
     lower = clusters.lower(margin, influence, claimed.gate.confidence)
-    said = (
+    sentence = (
         f"By {clusters.count:,} clusters ({clusters.words}) the lift is at least "
         f"{claimed.estimate.lift + lower - margin:+.4g}"
     )
     if lower > 0:
-        return Caution(sentence=f"{said}.")
+        return Caution(sentence=f"{sentence}.")
     factor = ((margin - lower) / margin) ** 2 if margin > 0 else None
     return Caution(
-        sentence=f"{said}: unproven, since users of one cluster are not independent.",
+        sentence=f"{sentence}: unproven, since users of one cluster are not independent.",
         decision="need more data",
         users_factor=factor,
     )
@@ -208,15 +208,15 @@ def _any_time(claimed: Claimed) -> Caution | None:
         if clusters is not None:
             deviation = max(deviation, clusters.error(influence) * math.sqrt(users))
         lower = margin - asymptotic_width(users, deviation, alpha, gate.planned_users)
-    said = (
+    sentence = (
         f"At any time, however often the log is looked at, the lift is at least "
         f"{claimed.estimate.lift + lower - margin:+.4g} with {100 * gate.confidence:.3g} % confidence"
     )
     if lower > 0:
-        return Caution(sentence=f"{said}.")
+        return Caution(sentence=f"{sentence}.")
     factor = ((margin - lower) / margin) ** 2 if margin > 0 and math.isfinite(lower) else None
     return Caution(
-        sentence=f"{said}: not proven yet. Look again when there are more users.",
+        sentence=f"{sentence}: not proven yet. Look again when there are more users.",
         decision="need more data",
         users_factor=factor,
     )

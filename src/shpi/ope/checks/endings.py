@@ -36,9 +36,9 @@ LEAST_CUT = 20  # trajectories, for a normal approximation
 
 def about_endings(problem: Problem) -> list[Diagnostic]:
     """Whether the log tells how users end, and whether those that count as cut are cut for no reason."""
-    told = _told(problem)
-    if told is not None:
-        return [told]
+    missing_endings = _told(problem)
+    if missing_endings is not None:
+        return [missing_endings]
     if problem.censored < LEAST_CUT or problem.horizon < 2:
         return []
     return [_cut_for_no_reason(problem)]

@@ -50,11 +50,13 @@ class Change:
 
     def diagnostic(self) -> Diagnostic:
         """For the list of an evaluation; the gate asks the last third if the change is clear."""
-        said = f"{self.recent:+.4g} for the last third of the users, {self.before:+.4g} for those before"
+        both_lifts = (
+            f"{self.recent:+.4g} for the last third of the users, {self.before:+.4g} for those before"
+        )
         sentence = (
-            f"The effect is changing: {said} ({abs(self.z):.1f} standard errors)."
+            f"The effect is changing: {both_lifts} ({abs(self.z):.1f} standard errors)."
             if self.clear
-            else f"The lift is steady over time: {said} ({abs(self.z):.1f} standard errors)."
+            else f"The lift is steady over time: {both_lifts} ({abs(self.z):.1f} standard errors)."
         )
         return Diagnostic(
             name="change over time",

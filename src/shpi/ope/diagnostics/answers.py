@@ -98,12 +98,12 @@ def _top_users(estimate: Estimate) -> Diagnostic:
     if len(parts) < 100:  # one user is more than 1 %
         severity = "note" if severity == "warning" else severity
     rest = estimate.lift + estimate.influence_lift
-    kept = np.argsort(np.abs(estimate.influence_lift), kind="stable")[: len(rest) - top]
+    others = np.argsort(np.abs(estimate.influence_lift), kind="stable")[: len(rest) - top]
     return Diagnostic(
         name="top users",
         severity=severity,
         sentence=f"The top 1 % of the users bring {share:.0%} of the estimated value; without those who move "
-        f"the lift most it would be {float(rest[kept].mean()):+.4g} instead of {estimate.lift:+.4g}.",
+        f"the lift most it would be {float(rest[others].mean()):+.4g} instead of {estimate.lift:+.4g}.",
         figure=share,
         threshold=TOP_WARNING,
         estimator=estimate.name,

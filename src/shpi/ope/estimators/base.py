@@ -100,6 +100,6 @@ def _without_rounding(difference: Float64Array, scale: float) -> Float64Array:
 
 
 def _frozen(values: Float64Array) -> Float64Array:
-    kept = np.array(values, dtype=np.float64)
-    kept.setflags(write=False)
-    return kept
+    copy = np.array(values, dtype=np.float64)
+    copy.setflags(write=False)
+    return copy

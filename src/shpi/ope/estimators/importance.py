@@ -141,8 +141,8 @@ def window_weights(chunk: Chunk, k: int | None) -> StepWeights:
     ends, lengths = logs.offsets[1:] - 1, np.diff(logs.offsets)
 
     def tail(j: int) -> Float64Array:
-        kept = k - 1 - j  # ratios of the trajectory that are inside the window j steps after its end
-        return window(ends, np.where(lengths > kept, ends - kept, -1))
+        inside = k - 1 - j  # ratios of the trajectory that are inside the window j steps after its end
+        return window(ends, np.where(lengths > inside, ends - inside, -1))
 
     return StepWeights(
         rows=rows, after=np.zeros(logs.n_trajectories), tail_length=min(k - 1, longest + k), tail=tail

@@ -78,14 +78,14 @@ def default_candidates(problem: Problem) -> tuple[KStepSHPI, ...]:
 def select(estimates: Sequence[Estimate]) -> int:
     """The place of the chosen one. A candidate that is no less noisy than an earlier one is passed over."""
     widths = [estimate.lift_interval.width / 2 for estimate in estimates]
-    kept = [0]
+    agreeing = [0]
     for i in range(1, len(estimates)):
-        if widths[i] > min(widths[j] for j in kept):
+        if widths[i] > min(widths[j] for j in agreeing):
             continue
-        if not all(_close(estimates[i], estimates[j], widths[i], widths[j]) for j in kept):
+        if not all(_close(estimates[i], estimates[j], widths[i], widths[j]) for j in agreeing):
             break
-        kept.append(i)
-    return kept[-1]
+        agreeing.append(i)
+    return agreeing[-1]
 
 
 def _close(first: Estimate, second: Estimate, width: float, second_width: float) -> bool:

@@ -44,10 +44,10 @@ def slopes(
 def moved(problem: Problem, chunk: Chunk, per_unit: Float64Array) -> Float64Array:
     """Each user's influence through G, [users of the chunk]."""
     logs = chunk.logs
-    kept = problem.kept[1:] / problem.kept[:-1]  # [H - 1] g_s
-    stays = np.append(0.0, np.cumsum(per_unit * (1 - kept)))  # sum over s < j
+    stays_observed = problem.kept[1:] / problem.kept[:-1]  # [H - 1] g_s
+    stays = np.append(0.0, np.cumsum(per_unit * (1 - stays_observed)))  # sum over s < j
     lengths = np.diff(logs.offsets)
     total = stays[lengths - 1]
     cut = ~logs.terminated & (lengths < problem.horizon)
-    total[cut] -= (per_unit * kept)[lengths[cut] - 1]
+    total[cut] -= (per_unit * stays_observed)[lengths[cut] - 1]
     return np.bincount(logs.user_codes, weights=total, minlength=logs.n_users).astype(np.float64)

@@ -154,11 +154,11 @@ class ModelSums:
 
     def without(self, fold: int | None) -> ModelSums:
         """The sums over all folds but one, as a single fold; None: over all."""
-        kept = np.ones(len(self.rows), dtype=bool)
+        other_folds = np.ones(len(self.rows), dtype=bool)
         if fold is not None:
-            kept[fold] = False
+            other_folds[fold] = False
         return ModelSums(
-            **{name: value[kept].sum(axis=0, keepdims=True) for name, value in vars(self).items()}
+            **{name: value[other_folds].sum(axis=0, keepdims=True) for name, value in vars(self).items()}
         )
 
 

@@ -76,8 +76,8 @@ class Deliberation:
         return self._undecided()
 
     def _say(self, decision: str, *reasons: str) -> Verdict:
-        said = tuple(claim.diagnostic() for claim in self.guards)
-        return Verdict(decision=decision, reasons=reasons, guards=said)  # type: ignore[arg-type]
+        guards = tuple(claim.diagnostic() for claim in self.guards)
+        return Verdict(decision=decision, reasons=reasons, guards=guards)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------ what is claimed
 
@@ -185,8 +185,8 @@ class Deliberation:
 
     def _guard_estimator(self, problem: Problem, per_decision: bool) -> Estimator:
         """The one that decides if it is a default one, else the first with enough users."""
-        given = self.gate.guard_estimator
-        able = (given,) if given is not None else default_estimators(problem)
+        chosen = self.gate.guard_estimator
+        able = (chosen,) if chosen is not None else default_estimators(problem)
         wrapped: list[Estimator] = [
             PerDecision(estimator) if per_decision else estimator for estimator in able
         ]
@@ -232,9 +232,9 @@ class Deliberation:
         unseen = [stop.figure or 0.0 for stop in self.stops if stop.name == "support"]
         if any(share * outside > UNSEEN_FATAL for outside in unseen):
             return None
-        asked = replace(strict, min_lift=share * self.gate.min_lift)
+        for_share = replace(strict, min_lift=share * self.gate.min_lift)
         extra = self._rare(estimate, share)
-        if not Claim.of_lift(asked, estimate, self._method, extra).proven:
+        if not Claim.of_lift(for_share, estimate, self._method, extra).proven:
             return None
         for guard in self.gate.guards:
             problem, per_decision = self._about(guard)

@@ -44,15 +44,15 @@ class Choice(NamedTuple):
 def allowed(items: Sequence[Item], exclude: Sequence[Item]) -> list[Item]:
     """The candidates without the excluded ones; an error if none is left."""
     gone = set(exclude)
-    kept = [item for item in items if item not in gone]
-    if not kept:
+    remaining = [item for item in items if item not in gone]
+    if not remaining:
         raise ActionError(
             expected="at least one candidate that is not excluded",
             found="none",
             where="candidates, exclude",
             remedy="exclude fewer items",
         )
-    return kept
+    return remaining
 
 
 def draw(probs: Float64Array, uniform: float) -> int:

@@ -171,9 +171,9 @@ def _constant(policy: ConstantPolicy) -> Probs:
     def probs(x: Float64Array, mask: BoolArray | None) -> Float64Array:
         if mask is None:
             return fixed
-        kept = np.where(mask, fixed, 0.0)
-        total = kept.sum()
-        return kept / total if total > 0 else plain(x, mask)  # which says what is wrong
+        masked = np.where(mask, fixed, 0.0)
+        total = masked.sum()
+        return masked / total if total > 0 else plain(x, mask)  # which says what is wrong
 
     return probs
 
@@ -264,7 +264,7 @@ def _tilted_logistic(policy: Tilted, scorer: LinearScorer, mu: LogisticPolicy, g
     """What SHPI returns by default: one product for the logits of mu and the scores."""
     phi, n, power = compile_features(scorer.features), policy.n_actions, policy.power
     stacked = np.concatenate([mu.weights, policy.size * scorer.weights])
-    kept, noise = 1.0 - mu.floor, mu.floor / n
+    unmixed, noise = 1.0 - mu.floor, mu.floor / n
 
     def probs(x: Float64Array, mask: BoolArray | None) -> Float64Array:
         if mask is not None:
@@ -273,7 +273,7 @@ def _tilted_logistic(policy: Tilted, scorer: LinearScorer, mu: LogisticPolicy, g
         logits: Float64Array = both[:n]
         logits -= logits[logits.argmax()]
         np.exp(logits, out=logits)
-        logits *= kept / np.add.reduce(logits)
+        logits *= unmixed / np.add.reduce(logits)
         logits += noise
         np.log(logits, out=logits)
         if power != 1:

@@ -105,12 +105,12 @@ async def _run_every(service: Service, every: str, verb: str) -> None:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            _, said = await process.communicate()
+            _, errors = await process.communicate()
         except asyncio.CancelledError:
             process.terminate()
             raise
         if process.returncode not in (0, 1):
-            service.alarms[verb] = said.decode(errors="replace").strip()[-500:]
+            service.alarms[verb] = errors.decode(errors="replace").strip()[-500:]
             _LOG.error("%s failed: %s", verb, service.alarms[verb])
         else:
             service.alarms.pop(verb, None)

@@ -134,9 +134,9 @@ class _Steps:
             reach = 0.0  # nobody has ever been served by anything else
         arms = Arms(salt=bytes.fromhex(control.salt), hold_back=settings.decide.hold_back)
         served = np.array([arms.place(str(user)) >= reach for user in held_out.users])
-        kept = held_out.select(served)
+        of_champion = held_out.select(served)
         if control.champion == control.start:
-            return kept
+            return of_champion
         try:
             since = logged(
                 records_of(self.folder, settings),
@@ -146,7 +146,7 @@ class _Steps:
             )
         except ShpiError as error:
             raise _Ends(f"nobody whom '{control.champion}' has served has known rewards: {error}") from None
-        ours = np.isin(since.users, kept.users)
+        ours = np.isin(since.users, of_champion.users)
         fewest = math.ceil(settings.cycle.min_users * settings.cycle.held_out)
         served_users = np.unique(since.users[ours]).size
         if served_users < fewest:
@@ -225,8 +225,8 @@ class _Steps:
             "by_weights": step is not None or decisive.weights is not None,
         }
         write_text(self.place / EVALUATION, json.dumps(finite(facts), indent=1) + "\n")
-        told = ("decision", "share", "estimator", "lift", "at_least", "effective_users")
-        return {name: facts[name] for name in told}
+        shown = ("decision", "share", "estimator", "lift", "at_least", "effective_users")
+        return {name: facts[name] for name in shown}
 
     def _as_served(self) -> Policy:
         from shpi.policies import Mixture, UniformPolicy, load_policy

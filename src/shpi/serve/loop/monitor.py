@@ -164,7 +164,10 @@ class Monitor:
         settings, canary = self.settings, control.canary
         window, wait = settings.canary_window, parse_duration(settings.rewards.wait)
         reach = settings.decide.hold_back + settings.canary.stages[-1]
-        arms, kept = Arms(salt=bytes.fromhex(control.salt), hold_back=settings.decide.hold_back), self._shown
+        arms, before = (
+            Arms(salt=bytes.fromhex(control.salt), hold_back=settings.decide.hold_back),
+            self._shown,
+        )
         state = (control.champion, control.champion_since, canary and (canary.policy, canary.since))
 
         def compared(since: int, low: float, high: float, stages: tuple[int, ...], swap: bool) -> Comparison:
@@ -177,7 +180,7 @@ class Monitor:
             aggregate = settings.rewards.aggregate
             return Comparison(since, first, stages, window, wait, aggregate)
 
-        if kept[:2] != state[:2]:
+        if before[:2] != state[:2]:
             self.hold_back = None
             if control.champion != control.start and settings.decide.hold_back > 0:
                 self.hold_back = compared(
@@ -188,7 +191,7 @@ class Monitor:
         else:
             share = settings.canary.stages[min(canary.stage, len(settings.canary.stages) - 1)]
             low = settings.decide.hold_back
-            if kept[2:] != state[2:]:
+            if before[2:] != state[2:]:
                 self.canary = compared(canary.since, low, low + share, canary.stage_since, False)
                 self.weights = Sums()
             elif self.canary is not None and self.canary.stages != canary.stage_since:

@@ -23,7 +23,7 @@ def page_of(app: App) -> str:
     control, monitor = service.control, service.monitor
     now = monitor.last_time if service.settings.server.clock == "events" else service.now()
     cycle = CycleState.last(service.folder)
-    said = sentence(service.folder, control, service.ruling.why)
+    status = sentence(service.folder, control, service.ruling.why)
     decisions = sum(hour.decisions for hour in monitor.hours.values())
     rewards = sum(hour.rewards for hour in monitor.hours.values())
     value = sum(hour.value for hour in monitor.hours.values())
@@ -45,7 +45,7 @@ def page_of(app: App) -> str:
     header = (
         f"<header><h1>shpi serve</h1><p>{esc(service.folder.name)} · {esc(control.champion)} serves"
         f" · {when}</p>"
-        f'</header><p role="status"><b>{esc(said, 900)}</b></p>{alarms}'
+        f'</header><p role="status"><b>{esc(status, 900)}</b></p>{alarms}'
         f'<div class="tiles">{"".join(tiles)}</div>'
     )
     sections: list[Section] = [

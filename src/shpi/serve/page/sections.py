@@ -115,13 +115,13 @@ def _sequence(comparison: Comparison | None, words: str, level: float) -> str:
     x = [(moment - begin) / 86_400e6 for moment, _ in looks]
     if x[-1] <= 0:
         return sentence
-    kept = [0] + [i for i in range(1, len(x)) if x[i] > x[i - 1]]
-    band = ([looks[i][1].lower for i in kept], [looks[i][1].upper for i in kept])
+    rising = [0] + [i for i in range(1, len(x)) if x[i] > x[i - 1]]
+    band = ([looks[i][1].lower for i in rising], [looks[i][1].upper for i in rising])
 
     def draw(width: float) -> str:
         return lines(
-            [x[i] for i in kept],
-            {words: [looks[i][1].estimate for i in kept]},
+            [x[i] for i in rising],
+            {words: [looks[i][1].estimate for i in rising]},
             bands={words: band},
             title=f"{words}, per user",
             zero=True,

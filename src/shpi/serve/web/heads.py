@@ -46,9 +46,9 @@ class Heads:
 
     def fields(self, block: bytes) -> Fields:
         """The meaning of a block of headers, every line of it ended; raises a `Problem`."""
-        kept = self._kept.get(block)
-        if kept is not None:
-            return kept
+        parsed = self._kept.get(block)
+        if parsed is not None:
+            return parsed
         fields = _fields(block)
         if len(block) <= _LONGEST_KEPT:
             if len(self._kept) >= _MOST_KEPT:

@@ -17,15 +17,15 @@ class Tokens:
     """Bearer tokens, for deciding, rewarding and administering."""
 
     def __init__(self, settings: Settings) -> None:
-        given = settings.tokens
-        admin = [secret(token) for token in given.admin]
+        tokens = settings.tokens
+        admin = [secret(token) for token in tokens.admin]
         self._allowed = {
-            "decide": self._bytes([*map(secret, given.decide), *admin]) if given.decide else (),
-            "reward": self._bytes([*map(secret, given.reward), *admin]) if given.reward else (),
+            "decide": self._bytes([*map(secret, tokens.decide), *admin]) if tokens.decide else (),
+            "reward": self._bytes([*map(secret, tokens.reward), *admin]) if tokens.reward else (),
             "admin": self._bytes(admin),
         }
         # Where decisions need a token, single events and the page must not be open to everybody.
-        self._closed = bool(given.decide or given.reward) and not admin
+        self._closed = bool(tokens.decide or tokens.reward) and not admin
 
     @staticmethod
     def _bytes(tokens: Iterable[str]) -> tuple[bytes, ...]:

@@ -49,12 +49,12 @@ class Rank(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     def features(self) -> bytes | None:
         """The candidates' features as JSON, by id; None without any."""
-        given = {
+        by_item = {
             str(candidate.id): candidate.features
             for candidate in self.candidates or ()
             if isinstance(candidate, Candidate) and candidate.features
         }
-        return msgspec.json.encode(given) if given else None
+        return msgspec.json.encode(by_item) if by_item else None
 
 
 class RewardBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

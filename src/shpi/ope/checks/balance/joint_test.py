@@ -123,13 +123,13 @@ def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
     levels[0] = LEVEL_ALL / groups.candidates
     ratio = tail / levels  # below 1: clear
     g, j = np.unravel_index(int(np.argmin(ratio)), ratio.shape)
-    said = sums.expected[g, j] / max(sums.weight[g, j], 1e-12)
+    expected = sums.expected[g, j] / max(sums.weight[g, j], 1e-12)
     names = (*instruments.names, EARLIER)
     return Finding(
         where=names[j],
         group=groups.names[g],
-        said=float(said),
-        observed=float(said + sums.excess[g, j] / max(sums.weight[g, j], 1e-12)),
+        said=float(expected),
+        observed=float(expected + sums.excess[g, j] / max(sums.weight[g, j], 1e-12)),
         z=float(z[g, j]),
         ratio=float(ratio[g, j]),
         comparisons=groups.candidates * columns,
@@ -152,9 +152,9 @@ def _sums(
     chunk = thinned(whole)
     residuals = groups.residuals(chunk)  # [n, G]
     columns = instruments.columns(chunk)  # [n, J], zeros and ones
-    said = _said_by(chunk, groups)  # [n, G]
+    propensities = _said_by(chunk, groups)  # [n, G]
     earlier = np.stack([sum_before(chunk, np.clip(e, -5.0, 5.0)) for e in residuals.T], axis=1)  # [n, G]
-    expected = np.column_stack([said.T @ columns, np.sum(said * np.abs(earlier), axis=0)])
+    expected = np.column_stack([propensities.T @ columns, np.sum(propensities * np.abs(earlier), axis=0)])
     weight = np.column_stack([np.tile(columns.sum(axis=0), (len(groups), 1)), np.abs(earlier).sum(axis=0)])
     if not estimated and not by_day:
         own = residuals * earlier
@@ -166,7 +166,7 @@ def _sums(
     for g in range(len(groups)):
         z = np.column_stack([columns, earlier[:, g]])
         if features is not None:
-            z = _cleared(z, features, np.clip(said[:, g] * (1 - said[:, g]), 1e-4, None))
+            z = _cleared(z, features, np.clip(propensities[:, g] * (1 - propensities[:, g]), 1e-4, None))
         terms = residuals[:, g, None] * z
         sums = _by_day(chunk, terms) if by_day else terms
         by_column.append((terms.sum(axis=0), np.sum(sums**2, axis=0)))

@@ -170,8 +170,8 @@ def count_look(
     write_text(place, json.dumps(after.to_json(), indent=1, allow_nan=False) + "\n")
     count = len(after.of(look.policy, look.log))
     confidence = 0.95 if gate is None else gate.confidence
-    said = _said(count, confidence, anytime=anytime)
-    return replace(evaluation, diagnostics=(*evaluation.diagnostics, said))
+    diagnostic = _said(count, confidence, anytime=anytime)
+    return replace(evaluation, diagnostics=(*evaluation.diagnostics, diagnostic))
 
 
 def _planned(known: Looks, gate: Gate, place: Path) -> Looks:
