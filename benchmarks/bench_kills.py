@@ -1,11 +1,13 @@
 """Kill the writer at a random moment, 400 times for each kind of file: the target is old or new, never half.
 
-A child process writes without pause and gets SIGKILL after up to 60 ms. Then the target is opened: it must be
-complete. At the end one more write must leave nothing but the target in the folder.
+A child process writes without pause and gets SIGKILL at a random moment within about three writes. Then the
+target is opened: it must be complete. How often a write had ended before the kill is counted too, so that one
+sees that both sides of the last step were hit. At the end one more write must leave nothing but the target.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import shutil
@@ -29,7 +31,7 @@ from shpi.policies import TabularPolicy, load_policy
 from shpi.testing.tastes import Tastes
 
 KILLS = 400
-LONGEST = 0.06  # seconds until the kill
+WRITES = 3.0  # until the kill, at most
 
 Write = Callable[[Path, int], object]
 Check = Callable[[Path], None]
@@ -43,23 +45,28 @@ def run() -> Iterator[Row]:
         ("report", _report, _check_report),
         ("results", _results, _check_results),
     ):
-        broken, left = attack(write, check)
-        yield Row(f"{name}: {KILLS} kills, targets absent or half", float(broken), "", "", "<= 0")
+        broken, left, changed = attack(write, check)
+        note = f"new content after {changed} of the kills, old after the others"
+        yield Row(f"{name}: {KILLS} kills, targets absent or half", float(broken), "", note, "<= 0")
         yield Row(f"{name}: leftovers after the next write", float(left), "", "", "<= 0")
 
 
-def attack(write: Write, check: Check) -> tuple[int, int]:
-    """How many kills left a broken target, and how many files are left over in the end."""
-    chance, broken = random.Random(0), 0
+def attack(write: Write, check: Check) -> tuple[int, int, int]:
+    """How many kills left a broken target, how many files are left over, and how often it was a new one."""
+    chance, broken, changed = random.Random(0), 0, 0
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "target"
         write(target, 0)
+        began = time.perf_counter()
+        write(target, 1)
+        longest = WRITES * (time.perf_counter() - began)
         for _ in range(KILLS):
+            before, first = _contents(target), chance.randrange(1000)
             child = os.fork()
             if child == 0:
-                for number in count(1):
+                for number in count(first):
                     write(target, number)
-            time.sleep(chance.uniform(0, LONGEST))
+            time.sleep(chance.uniform(0, longest))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             try:
@@ -67,11 +74,18 @@ def attack(write: Write, check: Check) -> tuple[int, int]:
             except Exception as error:
                 broken += 1
                 print(f"  broken: {type(error).__name__}: {error}")
+            changed += _contents(target) != before
         write(target, 0)
         check(target)
         names = {place.name for place in Path(folder).iterdir()} - {"target", "moved", "seen"}
         inside = [place for place in Path(folder).rglob("*") if place.name.endswith(".draft")]
-        return broken, len(names) + len(inside)
+        return broken, len(names) + len(inside), changed
+
+
+def _contents(target: Path) -> str:
+    """A digest of a file, or of all files of a folder."""
+    places = sorted(target.rglob("*")) if target.is_dir() else [target] if target.exists() else []
+    return hashlib.blake2b(b"".join(place.read_bytes() for place in places if place.is_file())).hexdigest()
 
 
 def _policy(target: Path, number: int) -> object:
