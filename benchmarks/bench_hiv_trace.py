@@ -72,19 +72,19 @@ def traces(seed: int) -> dict[str, Trace]:
     logs = uniform.make_log(seed)
     low, high = logs.contexts.min(axis=0), logs.contexts.max(axis=0)
     bcq, shpi = (learner_for(name, uniform, seed).fit(logs) for name in ("bcq", "new"))
-    found = {
+    by_policy = {
         MU: follow(uniform.mu(seed), uniform.mu(seed), seed, low, high),
         SHPI: follow(shpi, shpi, seed, low, high),
         BCQ: follow(bcq, bcq, seed, low, high),
     }
-    often = int(np.bincount(found[BCQ].actions[:, EARLY:].ravel(), minlength=logs.n_actions).argmax())
+    often = int(np.bincount(by_policy[BCQ].actions[:, EARLY:].ravel(), minlength=logs.n_actions).argmax())
     constant = ConstantPolicy(np.eye(logs.n_actions)[often])
-    found[THEN] = follow(bcq, constant, seed, low, high)
-    found[BACK] = follow(bcq, shpi, seed, low, high)
-    found[LATE] = follow(shpi, bcq, seed, low, high)
+    by_policy[THEN] = follow(bcq, constant, seed, low, high)
+    by_policy[BACK] = follow(bcq, shpi, seed, low, high)
+    by_policy[LATE] = follow(shpi, bcq, seed, low, high)
     agent = logging_policy("hiv", {}, 0.0)
-    found[AGENT] = follow(agent, agent, seed, low, high)
-    return found
+    by_policy[AGENT] = follow(agent, agent, seed, low, high)
+    return by_policy
 
 
 def run() -> list[Row]:
@@ -105,16 +105,16 @@ def run() -> list[Row]:
             "sum of rewards",
             f"half outside from decision {trace.leaves}",
         )
-        for seed, found in by_seed.items()
-        for name, trace in found.items()
+        for seed, by_policy in by_seed.items()
+        for name, trace in by_policy.items()
     ]
 
 
 # ---------------------------------------------------------------------- the page
 
 
-def _rewards(found: Mapping[str, Trace]) -> str:
-    series = {name: np.median(found[name].rewards, axis=0) for name in (MU, SHPI, BCQ, AGENT)}
+def _rewards(by_policy: Mapping[str, Trace]) -> str:
+    series = {name: np.median(by_policy[name].rewards, axis=0) for name in (MU, SHPI, BCQ, AGENT)}
     steps = np.arange(1.0, len(series[MU]) + 1)
     return svg.lines(
         steps,
@@ -127,8 +127,8 @@ def _rewards(found: Mapping[str, Trace]) -> str:
     )
 
 
-def _outside(found: Mapping[str, Trace]) -> str:
-    series = {name: found[name].outside.mean(axis=0) for name in (MU, SHPI, BCQ, AGENT)}
+def _outside(by_policy: Mapping[str, Trace]) -> str:
+    series = {name: by_policy[name].outside.mean(axis=0) for name in (MU, SHPI, BCQ, AGENT)}
     steps = np.arange(1.0, len(series[MU]) + 1)
     return svg.lines(
         steps,
@@ -156,7 +156,7 @@ def page(by_seed: Mapping[int, Mapping[str, Trace]]) -> str:
         "| policy | " + " | ".join(f"seed {seed}" for seed in by_seed) + " |",
         "|---|" + "---|" * len(by_seed),
         *(
-            f"| {name} | " + " | ".join(_cell(found[name]) for found in by_seed.values()) + " |"
+            f"| {name} | " + " | ".join(_cell(by_policy[name]) for by_policy in by_seed.values()) + " |"
             for name in names
         ),
         "",
@@ -197,9 +197,11 @@ def _words(by_seed: Mapping[int, Mapping[str, Trace]]) -> list[str]:
     """What the table says, with its own figures."""
 
     def share(name: str) -> str:
-        return f"{np.mean([found[name].total / found[BCQ].total for found in by_seed.values()]):.1%}"
+        return (
+            f"{np.mean([by_policy[name].total / by_policy[BCQ].total for by_policy in by_seed.values()]):.1%}"
+        )
 
-    outside = np.mean([found[BCQ].outside[:, EARLY:].mean() for found in by_seed.values()])
+    outside = np.mean([by_policy[BCQ].outside[:, EARLY:].mean() for by_policy in by_seed.values()])
     return [
         f"**Where it is earned.** After decision {EARLY}: SHPI's first {EARLY} decisions followed by BCQ "
         f"bring {share(LATE)} of what BCQ brings, BCQ's first {EARLY} followed by SHPI {share(BACK)}.",

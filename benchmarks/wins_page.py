@@ -21,7 +21,7 @@ def write(worlds: Sequence[World], seeds: Sequence[int]) -> None:
     """Write the page."""
     results = {method: wins_store.load(method) for method in COLUMNS}
     by_world = {w.name: {m: on_world(results[m], w.name, seeds) for m in COLUMNS} for w in worlds}
-    by_world = {name: found for name, found in by_world.items() if found["new"]}
+    by_world = {name: by_method for name, by_method in by_world.items() if by_method["new"]}
     lines = [
         "# Who wins where",
         "",
@@ -53,14 +53,14 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _means(by_world: dict[str, ByMethod]) -> list[list[str]]:
     rows = []
-    for name, found in by_world.items():
-        ours = found["new"].values()
+    for name, by_method in by_world.items():
+        ours = by_method["new"].values()
         held = sum(r.lift_lower is not None and r.value - r.mu_value >= r.lift_lower for r in ours)
         rows.append(
             [
                 f"`{name}`",
                 *(
-                    _number(mean_of([r.headline for r in found[m].values()])) if found[m] else "–"
+                    _number(mean_of([r.headline for r in by_method[m].values()])) if by_method[m] else "–"
                     for m in COLUMNS
                 ),
                 str(len(ours)),
@@ -79,17 +79,17 @@ def _number(value: float) -> str:
 
 def _differences(by_world: dict[str, ByMethod]) -> list[list[str]]:
     rows = []
-    for name, found in by_world.items():
-        rivals = [m for m in RIVALS if found[m]]
-        best = max(rivals, key=lambda m: mean_of([r.value for r in found[m].values()]))
-        cells = [_against(found, other) for other in ("mu", "old", best)]
+    for name, by_method in by_world.items():
+        rivals = [m for m in RIVALS if by_method[m]]
+        best = max(rivals, key=lambda m: mean_of([r.value for r in by_method[m].values()]))
+        cells = [_against(by_method, other) for other in ("mu", "old", best)]
         rows.append([f"`{name}`", *cells[:2], f"{COLUMNS[best]} {cells[2]}"])
     return rows
 
 
-def _against(found: ByMethod, other: str) -> str:
-    seeds = sorted(set(found["new"]) & set(found[other]))
-    pairs = [(found["new"][s], found[other][s]) for s in seeds]
+def _against(by_method: ByMethod, other: str) -> str:
+    seeds = sorted(set(by_method["new"]) & set(by_method[other]))
+    pairs = [(by_method["new"][s], by_method[other][s]) for s in seeds]
     value = in_errors(np.array([ours.value - theirs.value for ours, theirs in pairs]))
     headline = in_errors(np.array([ours.headline - theirs.headline for ours, theirs in pairs]))
     text = f"{value:+.1f} ({headline:+.1f})"
@@ -105,9 +105,9 @@ def _families(by_world: dict[str, ByMethod]) -> list[str]:
         for method in COLUMNS:
             shares = [
                 r.headline
-                for name, found in by_world.items()
+                for name, by_method in by_world.items()
                 if name.startswith("finite-") and name.endswith(f"-{users}")
-                for r in found[method].values()
+                for r in by_method[method].values()
             ]
             cells.append(_number(mean_of(shares)) if shares else "–")
         rows.append(cells)

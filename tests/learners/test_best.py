@@ -89,19 +89,21 @@ def test_a_rival_that_is_not_better_never_wins(table: np.ndarray) -> None:
         np.testing.assert_allclose(found.action_probs(np.eye(2)), MU, atol=0.06)
 
 
-def test_a_rival_that_equals_shpi_s_optimum_hardly_ever_wins() -> None:
-    wins, proven = 0, 0
+def test_a_rival_that_is_no_better_than_shpi_s_optimum_hardly_ever_wins() -> None:
+    """Both are close to optimal: the rival may win by a hair, if it is the better one by a hair."""
+    wrong_wins, proven = 0, 0
     for seed in range(12):
         mdp = random_mdp(4, 3, seed=seed, gamma=GAMMA, noise=0.3)
-        log = mdp.log(np.full((4, 3), 1 / 3), 150, 10, seed=seed, ragged=False)
-        shpi = OfflineSHPI(gamma=GAMMA)
-        alone = shpi.fit(log)
-        rival = Fixed(OneHotPolicy(alone.action_probs(np.eye(4))).table)
-        found = best({"the same": rival}, mdp.log(np.full((4, 3), 1 / 3), 150, 10, seed=seed + 100), shpi)
-        wins += found.trials[-1].returned
-        proven += found.trials[-1].lift.proven
+        uniform, shpi = np.full((4, 3), 1 / 3), OfflineSHPI(gamma=GAMMA)
+        table = shpi.fit(mdp.log(uniform, 150, 10, seed=seed, ragged=False)).action_probs(np.eye(4))
+        other_log = mdp.log(uniform, 150, 10, seed=seed + 100)
+        rival = best({"the same": Fixed(table)}, other_log, shpi).trials[-1]
+        own_table = shpi.fit(other_log).action_probs(np.eye(4))
+        better = mdp.initial @ mdp.value(table) > mdp.initial @ mdp.value(own_table)
+        wrong_wins += rival.returned and not better
+        proven += rival.lift.proven
     assert proven >= 6  # better than mu it is
-    assert wins <= 3
+    assert wrong_wins <= 2
 
 
 def test_many_rivals_do_not_win_for_being_many() -> None:

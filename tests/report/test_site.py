@@ -21,8 +21,8 @@ def load(name: str) -> ModuleType:
 
 def test_every_figure_is_there_and_is_shown_on_a_page():
     pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
-    drawn = load("figures").FIGURES
-    assert {one.stem for one in (DOCS / "figures").glob("*.svg")} == set(drawn)
+    drawn = {*load("figures").FIGURES, "hiv-rewards", "hiv-outside"}  # the last two by benchmarks.hiv_trace
+    assert {figure.stem for figure in (DOCS / "figures").glob("*.svg")} == drawn
     for name in drawn:
         ElementTree.fromstring((DOCS / "figures" / f"{name}.svg").read_text(encoding="utf-8"))
         assert f"figures/{name}.svg" in pages
