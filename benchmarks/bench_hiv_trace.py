@@ -115,29 +115,27 @@ def run() -> list[Row]:
 
 def _rewards(by_policy: Mapping[str, Trace]) -> str:
     series = {name: np.median(by_policy[name].rewards, axis=0) for name in (MU, SHPI, BCQ, AGENT)}
-    steps = np.arange(1.0, len(series[MU]) + 1)
-    return svg.lines(
-        steps,
-        series,
-        title="What a decision earns: median over new patients",
-        description="; ".join(f"{name}: {v[-1]:.3g} at the end" for name, v in series.items()),
-        log_y=True,
-        x_label="decision",
-        y_label="reward (logarithmic; what is not positive is left out)",
-    )
+    title = "What a decision earns: median over new patients"
+    return _lines(series, title, "reward (logarithmic; what is not positive is left out)", log_y=True)
 
 
 def _outside(by_policy: Mapping[str, Trace]) -> str:
     series = {name: by_policy[name].outside.mean(axis=0) for name in (MU, SHPI, BCQ, AGENT)}
-    steps = np.arange(1.0, len(series[MU]) + 1)
+    title = "Share of the patients whose state is outside everything in the log"
+    return _lines(series, title, "share of patients", log_y=False)
+
+
+def _lines(series: Mapping[str, Float64Array], title: str, y_label: str, *, log_y: bool) -> str:
+    """One line per policy over the decisions."""
     return svg.lines(
-        steps,
+        np.arange(1.0, len(series[MU]) + 1),
         series,
-        title="Share of the patients whose state is outside everything in the log",
-        description="; ".join(f"{name}: {v.mean():.2f} on average" for name, v in series.items()),
-        zero=True,
+        title=title,
+        description="; ".join(f"{name}: {values[-1]:.3g} at the end" for name, values in series.items()),
+        log_y=log_y,
+        zero=not log_y,
         x_label="decision",
-        y_label="share of patients",
+        y_label=y_label,
     )
 
 
