@@ -13,7 +13,7 @@ from shpi.files.atomic import write_text
 from shpi.files.reading import parse_json
 from shpi.files.schema import Record, check
 from shpi.policies import Policy, load_policy
-from shpi.serve.decide import Chooser, ContextEncoder, compile_policy
+from shpi.serve.decide import Chooser, ContextEncoder, compile_batch, compile_policy
 from shpi.serve.loop.control import BUILT_IN, Control, policy_path
 
 
@@ -69,7 +69,8 @@ class LoadedPolicy:
             )
         self.name, self.policy, self.path, self.mix = name, policy, path, mix
         encoder = None if items.schema is None else ContextEncoder(items.schema)
-        self.chooser = Chooser(name, compile_policy(policy), encoder, items.actions.ids, floor)
+        compiled, batch = compile_policy(policy), compile_batch(policy)
+        self.chooser = Chooser(name, compiled, encoder, items.actions.ids, floor, batch)
 
     def explain(self, context: Mapping[str, Any], items: list[Any]) -> dict[str, Any]:
         """Scores f(x, a) and the bonus V(x), as far as the policy has them."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from shpi.errors import ActionError, ConfigError, ShpiError
 from shpi.files.atomic import write_text
@@ -26,6 +27,7 @@ from shpi.serve.store.records import digest_of
 from shpi.serve.web.requests import Rank, RewardBody, context_of, moment
 
 EVENTS = "events"
+T = TypeVar("T")
 _LOG = logging.getLogger("shpi.serve")
 
 
@@ -56,6 +58,26 @@ class _Serving:
     control: Control
     arms: Arms
     salt: bytes
+
+
+class Asked(NamedTuple):
+    """A request for a decision."""
+
+    request: Rank
+    body: bytes
+    event_id: str
+    now: int
+
+
+class _Draft(NamedTuple):
+    """What is known of a decision before anything is chosen."""
+
+    asked: Asked
+    user: str
+    arm: Arm
+    policy: str
+    context: dict[str, Any]
+    uniform: float
 
 
 class Service:
@@ -149,33 +171,74 @@ class Service:
 
     def decide(self, request: Rank, body: bytes, *, event_id: str, now: int) -> Decision:
         """Make a decision. It counts when it has been stored."""
+        return self._decided(self._draft(Asked(request, body, event_id, now)))
+
+    def decide_each(self, requests: Sequence[Asked]) -> list[Decision | Exception]:
+        """Decide what arrived together; plain requests to one policy cost one matrix product."""
+        drafts: list[_Draft | Exception] = [_tried(self._draft, asked) for asked in requests]
+        together: dict[str, list[int]] = {}
+        for place, draft in enumerate(drafts):
+            if isinstance(draft, _Draft) and self._plain(draft):
+                together.setdefault(draft.policy, []).append(place)
+        choices: dict[int, Choice] = {}
+        for name, places in together.items():
+            loaded = self.policies.get(name)
+            if loaded is None or len(places) < 2:
+                continue
+            group = [draft for draft in map(drafts.__getitem__, places) if isinstance(draft, _Draft)]
+            contexts, uniforms = [draft.context for draft in group], [draft.uniform for draft in group]
+            chosen = _tried(loaded.chooser.choose_each, contexts, uniforms)
+            if isinstance(chosen, list):  # else each is asked for itself, and says what is wrong with it
+                choices |= zip(places, chosen, strict=True)
+        return [
+            draft if isinstance(draft, Exception) else _tried(self._decided, draft, choices.get(place))
+            for place, draft in enumerate(drafts)
+        ]
+
+    def _draft(self, asked: Asked) -> _Draft:
+        request = asked.request
         user = request.user if isinstance(request.user, str) else str(request.user)
         arm, name = self._who(user)
-        context = context_of(request.context)
-        uniform = uniform_of(event_id, self._serving.salt)
-        items = self._candidates(request)
-        if arm == "canary":
-            choice, name = self._tried_out(name, context, items, uniform)
-        else:
-            choice = self._choose(name, context, items, uniform)
+        uniform = uniform_of(asked.event_id, self._serving.salt)
+        return _Draft(asked, user, arm, name, context_of(request.context), uniform)
+
+    def _plain(self, draft: _Draft) -> bool:
+        """Whether one policy alone chooses among all its items."""
+        request, loaded = draft.asked.request, self.policies.get(draft.policy)
+        return (
+            request.candidates is None
+            and not request.exclude
+            and draft.arm != "canary"
+            and loaded is not None
+            and loaded.mix is None
+        )
+
+    def _decided(self, draft: _Draft, choice: Choice | None = None) -> Decision:
+        """The decision of a draft; ``choice`` is what was chosen for it together with others."""
+        (request, body, event_id, now), name = draft.asked, draft.policy
+        items = None if choice is not None else self._candidates(request)
+        if choice is None and draft.arm == "canary":
+            choice, name = self._tried_out(name, draft.context, items, draft.uniform)
+        elif choice is None:
+            choice = self._choose(name, draft.context, items, draft.uniform)
         return Decision(
             event_id=event_id,
             digest=digest_of(body),
-            user=user,
+            user=draft.user,
             session=request.session,
             previous=request.previous,
             time=now,
             seq=self.store.next_seq(),
             context=bytes(request.context),
-            items=list(choice.items),
+            items=choice.items,  # type: ignore[arg-type]  # a list, which nobody writes to
             probs=choice.probs.tobytes(),
             place=choice.place,
             policy=name,
-            arm=arm,
-            uniform=uniform,
+            arm=draft.arm,
+            uniform=draft.uniform,
             deferred=request.defer,
             features=request.features() if request.candidates else None,
-            shadow=self._shadow(arm, context, items, choice),
+            shadow=self._shadow(draft.arm, draft.context, items, choice),
         )
 
     def _candidates(self, request: Rank) -> list[Item] | None:
@@ -280,3 +343,11 @@ class Service:
     def new_id() -> str:
         """An id for a decision whose caller gave none."""
         return secrets.token_hex(16)
+
+
+def _tried(work: Callable[..., T], *args: Any) -> T | Exception:
+    """What a function returns, or the error that it raises."""
+    try:
+        return work(*args)
+    except Exception as error:
+        return error

@@ -16,6 +16,7 @@ import numpy as np
 
 from shpi.errors import ActionError
 from shpi.protocols import Float64Array
+from shpi.serve.decide.batch import Batch
 from shpi.serve.decide.compiled import CompiledPolicy
 from shpi.serve.decide.context import ContextEncoder
 
@@ -92,6 +93,7 @@ class Chooser:
         encoder: ContextEncoder | None,
         ids: Sequence[Item],
         floor: float = FLOOR,
+        batch: Batch | None = None,
     ) -> None:
         """Prepare a policy.
 
@@ -101,8 +103,10 @@ class Chooser:
             encoder: of contexts; None for a policy that does not look at them.
             ids: the items behind the numbers 0..A-1.
             floor: of exploration.
+            batch: the same policy for several contexts at once, where there is such a way.
         """
-        self.name, self.policy, self.encoder, self.ids, self.floor = name, policy, encoder, tuple(ids), floor
+        self.name, self.policy, self.encoder, self.ids, self.floor = name, policy, encoder, list(ids), floor
+        self.batch = None if encoder is None else batch
         # A caller may spell the id 7 as "7".
         places: dict[Item, int] = {str(item): place for place, item in enumerate(self.ids)}
         places |= {item: place for place, item in enumerate(self.ids)}
@@ -136,6 +140,22 @@ class Chooser:
         probs = np.full(len(items), floor / len(items))
         probs[here] += (1.0 - floor) * self.policy.probs_at(x, mask)[there]
         return Choice(items, probs, draw(probs, uniform))
+
+    def choose_each(
+        self, contexts: Sequence[Mapping[str, Any]], uniforms: Sequence[float]
+    ) -> list[Choice] | None:
+        """A choice among all items for each of several contexts; None where each must be asked for itself."""
+        if self.batch is None or self.encoder is None:
+            return None
+        x = self.encoder.encode_each(contexts)
+        if x is None:
+            return None
+        probs = self.batch(x) * (1.0 - self.floor)  # [n, A]
+        probs += self.floor / probs.shape[1]
+        cumulative = probs.cumsum(axis=1)
+        cumulative /= cumulative[:, -1:]
+        places = (cumulative <= np.asarray(uniforms)[:, None]).sum(axis=1).tolist()
+        return [Choice(self.ids, row, place) for row, place in zip(probs, places, strict=True)]
 
 
 _NOTHING = np.zeros(1)

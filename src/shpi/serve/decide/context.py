@@ -8,7 +8,7 @@ log: the next policy may use them. Objects within a context are flattened: ``{"u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,21 @@ class ContextEncoder:
         for name, write in zip(self._names, self._parts, strict=True):
             write(context.get(name), numbers)
         return self._checked(np.array(numbers, dtype=np.float64))
+
+    def encode_each(self, contexts: Sequence[Mapping[str, Any]]) -> Float64Array | None:
+        """The vectors [n, d] of plain contexts; None where one of them is not plain, or wrong."""
+        if self._pick is None:
+            return None
+        try:
+            rows = [self._pick(context) for context in contexts]
+            if any(not set(map(type, row)) <= _NUMBERS for row in rows):
+                return None
+            vectors = np.array(rows, dtype=np.float64)
+        except (KeyError, OverflowError):
+            return None
+        if not (vectors.min() > -_LARGEST and vectors.max() < _LARGEST):
+            return None
+        return vectors.astype(np.float32).astype(np.float64)
 
     def _checked(self, vector: Float64Array) -> Float64Array:
         """Rounded to single precision; a number beyond it is an error."""

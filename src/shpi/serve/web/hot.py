@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 
-from shpi.serve.service import Service
-from shpi.serve.store import Activation, FileStore
+from shpi.serve.service import Asked, Service
+from shpi.serve.store import Activation, Decision, FileStore
 from shpi.serve.store.base import StoreUnavailableError
 from shpi.serve.web import requests
 from shpi.serve.web.metrics import Metrics
@@ -31,10 +31,11 @@ class Hot:
         assert isinstance(service.store, FileStore)
         self.service, self.store, self.routes, self.metrics = service, service.store, routes, metrics
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: list[tuple[Asked, Send, float]] = []  # what waits for the end of this turn
 
     def rank(self, body: bytes, send: Send) -> None:
-        """``POST /v1/rank``."""
-        began, service, metrics = perf_counter(), self.service, self.metrics
+        """``POST /v1/rank``: what arrives in one turn of the loop is decided together."""
+        began, service = perf_counter(), self.service
         request = requests.RANK.decode(body)
         event_id = request.event_id
         if event_id is None:
@@ -43,8 +44,23 @@ class Hot:
             self.later(self.routes.rank(body), send)
             return
         now = service.now(None if request.time is None else requests.moment(request.time, "time"))
-        decision = service.decide(request, body, event_id=event_id, now=now)
-        answer = answer_of(decision, self.routes.ranking)
+        if not self._asked:
+            asyncio.get_running_loop().call_soon(self._decide)
+        self._asked.append((Asked(request, body, event_id, now), send, began))
+
+    def _decide(self) -> None:
+        waiting, self._asked = self._asked, []
+        decisions = self.service.decide_each([asked for asked, _, _ in waiting])
+        for (asked, send, began), decision in zip(waiting, decisions, strict=True):
+            try:
+                if isinstance(decision, Exception):
+                    raise decision
+                self._store(decision, asked.body, send, began)
+            except Exception as error:
+                send(*refused(error, "/v1/rank")[:2])
+
+    def _store(self, decision: Decision, body: bytes, send: Send, began: float) -> None:
+        answer, metrics = answer_of(decision, self.routes.ranking), self.metrics
 
         def stored(error: StoreUnavailableError | None) -> None:
             if error is not None:
@@ -54,7 +70,8 @@ class Hot:
             metrics.took(perf_counter() - began)
             send(200, answer)
 
-        self.store.submit(decision, stored)
+        if not self.store.submit(decision, stored):  # the same id twice in one turn
+            self.later(self.routes.rank(body), send)
 
     def reward(self, event_id: str, body: bytes, send: Send) -> None:
         """``POST /v1/events/{id}/reward``."""

@@ -1,0 +1,105 @@
+"""Requests that arrive together are decided together: the same decisions as one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shpi.data.actions import ActionSpace
+from shpi.data.schema import ContextSchema
+from shpi.errors import ShpiError
+from shpi.policies import save_policy
+from shpi.serve import Service
+from shpi.serve.decide import compile_batch
+from shpi.serve.loop.control import Control
+from shpi.serve.service import Asked, prepare
+from shpi.serve.store import Decision
+from shpi.serve.web import requests
+from shpi.serve.web.hot import Hot
+from shpi.serve.web.server import make_app
+from tests.serve.policies import policies
+
+ALL = policies()
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_batch_equals_action_probs(name: str) -> None:
+    policy, x = ALL[name], np.random.default_rng(1).normal(3.0, 3.0, size=(100, 5))
+    batch = compile_batch(policy)
+    assert (batch is not None) == (name in ("logistic", "tilted"))
+    if batch is not None:
+        assert np.abs(batch(x) - policy.action_probs(x)).max() <= 1e-12
+
+
+def served(folder: Path) -> Service:
+    """A service whose champion is what SHPI returns by default."""
+    prepare(folder)
+    save_policy(
+        ALL["tilted"],
+        folder / "policies" / "p1",
+        schema=ContextSchema.numeric(NAMES),
+        actions=ActionSpace(ids=tuple(f"i{n}" for n in range(7))),
+    )
+    Control.read(folder).with_canary("p1", "test", 1).promoted("test", 2).write(folder)
+    return Service(folder)
+
+
+def body(n: int, **more: object) -> bytes:
+    context = dict(zip(NAMES, np.random.default_rng(n).normal(3.0, 2.0, size=5).tolist(), strict=True))
+    return json.dumps({"user": f"u{n}", "event_id": f"e{n}", "context": context, **more}).encode()
+
+
+def test_together_and_one_by_one_are_the_same_decisions(tmp_path: Path) -> None:
+    service = served(tmp_path)
+    bodies = [body(n) for n in range(200)]
+    bodies[3] = body(3, candidates=["i1", "i4", "new"])
+    bodies[7] = body(7, exclude=["i2"])
+    asked = [Asked(requests.RANK.decode(raw), raw, f"e{n}", 5) for n, raw in enumerate(bodies)]
+    together = service.decide_each(asked)
+    for one, decision in zip(asked, together, strict=True):
+        assert isinstance(decision, Decision)
+        alone = service.decide(one.request, one.body, event_id=one.event_id, now=5)
+        assert (alone.action, alone.policy, alone.arm, alone.uniform, alone.digest, alone.items) == (
+            decision.action, decision.policy, decision.arm, decision.uniform, decision.digest, decision.items
+        )  # fmt: skip
+        assert np.abs(alone.distribution - decision.distribution).max() <= 1e-12
+    assert {decision.arm for decision in together if isinstance(decision, Decision)} == {
+        "hold-back",
+        "champion",
+    }
+
+
+def test_a_bad_request_does_not_disturb_the_others(tmp_path: Path) -> None:
+    service = served(tmp_path)
+    bodies = [body(n) for n in range(6)]
+    bodies[2] = body(2, context={"a": "text", "b": 1, "c": 1, "d": 1, "e": 1})
+    bodies[4] = body(4, context={"a": 1e300, "b": 1, "c": 1, "d": 1, "e": 1})
+    users = [f"u{n}" for n in range(6)]
+    asked = [Asked(requests.RANK.decode(raw), raw, f"e{n}", 5) for n, raw in enumerate(bodies)]
+    decisions = service.decide_each(asked)
+    for number, (user, decision) in enumerate(zip(users, decisions, strict=True)):
+        looks = service._who(user)[0] == "champion"  # the hold-back does not look at the context
+        wrong = looks and number in (2, 4)
+        assert isinstance(decision, ShpiError if wrong else Decision)
+
+
+def test_the_same_id_twice_in_one_turn_is_stored_once(tmp_path: Path) -> None:
+    async def work() -> list[tuple[int, bytes]]:
+        app = make_app(served(tmp_path), schedule=False)
+        hot, answers = Hot(app.service, app.routes, app.metrics), []
+        for raw in (body(1), body(1), body(1, session="another")):
+            hot.rank(raw, lambda status, answer: answers.append((status, answer)))
+        while len(answers) < 3:
+            await asyncio.sleep(0.01)
+        assert len(app.service.store) == 1  # type: ignore[arg-type]
+        await app.service.store.close()
+        return answers
+
+    answers = asyncio.run(asyncio.wait_for(work(), 20))
+    assert sorted(status for status, _ in answers) == [200, 200, 409]
+    assert len({answer for status, answer in answers if status == 200}) == 1
