@@ -1,19 +1,30 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.policies.test_fresh_process import learned
 from tests.serve.policies import policies
 
 from shpi.cli import main
 from shpi.errors import ConfigError
-from shpi.features import Chain, OneHot, Powers, Standardise, Union
-from shpi.policies import FunctionScorer, Greedy, LinearScorer, Softmax
+from shpi.features import Cells, Chain, OneHot, Powers, Standardise, Union
+from shpi.learners import OfflineSHPI
+from shpi.oracles import Gbdt
+from shpi.policies import FunctionScorer, Greedy, LinearScorer, Policy, Softmax, TabularPolicy
+from shpi.policies.near_mu.logistic import LogisticPolicy
+from shpi.policies.near_mu.support import PolicyDensity, PseudoCounts, RelativeDensity, SupportLimited
+from shpi.policies.new_items import Padded
+from shpi.policies.onnx import to_onnx
 from shpi.policies.onnx.export import run_onnx
+from shpi.testing.tastes import Tastes
+from shpi.values import LSTD
 
 pytest.importorskip("onnxruntime")
-ALL = {name: one for name, one in policies().items() if name != "epsilon ties"}
+ALL = policies()
 FOURIER = ("softmax", "some seen", "regularised", "tilted apart", "tilted some")
 
 
@@ -35,11 +46,66 @@ def test_other_feature_maps(tmp_path: Path) -> None:
     parts = Union((OneHot(n_states=4), Chain((Standardise(), Powers(degree=3, limit=1.5)))))
     phi = parts.fit(x)
     policy = Softmax(LinearScorer(rng.normal(size=(3, phi.width)), phi))
-    from shpi.policies.onnx import to_onnx
-
     to_onnx(policy, tmp_path / "p.onnx", check=False)  # random contexts are no states
     found = run_onnx((tmp_path / "p.onnx").read_bytes(), x, np.ones((200, 3), dtype=bool))
     assert np.abs(found - policy.action_probs(x)).max() <= 1e-12
+
+
+def agree(policy: Policy, contexts: Any, path: Path, tolerance: float) -> None:
+    """Compare with onnxruntime on these contexts, all actions allowed and some."""
+    to_onnx(policy, path)
+    rng = np.random.default_rng(3)
+    shape = (len(contexts), policy.n_actions)
+    mask = rng.random(shape) < 0.5
+    mask[np.arange(shape[0]), rng.integers(0, shape[1], shape[0])] = True
+    for allowed in (np.ones(shape, dtype=bool), mask):
+        probs = run_onnx(path.read_bytes(), np.asarray(contexts, dtype=np.float64), allowed)
+        assert np.abs(probs - policy.action_probs(contexts, allowed)).max() <= tolerance
+
+
+def test_what_every_learner_returns_has_an_onnx_form(tmp_path: Path) -> None:
+    world = Tastes()
+    contexts, _ = world.fresh(60, seed=3)
+    for name, policy in learned(world).items():
+        agree(policy, contexts, tmp_path / f"{name}.onnx", 1e-6)
+
+
+def test_tables_and_cells(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    states = rng.integers(0, 4, size=(80, 1)).astype(float)
+    table = TabularPolicy(rng.dirichlet(np.ones(3), size=4))
+    agree(table, states, tmp_path / "table.onnx", 1e-12)
+    x = rng.integers(0, 3, size=(100, 2)).astype(float)
+    cells = Cells().fit(x)
+    greedy = Greedy(LinearScorer(rng.normal(size=(3, cells.width)), cells))
+    agree(greedy, x, tmp_path / "cells.onnx", 1e-12)
+    mu = LogisticPolicy(rng.normal(size=(3, cells.width)), cells, np.ones(3, dtype=bool), 0.02)
+    counts = PseudoCounts.fit(cells, x, rng.integers(0, 3, 100), 3)
+    for mode in ("spibb", "mbs"):
+        for support, least in ((counts, 4.0), (PolicyDensity(mu), 0.3), (RelativeDensity(mu), 0.5)):
+            limited = SupportLimited(greedy.scorer, mu, support, least, mode)
+            agree(limited, x, tmp_path / "limited.onnx", 1e-12)
+    agree(Padded(mu, 2), x, tmp_path / "padded.onnx", 1e-12)
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_trees(features: bool, tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(1)
+    logs = Tastes().log(200, seed=0)
+    if features:
+        space = replace(
+            logs.action_space,
+            features=rng.normal(size=(logs.n_actions, 2)).astype(np.float32),
+            feature_names=("size", "price"),
+        )
+        logs = replace(logs, action_space=space)
+    learner = OfflineSHPI(
+        oracle=Gbdt(trees=20), value=LSTD(), tested=False, k=2, iterations=1, progress=False
+    )
+    policy = learner.fit(logs)
+    contexts, _ = Tastes().fresh(200, seed=4)
+    agree(policy, contexts, tmp_path / "trees.onnx", 1e-9)
 
 
 def test_what_has_no_onnx_form_says_so(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
     graph      nodes and constants of a graph, with numpy's names
     features   feature maps
-    scores     f(x, a)
-    heads      probabilities
+    trees      boosted trees
+    support    SPIBB, MBS, BCQ and tables
+    heads      scores f(x, a) and probabilities
     export     to_onnx: write the file, and check it with onnxruntime
 
 Needs the extra: ``pip install 'shpi[onnx]'``.

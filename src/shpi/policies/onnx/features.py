@@ -8,6 +8,7 @@ import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.features import (
+    CellsMap,
     ChainMap,
     HingesMap,
     IdentityMap,
@@ -43,6 +44,10 @@ def features(graph: Graph, phi: Any, x: Value) -> Value:
     if isinstance(phi, OneHotMap):
         state = graph.add("Gather", x, graph.constant([phi.column], np.int64), axis=1)
         return graph.real(graph.add("Equal", state, graph.constant(np.arange(phi.n_states)[None])))
+    if isinstance(phi, CellsMap):
+        rows = graph.add("Unsqueeze", x, graph.constant([1], np.int64))  # [n, 1, d]
+        same = graph.real(graph.add("Equal", rows, graph.constant(phi.cells[None])))  # [n, S, d]
+        return graph.add("ReduceMin", same, graph.constant([2], np.int64), keepdims=0)
     raise unknown(phi)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,10 +28,10 @@ class Graph:
     """A graph under construction: contexts [n, d] and candidates [n, A] come in."""
 
     contexts: Value = "contexts"
-    candidates: Value = "candidates"
 
     def __init__(self) -> None:
         self._onnx = onnx_module()
+        self.candidates: Value = "candidates"
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self._count = 0
@@ -53,6 +55,13 @@ class Graph:
         self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
+    @contextmanager
+    def allowing(self, candidates: Value) -> Iterator[None]:
+        """For a while, other candidates than those that come in."""
+        before, self.candidates = self.candidates, candidates
+        yield
+        self.candidates = before
+
     # ------------------------------------------------------------------ arithmetic
 
     def row_max(self, x: Value) -> Value:
@@ -70,6 +79,22 @@ class Graph:
     def real(self, x: Value) -> Value:
         """Truth values or whole numbers as float64."""
         return self.add("Cast", x, to=self._onnx.TensorProto.DOUBLE)
+
+    def single(self, x: Value) -> Value:
+        """As float32."""
+        return self.add("Cast", x, to=self._onnx.TensorProto.FLOAT)
+
+    def whole(self, x: Value) -> Value:
+        """As int64."""
+        return self.add("Cast", x, to=self._onnx.TensorProto.INT64)
+
+    def any_of(self, x: Value) -> Value:
+        """Whether anything in a row of truth values holds, [n, A] to [n, 1]."""
+        return self.add("Greater", self.row_sum(self.real(x)), self.constant(0.0))
+
+    def everything(self) -> Value:
+        """Truth in the shape of the candidates."""
+        return self.add("Or", self.candidates, self.add("Not", self.candidates))
 
     def scaled(self, x: Value, factor: float) -> Value:
         """Factor x."""
@@ -98,7 +123,7 @@ class Graph:
             "policy",
             [
                 helper.make_tensor_value_info(self.contexts, kinds.DOUBLE, ["n", width or "d"]),
-                helper.make_tensor_value_info(self.candidates, kinds.BOOL, ["n", n_actions]),
+                helper.make_tensor_value_info("candidates", kinds.BOOL, ["n", n_actions]),
             ],
             [helper.make_tensor_value_info("probabilities", kinds.DOUBLE, ["n", n_actions])],
             self.constants,

@@ -10,6 +10,8 @@ import numpy as np
 
 from shpi.policies.onnx.features import features, unknown
 from shpi.policies.onnx.graph import Graph, Value
+from shpi.policies.onnx.support import constrained, limited, pseudo_counts, shared, tabular
+from shpi.policies.onnx.trees import trees
 
 _SMALLEST = 1e-300  # logarithms of this stand for those of 0, where a mask is applied afterwards
 
@@ -31,7 +33,14 @@ def scores(graph: Graph, scorer: Any) -> Value:
         return hidden
     if kind == "SumScorer":
         return graph.add("Add", scores(graph, scorer.first), scores(graph, scorer.second))
-    raise unknown(scorer)
+    if kind in ("PolicyDensity", "RelativeDensity"):  # of mu among all actions
+        with graph.allowing(graph.everything()):
+            density = probabilities(graph, scorer.mu)
+        return density if kind == "PolicyDensity" else graph.add("Div", density, graph.row_max(density))
+    maker = _SCORERS.get(kind)
+    if maker is None:
+        raise unknown(scorer)
+    return maker(graph, scorer)
 
 
 def _masked(graph: Graph, scorer: Any) -> Value:
@@ -69,10 +78,18 @@ def _greedy(graph: Graph, policy: Any) -> Value:
 
 
 def _epsilon_greedy(graph: Graph, policy: Any) -> Value:
-    if policy.ties is not None:
-        raise unknown(policy)
-    best = graph.scaled(_greedy(graph, policy), 1.0 - policy.epsilon)
+    best = _greedy(graph, policy) if policy.ties is None else _near_ties(graph, policy)
+    best = graph.scaled(best, 1.0 - policy.epsilon)
     return graph.add("Add", graph.scaled(_uniform(graph, policy), policy.epsilon), best)
+
+
+def _near_ties(graph: Graph, policy: Any) -> Value:
+    """All that is within ``ties`` of the best, in equal shares."""
+    f = scores(graph, policy.scorer)
+    top = graph.row_max(graph.where(graph.candidates, f, -np.inf))
+    size = graph.add("Add", graph.add("Abs", top), graph.add("Abs", f))
+    near = graph.add("LessOrEqual", graph.add("Sub", top, f), graph.scaled(size, policy.ties))
+    return graph.normalised(graph.real(graph.add("And", near, graph.candidates)))
 
 
 def _tempered(graph: Graph, values: Value, temperature: float) -> Value:
@@ -162,8 +179,34 @@ def _cloned(graph: Graph, policy: Any) -> Value:
     return graph.normalised(graph.add("Where", some, probs, graph.real(graph.candidates)))
 
 
+def _limited(graph: Graph, policy: Any) -> Value:
+    mu, masked = probabilities(graph, policy.mu), _masked(graph, policy.scorer)
+    return limited(graph, mu, masked, scores(graph, policy.support), policy)
+
+
+def _constrained(graph: Graph, policy: Any) -> Value:
+    return constrained(graph, _masked(graph, policy.imitation), _masked(graph, policy.q), policy)
+
+
+def _padded(graph: Graph, policy: Any) -> Value:
+    """A policy beside actions that it does not know, which are taken where nothing else is allowed."""
+    known = graph.constant(np.arange(policy.policy.n_actions), np.int64)
+    mask, everything = graph.add("Gather", graph.candidates, known, axis=1), graph.candidates
+    able = graph.any_of(mask)
+    with graph.allowing(graph.add("Or", mask, graph.add("Not", able))):
+        probs = probabilities(graph, policy.policy)
+    beside = graph.add("MatMul", probs, graph.constant(np.eye(policy.policy.n_actions, policy.n_actions)))
+    return graph.add("Where", able, beside, graph.normalised(graph.real(everything)))
+
+
+_SCORERS: dict[str, Callable[[Graph, Any], Value]] = {
+    "GbdtScorer": trees,
+    "PseudoCounts": pseudo_counts,
+    "SharedScorer": shared,
+}
 _MAKERS: dict[str, Callable[[Graph, Any], Value]] = {
     "AmongLikely": _likely,
+    "BatchConstrained": _constrained,
     "BehaviourRegularised": _regularised,
     "BoundedRatio": _bounded,
     "ClonedPolicy": _cloned,
@@ -172,7 +215,10 @@ _MAKERS: dict[str, Callable[[Graph, Any], Value]] = {
     "Greedy": _greedy,
     "LogisticPolicy": _logistic,
     "Mixture": _mixture,
+    "Padded": _padded,
     "Softmax": _softmax,
+    "SupportLimited": _limited,
+    "TabularPolicy": tabular,
     "Tilted": _tilted,
     "UniformPolicy": _uniform,
 }
