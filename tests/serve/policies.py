@@ -52,6 +52,7 @@ def policies(d: int = 5, n_actions: int = 7, seed: int = 0) -> dict[str, Policy]
         "regularised": BehaviourRegularised(linear, some, 0.5),
         "bounded": BoundedRatio(linear, mu, 1.2),
         "tilted": Tilted(linear, mu, 0.5),
+        "tilted twice": Tilted(linear, mu, 1.5, 2.0),
         "tilted apart": Tilted(curved, mu, 2.0, 1.5),
         "tilted some": Tilted(linear, some, 0.5),
         "likely": AmongLikely(linear, mu, 0.2),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import secrets
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -76,8 +76,29 @@ class _Draft(NamedTuple):
     user: str
     arm: Arm
     policy: str
-    context: dict[str, Any]
     uniform: float
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context of the request."""
+        return context_of(self.asked.request.context)
+
+
+class _Ids:
+    """Random ids of 128 bits, drawn from the system many at once: each call costs as much as a decision."""
+
+    def __init__(self) -> None:
+        self._drawn: Iterator[str] = iter(())
+        self._process = 0
+
+    def new(self) -> str:
+        """An id that was never given; also after a fork."""
+        drawn = next(self._drawn, None) if self._process == os.getpid() else None
+        if drawn is None:
+            text, self._process = os.urandom(16 * 256).hex(), os.getpid()
+            self._drawn = iter([text[place : place + 32] for place in range(0, len(text), 32)])
+            drawn = next(self._drawn)
+        return drawn
 
 
 class Service:
@@ -97,6 +118,7 @@ class Service:
             self.alarms["apprentice"] = (
                 "the apprentice does not explore: its log is unfit for evaluation; raise decide.floor"
             )
+        self._ids = _Ids()
         self._tried: dict[str, tuple[int, int, float]] = {}  # by policy: decisions, failures, seconds
         self._stamp = 0
         self._now_serving: _Serving | None = None
@@ -186,7 +208,8 @@ class Service:
             if loaded is None or len(places) < 2:
                 continue
             group = [draft for draft in map(drafts.__getitem__, places) if isinstance(draft, _Draft)]
-            contexts, uniforms = [draft.context for draft in group], [draft.uniform for draft in group]
+            contexts = [draft.asked.request.context for draft in group]
+            uniforms = [draft.uniform for draft in group]
             chosen = _tried(loaded.chooser.choose_each, contexts, uniforms)
             if isinstance(chosen, list):  # else each is asked for itself, and says what is wrong with it
                 choices |= zip(places, chosen, strict=True)
@@ -200,7 +223,7 @@ class Service:
         user = request.user if isinstance(request.user, str) else str(request.user)
         arm, name = self._who(user)
         uniform = uniform_of(asked.event_id, self._serving.salt)
-        return _Draft(asked, user, arm, name, context_of(request.context), uniform)
+        return _Draft(asked, user, arm, name, uniform)
 
     def _plain(self, draft: _Draft) -> bool:
         """Whether one policy alone chooses among all its items."""
@@ -215,12 +238,13 @@ class Service:
 
     def _decided(self, draft: _Draft, choice: Choice | None = None) -> Decision:
         """The decision of a draft; ``choice`` is what was chosen for it together with others."""
-        (request, body, event_id, now), name = draft.asked, draft.policy
-        items = None if choice is not None else self._candidates(request)
-        if choice is None and draft.arm == "canary":
-            choice, name = self._tried_out(name, draft.context, items, draft.uniform)
-        elif choice is None:
-            choice = self._choose(name, draft.context, items, draft.uniform)
+        (request, body, event_id, now), name, items = draft.asked, draft.policy, None
+        if choice is None:
+            context, items = draft.context, self._candidates(request)
+            if draft.arm == "canary":
+                choice, name = self._tried_out(name, context, items, draft.uniform)
+            else:
+                choice = self._choose(name, context, items, draft.uniform)
         return Decision(
             event_id=event_id,
             digest=digest_of(body),
@@ -238,7 +262,7 @@ class Service:
             uniform=draft.uniform,
             deferred=request.defer,
             features=request.features() if request.candidates else None,
-            shadow=self._shadow(draft.arm, draft.context, items, choice),
+            shadow=self._shadow(draft, items, choice),
         )
 
     def _candidates(self, request: Rank) -> list[Item] | None:
@@ -304,14 +328,12 @@ class Service:
         decisions, failed, seconds = self._tried.get(canary.policy if canary else "", (0, 0, 0.0))
         return Health(decisions=decisions, failed=failed, seconds=seconds)
 
-    def _shadow(
-        self, arm: Arm, context: Any, items: list[Item] | None, choice: Choice
-    ) -> tuple[str, float] | None:
+    def _shadow(self, draft: _Draft, items: list[Item] | None, choice: Choice) -> tuple[str, float] | None:
         """What the shadow thinks of the chosen item; for a user of the canary, what the champion thinks."""
-        name = self.control.champion if arm == "canary" else self.settings.decide.shadow
+        name = self.control.champion if draft.arm == "canary" else self.settings.decide.shadow
         if not name or self.policies.get(name) is None:
             return None
-        other = self._choose(name, context, items if items is not None else list(choice.items), 0.0)
+        other = self._choose(name, draft.context, items if items is not None else list(choice.items), 0.0)
         return name, float(other.probs[choice.place])
 
     def rewarded(self, event_id: str, body: RewardBody, raw: bytes) -> Reward:
@@ -339,10 +361,9 @@ class Service:
             return self.clock.last + 1
         return self.clock.now()
 
-    @staticmethod
-    def new_id() -> str:
+    def new_id(self) -> str:
         """An id for a decision whose caller gave none."""
-        return secrets.token_hex(16)
+        return self._ids.new()
 
 
 def _tried(work: Callable[..., T], *args: Any) -> T | Exception:

@@ -8,10 +8,12 @@ context at a time (`shpi.serve.decide.compiled`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from shpi.features import ChainMap, FeatureMap, IdentityMap, StandardiseMap
 from shpi.features.chain import same_map
 from shpi.policies import LinearScorer, Policy, Tilted
 from shpi.policies.base import context_width
@@ -42,7 +44,7 @@ def compile_batch(policy: Policy) -> Batch | None:
 
 
 def _logistic(policy: LogisticPolicy) -> Batch:
-    phi, weights = policy.features.transform, np.ascontiguousarray(policy.weights.T)
+    phi, weights = _transform(policy.features), np.ascontiguousarray(policy.weights.T)
     unmixed, noise = 1.0 - policy.floor, policy.floor / policy.n_actions
 
     def probs(contexts: Float64Array) -> Float64Array:
@@ -61,21 +63,47 @@ def _tilted(policy: Tilted) -> Batch | None:
         return None
     if not (same_map(scorer.features, mu.features) and np.all(mu.seen) and mu.floor > 0):
         return None
-    phi, n, power = scorer.features.transform, policy.n_actions, policy.power
+    phi, n, power = _transform(scorer.features), policy.n_actions, policy.power
     stacked = np.ascontiguousarray(np.concatenate([mu.weights, policy.size * scorer.weights]).T)  # [p, 2A]
     unmixed, noise = 1.0 - mu.floor, mu.floor / n
 
     def probs(contexts: Float64Array) -> Float64Array:
         both = phi(contexts) @ stacked  # logits of mu beside the tilt, [n, 2A]
-        logits = _softmax(both[:, :n])
-        logits *= unmixed
-        logits += noise
-        np.log(logits, out=logits)
-        logits *= power
-        logits += both[:, n:]
-        return _softmax(logits)
+        chances = _softmax(both[:, :n])
+        chances *= unmixed
+        chances += noise
+        tilt = both[:, n:]
+        if power != 1:  # a power of a small number may be no number: take logarithms
+            logits = np.log(chances, out=chances)
+            logits *= power
+            logits += tilt
+            return _softmax(logits)
+        tilt -= tilt.max(axis=1, keepdims=True)
+        chances *= np.exp(tilt, out=tilt)
+        chances /= chances.sum(axis=1, keepdims=True)
+        return chances
 
     return probs
+
+
+def _transform(features: FeatureMap) -> Batch:
+    """The features [n, p] of contexts that were checked when they were encoded."""
+    if isinstance(features, StandardiseMap):
+        mean, scale = features.mean, features.scale
+        return lambda x: (x - mean) / scale
+    if isinstance(features, IdentityMap):
+        return _after_ones if features.intercept else lambda x: x
+    if isinstance(features, ChainMap):
+        steps = [_transform(step) for step in features.steps]
+        return lambda x: reduce(lambda z, step: step(z), steps, x)
+    return features.transform
+
+
+def _after_ones(x: Float64Array) -> Float64Array:
+    features = np.empty((len(x), x.shape[1] + 1))
+    features[:, 0] = 1.0
+    features[:, 1:] = x
+    return features
 
 
 def _softmax(logits: Float64Array) -> Float64Array:

@@ -141,10 +141,8 @@ class Chooser:
         probs[here] += (1.0 - floor) * self.policy.probs_at(x, mask)[there]
         return Choice(items, probs, draw(probs, uniform))
 
-    def choose_each(
-        self, contexts: Sequence[Mapping[str, Any]], uniforms: Sequence[float]
-    ) -> list[Choice] | None:
-        """A choice among all items for each of several contexts; None where each must be asked for itself."""
+    def choose_each(self, contexts: Sequence[bytes], uniforms: Sequence[float]) -> list[Choice] | None:
+        """A choice among all items for each context in JSON; None where each must be asked for itself."""
         if self.batch is None or self.encoder is None:
             return None
         x = self.encoder.encode_each(contexts)

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import astuple
 
 from shpi.errors import DataError
 from shpi.protocols import Float64Array
@@ -34,6 +36,7 @@ class ContextEncoder:
         self._parts = [_part(feature) for feature in schema.features]
         plain = all(f.kind != "categorical" and f.missing in ("error", "drop") for f in schema.features)
         self._pick = itemgetter(*self._names) if plain and len(self._names) > 1 else None
+        self._decode = _decoder_of(self._names) if plain and self._names else None
 
     def encode(self, context: Mapping[str, Any]) -> Float64Array:
         """The vector [d]; a DataError names the feature that cannot be used."""
@@ -51,17 +54,14 @@ class ContextEncoder:
             write(context.get(name), numbers)
         return self._checked(np.array(numbers, dtype=np.float64))
 
-    def encode_each(self, contexts: Sequence[Mapping[str, Any]]) -> Float64Array | None:
-        """The vectors [n, d] of plain contexts; None where one of them is not plain, or wrong."""
-        if self._pick is None:
+    def encode_each(self, contexts: Sequence[bytes]) -> Float64Array | None:
+        """The vectors [n, d] of contexts in JSON; None where one of them is not plain numbers, or wrong."""
+        if self._decode is None:
             return None
         try:
-            rows = [self._pick(context) for context in contexts]
-            if any(not set(map(type, row)) <= _NUMBERS for row in rows):
-                return None
-            vectors = np.array(rows, dtype=np.float64)
-        except (KeyError, OverflowError):
-            return None
+            vectors = np.array([astuple(self._decode(context)) for context in contexts])
+        except msgspec.MsgspecError:
+            return None  # the way of a single context says what is wrong
         if not (vectors.min() > -_LARGEST and vectors.max() < _LARGEST):
             return None
         return vectors.astype(np.float32).astype(np.float64)
@@ -77,6 +77,13 @@ class ContextEncoder:
                 remedy="scale the feature, for example by its logarithm",
             )
         return vector.astype(np.float32).astype(np.float64)
+
+
+def _decoder_of(names: Sequence[str]) -> Callable[[bytes], msgspec.Struct]:
+    """Decodes a context into nothing but these numbers."""
+    fields = {f"c{place}": name for place, name in enumerate(names)}
+    numbers = msgspec.defstruct("Numbers", [(field, float) for field in fields], rename=fields, gc=False)
+    return msgspec.json.Decoder(numbers).decode
 
 
 def flat(context: Mapping[str, Any], before: str = "") -> dict[str, Any]:

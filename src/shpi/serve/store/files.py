@@ -8,7 +8,7 @@ flush, and gets the same answer or the same error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -47,6 +47,7 @@ class FileStore:
     def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.folder = folder
         self.listener: Listener | None = None
+        self.gather: Callable[[], None] | None = None  # adds what has waited for the next flush
         self._journal = Journal(folder, segment_bytes=segment_bytes)
         self._decisions: dict[str, Place] = {}
         self._rewards: dict[str, list[Place]] = {}  # by event
@@ -56,7 +57,7 @@ class FileStore:
         self._pending: dict[str, tuple[Record, Group]] = {}
         self._waiting: Group | None = None
         self._waiting_bytes = 0
-        self._flushing = False
+        self._flushing = self._called = False  # a group is on its way to the disk; a flush is to come
         self._seq = 0
         self.last_time = 0
         self.failing = False  # the last flush failed
@@ -180,17 +181,30 @@ class FileStore:
         group = self._waiting
         if group is None:
             group = self._waiting = Group()
-            if not self._flushing:  # after the other requests that are ready now
-                asyncio.get_running_loop().call_soon(self._flush)
+            self.call_flush()
         group.records.append((key, record, self._waiting_bytes))  # the place is known when it is flushed
         group.frames.append(content)
         self._waiting_bytes += len(content)
         self._pending[key] = (record, group)
         return group
 
+    def call_flush(self) -> None:
+        """Flush after the other requests that are ready now, or after the flush that is under way."""
+        if not (self._flushing or self._called):
+            self._called = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
     def _flush(self) -> None:
+        if self._flushing:
+            return
+        self._called = True  # what is gathered comes with this flush
+        try:
+            if self.gather is not None:
+                self.gather()
+        finally:
+            self._called = False
         group = self._waiting
-        if group is None or self._flushing:
+        if group is None:
             return
         self._flushing, self._waiting, self._waiting_bytes = True, None, 0
         self._writer.write(group, asyncio.get_running_loop())
@@ -205,8 +219,7 @@ class FileStore:
                 if self.listener is not None:
                     self.listener(record)
         group.settle(None if error is None else _unavailable(error))
-        if self._waiting is not None:
-            self._flush()
+        self._flush()
 
     def forget_before(self, moment: int) -> int:
         """Remove whole files of events that are all older, and say how many; the one being written stays.
@@ -235,7 +248,7 @@ class FileStore:
 
     async def close(self) -> None:
         """Finish what is under way."""
-        while self._flushing or self._waiting is not None:
+        while self._flushing or self._called or self._waiting is not None:
             await asyncio.sleep(0.001)
         self._writer.close()
         self._journal.close()

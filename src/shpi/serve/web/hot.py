@@ -17,7 +17,7 @@ from shpi.serve.store.base import StoreUnavailableError
 from shpi.serve.web import requests
 from shpi.serve.web.metrics import Metrics
 from shpi.serve.web.replies import refused
-from shpi.serve.web.routes import Answer, Routes, answer_of
+from shpi.serve.web.routes import Answer, Routes, answers_of
 
 Send = Callable[[int, bytes], None]  # a status and a body
 _NEW = b'{"event_id":"%b","stored":true,"duplicate":false,"known":%b}'
@@ -31,10 +31,11 @@ class Hot:
         assert isinstance(service.store, FileStore)
         self.service, self.store, self.routes, self.metrics = service, service.store, routes, metrics
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asked: list[tuple[Asked, Send, float]] = []  # what waits for the end of this turn
+        self._asked: list[tuple[Asked, Send, float]] = []  # what waits for the next flush
+        self.store.gather = self._decide
 
     def rank(self, body: bytes, send: Send) -> None:
-        """``POST /v1/rank``: what arrives in one turn of the loop is decided together."""
+        """``POST /v1/rank``: what arrives during a flush is decided together after it."""
         began, service = perf_counter(), self.service
         request = requests.RANK.decode(body)
         event_id = request.event_id
@@ -44,23 +45,26 @@ class Hot:
             self.later(self.routes.rank(body), send)
             return
         now = service.now(None if request.time is None else requests.moment(request.time, "time"))
-        if not self._asked:
-            asyncio.get_running_loop().call_soon(self._decide)
         self._asked.append((Asked(request, body, event_id, now), send, began))
+        self.store.call_flush()
 
     def _decide(self) -> None:
+        if not self._asked:
+            return
         waiting, self._asked = self._asked, []
         decisions = self.service.decide_each([asked for asked, _, _ in waiting])
+        made = [decision for decision in decisions if isinstance(decision, Decision)]
+        answers = iter(answers_of(made, self.routes.ranking) if made else ())
         for (asked, send, began), decision in zip(waiting, decisions, strict=True):
             try:
                 if isinstance(decision, Exception):
                     raise decision
-                self._store(decision, asked.body, send, began)
+                self._store(decision, next(answers), asked.body, send, began)
             except Exception as error:
                 send(*refused(error, "/v1/rank")[:2])
 
-    def _store(self, decision: Decision, body: bytes, send: Send, began: float) -> None:
-        answer, metrics = answer_of(decision, self.routes.ranking), self.metrics
+    def _store(self, decision: Decision, answer: bytes, body: bytes, send: Send, began: float) -> None:
+        metrics = self.metrics
 
         def stored(error: StoreUnavailableError | None) -> None:
             if error is not None:

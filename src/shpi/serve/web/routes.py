@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from struct import Struct
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +19,7 @@ from shpi.serve.web.metrics import Metrics
 from shpi.serve.web.problems import Problem, problem_of
 
 _ENCODE = msgspec.json.Encoder().encode
+_ONE = Struct("<d")  # a probability
 
 
 class Ranked(msgspec.Struct, gc=False):
@@ -187,13 +190,30 @@ def answer_of(decision: Decision, most: int) -> bytes:
         decision: as it is stored.
         most: items of the ranking; 0: all.
     """
-    probs, items = decision.distribution, decision.items
-    order = (-probs).argsort(kind="stable")
-    if most:
-        order = order[:most]
-    ranking = list(map(Ranked, [items[place] for place in order.tolist()], probs[order].tolist()))
-    action, propensity = items[decision.place], float(probs[decision.place])
-    return _ENCODE(RankAnswer(decision.event_id, action, propensity, ranking, decision.policy, decision.arm))
+    return answers_of([decision], most)[0]
+
+
+def answers_of(decisions: Sequence[Decision], most: int) -> list[bytes]:
+    """The answers of several decisions; over as many items each, their rankings are made together."""
+    if len({len(decision.probs) for decision in decisions}) > 1:
+        return [answer_of(decision, most) for decision in decisions]
+    stored = b"".join([decision.probs for decision in decisions])
+    probs = np.frombuffer(stored, dtype="<f8").reshape(len(decisions), -1)  # [n, C]
+    order = (-probs).argsort(axis=1, kind="stable")[:, : most or None]
+    greatest = np.take_along_axis(probs, order, axis=1)
+    return [
+        _answer(decision, places, chances)
+        for decision, places, chances in zip(decisions, order.tolist(), greatest.tolist(), strict=True)
+    ]
+
+
+def _answer(decision: Decision, places: list[int], chances: list[float]) -> bytes:
+    items, place = decision.items, decision.place
+    ranking = [Ranked(items[n], chance) for n, chance in zip(places, chances, strict=True)]
+    (propensity,) = _ONE.unpack_from(decision.probs, _ONE.size * place)
+    return _ENCODE(
+        RankAnswer(decision.event_id, items[place], propensity, ranking, decision.policy, decision.arm)
+    )
 
 
 def why(decision: Decision, floor: float) -> str:
