@@ -65,11 +65,12 @@ peers: $(VENV)-peers/.tests  ## the tests that need obp and d3rlpy
 fuzz: $(BIN)/.dev  ## an hour of damaged files, tables, maps and command lines
 	$(BIN)/python -m tests.fuzz --minutes 60
 
-# PYTHON=python3.12 or python3.13 for another interpreter; LOWEST=1 for the lowest versions of pyproject.toml.
-matrix:  ## the tests on another interpreter or on the lowest allowed versions
+# PYTHON=python3.12 or python3.13 for another interpreter; LOWEST=1 for the lowest versions of pyproject.toml. Without
+# LOWEST the versions are the newest that pip finds. Every test, with every extra: torch and what it needs are large.
+matrix:  ## every test on another interpreter or on the lowest allowed versions
 	$(PYTHON) -m venv --clear $(VENV)-matrix
-	$(VENV)-matrix/bin/python -m pip install --quiet $(if $(LOWEST),-c constraints-lowest.txt,) -e '.[test,envs,gbdt]'
-	$(VENV)-matrix/bin/python -m pytest -q -n 2 tests/files tests/compat tests/policies tests/data tests/fuzz tests/values
+	$(VENV)-matrix/bin/python -m pip install --quiet $(if $(LOWEST),-c constraints-lowest.txt,) -e '.[test,all]'
+	$(VENV)-matrix/bin/python -m pytest -q -n 2 --dist worksteal
 
 lock:  ## requirements-ci.txt again, after a change of pyproject.toml or constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)-lock

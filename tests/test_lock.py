@@ -1,4 +1,4 @@
-"""The lock file of CI has every package that the tests need, in the versions of constraints.txt."""
+"""The lock of CI has every package that the tests need; `make matrix LOWEST=1` has the lowest versions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,22 @@ def pins(path: Path) -> dict[str, str]:
     return {normal(line.split("==")[0]): line.split("==")[1].split()[0] for line in lines}
 
 
-def needed(extra: str) -> set[str]:
-    """The names that an extra asks for, with those of the extras that it is made of."""
+def requirements(extra: str) -> list[str]:
+    """What the core and an extra ask for, with the extras that it is made of."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = set()
+    listed: list[str] = []
     for requirement in [*project["dependencies"], *project["optional-dependencies"][extra]]:
         match = re.match(r"shpi\[(.*)\]", requirement)
         if match is None:
-            names.add(normal(re.split(r"[ \[<>=!~;]", requirement)[0]))
+            listed.append(requirement)
         else:
-            names |= {name for inner in match[1].split(",") for name in needed(inner)}
-    return names
+            listed += [needed for inner in match[1].split(",") for needed in requirements(inner)]
+    return listed
+
+
+def needed(extra: str) -> set[str]:
+    """The names that an extra asks for."""
+    return {normal(re.split(r"[ \[<>=!~;]", requirement)[0]) for requirement in requirements(extra)}
 
 
 def test_the_lock_has_all_that_is_needed() -> None:
@@ -49,3 +54,17 @@ def test_every_line_of_the_lock_has_a_hash() -> None:
     packages = [line for line in lines if not line.startswith("#")]
     assert len(packages) > 50
     assert all(re.search(r" --hash=sha256:[0-9a-f]{64}$", line) for line in packages)
+
+
+def test_the_lowest_versions_are_those_that_the_project_allows() -> None:
+    allowed = {}
+    for requirement in [*requirements("test"), *requirements("all")]:
+        match = re.match(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)", requirement)
+        assert match is not None, f"{requirement} has no lower bound"
+        allowed[normal(match[1])] = without_zeros(match[2])
+    tested = pins(ROOT / "constraints-lowest.txt")
+    assert {name: without_zeros(version) for name, version in tested.items()} == allowed
+
+
+def without_zeros(version: str) -> str:
+    return re.sub(r"(\.0)+$", "", version)
