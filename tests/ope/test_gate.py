@@ -99,7 +99,7 @@ def test_evidence_against_it_and_no_sign_of_it_hold():
     assert "Evidence against the lift" in against.reasons[0]
     unclear = Gate().decide(evaluation(-0.01))
     assert unclear.decision == "hold"
-    assert "No sign of it" in unclear.reasons[0]
+    assert "No sign of the lift." in unclear.reasons[0]
 
 
 def test_mu_itself_has_no_lift_to_ship():

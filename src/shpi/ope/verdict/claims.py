@@ -110,7 +110,7 @@ class Claim:
         if self.strict and self.margin == 0 and self.error == 0:
             return "The policy does what the logging policy does: there is no lift at all."
         if self.strict and self.upper > 0:
-            return f"No sign of it: {self.words}. {self.shown}."
+            return f"No sign of {self.words}. {self.shown}."
         return f"Evidence against {self.words}. {self.shown}."
 
     def factors(self, confidence: float, power: float) -> Factors:

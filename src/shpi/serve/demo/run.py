@@ -1,4 +1,4 @@
-"""``shpi serve --demo``: a service and a shop that sends it two weeks of customers at speed."""
+"""``shpi serve --demo``: a service and a shop that sends it four weeks of customers at speed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ SETTINGS = """# A demonstration: time is that of the simulated shop, and everyth
 clock = "events"
 [decide]
 start = "apprentice"
+floor = 0.3  # the old rule explores nothing by itself, and two weeks are short
 [rewards]
 wait = "1h"
 [log]
-metric = "reward in 4d"
+metric = "reward in 3d"
 [cycle]
 min_users = 200
 [canary]
-stages = [0.1, 0.3]
+stages = [0.25]
 users = 60
 look_every = "1s"
 """
+ARRIVALS = 500  # new customers of a day
 
 
 def run_demo(folder: Path | None, *, port: int | None = None, days: int = 28) -> int:
@@ -50,7 +52,7 @@ def _shop(folder: Path, url: str, days: int) -> None:
     """Send the traffic of one day after the other, and let the service learn from it."""
     from shpi.serve.loop.cycle import run_cycle
 
-    client, traffic = Client(url, retries=8, timeout=60), Traffic(Shop())
+    client, traffic = Client(url, retries=8, timeout=60), Traffic(Shop(), arrivals=ARRIVALS)
     time.sleep(1.0)
     for day in range(days):
         began = time.monotonic()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shpi.data.durations import describe
 from shpi.report.page import Section, esc, figure, table
 from shpi.report.plots.lines import lines
 from shpi.serve.loop.control import Control
@@ -89,7 +90,8 @@ def arms(service: Service) -> Section:
     shares += f", {trial:.0%} are in the canary." if trial else "; there is no canary."
     how = (
         f"{shares} The band holds at all looks together, at {1 - rules.alpha:.0%} on either side: below 0 "
-        f"means proven worse, above 0 proven better. A user counts after {esc(rules.window)}."
+        "means proven worse, above 0 proven better. A user counts when the "
+        f"{describe(service.settings.canary_window)} after the first decision are over."
     )
     return Section(key="arms", title="Arms", how=how, body="".join(parts))
 
