@@ -33,7 +33,8 @@ endif
 # The peers of the benchmarks pin old versions of what we use, so they live in an environment of their own.
 $(VENV)-peers/.done: constraints-peers.txt
 	$(PYTHON) -m venv $(VENV)-peers
-	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt d3rlpy pandas matplotlib seaborn tqdm pyyaml
+	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt d3rlpy pandas matplotlib seaborn tqdm pyyaml \
+		fastapi uvicorn uvloop httptools vowpalwabbit
 	# obp and scope-rl pin versions that do not install together; both run on those above.
 	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt --no-deps --ignore-requires-python \
 		obp scope-rl pytorch-revgrad
