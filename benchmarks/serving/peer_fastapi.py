@@ -12,8 +12,9 @@ import sqlite3
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,6 @@ database.execute(
 )
 pool, rng = ThreadPoolExecutor(1), np.random.default_rng(0)
 waiting: list[tuple[str, tuple[Any, ...], asyncio.Future[None]]] = []  # statement, values, when it is stored
-app = FastAPI()
 
 
 class RankBody(BaseModel):
@@ -93,8 +93,11 @@ async def stored(statement: str, values: tuple[Any, ...]) -> None:
     await done
 
 
-async def start() -> None:
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.task = asyncio.create_task(commits())
+    yield
+    app.state.task.cancel()
 
 
 async def rank(body: RankBody) -> Ranked:
@@ -104,7 +107,7 @@ async def rank(body: RankBody) -> Ranked:
     probs = np.exp(logits - logits.max())
     probs /= probs.sum()
     chosen = int(rng.choice(len(probs), p=probs))
-    order = np.argsort(-probs)
+    order = np.argsort(-probs)[:10]  # as many as we answer
     answer = Ranked(
         event_id=event,
         action=items[chosen],
@@ -122,7 +125,7 @@ async def reward(event: str, body: RewardBody) -> dict[str, bool]:
     return {"stored": True}
 
 
-app.add_event_handler("startup", start)
+app = FastAPI(lifespan=lifespan)
 app.add_api_route("/v1/rank", rank, methods=["POST"], response_model=Ranked)
 app.add_api_route("/v1/events/{event}/reward", reward, methods=["POST"], response_model=None)
 
