@@ -16,10 +16,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+from tests.serve.database import Postgres, reason
 
 from benchmarks.peers import peer_python
 from benchmarks.report import Row
@@ -27,8 +28,10 @@ from benchmarks.serving.load import Answers, ranks, rewards, send
 from benchmarks.serving.servers import NAMES, WIDTH, Server, free_port, made_policy, make_folder, ours
 from shpi.serve.decide import ContextEncoder, compile_policy
 from shpi.serve.store.files import read_records
-from shpi.serve.store.records import Decision, Reward
+from shpi.serve.store.postgres import PostgresStore
+from shpi.serve.store.records import Decision, Record, Reward
 
+Read = Callable[[], Iterable[Record]]  # what is stored
 COUNT = 12_000
 KILLS = int(os.environ.get("SHPI_SERVE_KILLS", "20"))
 HERE = Path(__file__).parent / "serving"
@@ -39,9 +42,24 @@ def run() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as place:
         yield from _ours(Path(place))
         yield from _peer(Path(place))
-    lost, doubled, changed, acknowledged = killed(KILLS)
+    yield from _kills("files")
+    why = reason()
+    if why is not None:
+        yield Row("kill -9 under load, Postgres", float("nan"), "", why)
+        return
+    with Postgres() as database:
+        toml = f'[store]\nkind = "postgres"\nurl = "{database.url}"\n'
+        yield from _kills("Postgres", toml, lambda: PostgresStore(database.url).scan())
+
+
+def _kills(
+    store: str, toml: str = "", records: Callable[[], Iterable[Record]] | None = None
+) -> Iterator[Row]:
+    lost, doubled, changed, acknowledged = killed(KILLS, toml, records)
     yield Row(
-        f"kill -9 under load, {KILLS} times: acknowledged", float(acknowledged), "decisions and rewards"
+        f"kill -9 under load, {store}, {KILLS} times: acknowledged",
+        float(acknowledged),
+        "decisions and rewards",
     )
     yield Row("… of these lost", float(lost), "", "", "<= 0")
     yield Row("… stored twice", float(doubled), "", "", "<= 0")
@@ -140,7 +158,7 @@ def _peer(place: Path) -> Iterator[Row]:
 # ---------------------------------------------------------------------- kills
 
 
-def killed(times: int, toml: str = "", records: object = None) -> tuple[int, int, int, int]:
+def killed(times: int, toml: str = "", records: Read | None = None) -> tuple[int, int, int, int]:
     """Kill the server under load; lost, doubled and changed records, and how many were acknowledged."""
     chance = random.Random(0)
     with tempfile.TemporaryDirectory() as place:
@@ -161,17 +179,17 @@ def killed(times: int, toml: str = "", records: object = None) -> tuple[int, int
                 timer.join()
             answered |= fresh
             paid |= {json.loads(body)["event_id"] for body in rewarded.bodies}
-        found = read_records(folder / "events") if records is None else records()  # type: ignore[operator]
+        stored = read_records(folder / "events") if records is None else records()
         decisions: dict[str, list[float]] = {}
         rewards_of: dict[str, int] = {}
-        for record in found:
+        for record in stored:
             if isinstance(record, Decision):
                 decisions.setdefault(record.event_id, []).append(record.propensity)
             elif isinstance(record, Reward):
                 rewards_of[record.event_id] = rewards_of.get(record.event_id, 0) + 1
-    lost = sum(one not in decisions for one in answered) + sum(one not in rewards_of for one in paid)
+    lost = sum(event not in decisions for event in answered) + sum(event not in rewards_of for event in paid)
     doubled = sum(len(many) > 1 for many in decisions.values()) + sum(n > 1 for n in rewards_of.values())
-    changed = sum(decisions[one] != [answered[one]] for one in answered if one in decisions)
+    changed = sum(decisions[event] != [answered[event]] for event in answered if event in decisions)
     return lost, doubled, changed, len(answered) + len(paid)
 
 
