@@ -85,3 +85,18 @@ def test_every_action_has_some_decisions(rows: int, actions: int, looked_at: int
         offsets=np.arange(0, rows + 1, 10),
     )
     assert len(offline._sample(logs, 0)) == looked_at
+
+
+def test_wide_contexts_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 columns and 100,000 decisions took 5 GB."""
+    monkeypatch.setattr(offline, "MOST_CELLS", 40_000)
+    rows, width = 4_000, 20
+    logs = shpi.LoggedData.from_arrays(
+        contexts=np.zeros((rows, width), dtype=np.float32),
+        actions=np.zeros(rows, dtype=np.int64),
+        rewards=np.zeros(rows),
+        propensities=np.ones(rows),
+        n_actions=2,
+        offsets=np.arange(0, rows + 1, 10),
+    )
+    assert len(offline._sample(logs, 0)) == 2_000

@@ -56,7 +56,7 @@ FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
 ENOUGH_USERS = 10  # and users, below which a t says nothing
-MOST_CELLS, MOST_ROWS = 50_000_000, 500_000  # pairs of decision and action, and decisions, that are looked at
+MOST_CELLS, MOST_ROWS = 50_000_000, 500_000  # decisions times actions or columns, and decisions, looked at
 ROWS_PER_ACTION, MANY_CELLS = 10, 1_000_000_000  # decisions that an action needs, if so many pairs allow it
 
 
@@ -359,7 +359,8 @@ class OfflineSHPI:
 def _sample(logs: LoggedData, seed: int) -> LoggedData:
     """The log, or so many of its users as memory and time allow; every action needs some decisions."""
     actions = max(logs.n_actions, 1)
-    rows = min(MOST_ROWS, max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions)))
+    pairs = max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions))
+    rows = min(MOST_ROWS, MOST_CELLS // max(logs.schema.width, 1), pairs)
     if len(logs) <= rows:
         return logs
     kept = deal_users(logs, 1, rows, seed) >= 0
