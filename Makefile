@@ -17,7 +17,7 @@ $(BIN)/.core: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	touch $@
 
-# LOCKED=1, as in CI: packages by hash. torch has a build per processor under one version, so it is pinned only.
+# LOCKED=1, as in the workflow: packages by hash. torch has a build per processor under one version, so it is pinned only.
 $(BIN)/.dev: pyproject.toml constraints.txt requirements-ci.txt
 	$(PYTHON) -m venv $(VENV)
 ifdef LOCKED
