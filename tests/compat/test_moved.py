@@ -9,12 +9,15 @@ import sys
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from shpi._moved import GONE as INSTEAD
 from shpi._moved import LAST_VERSION, MOVED
+from shpi.errors import ConfigError
+from shpi.learners import ConstrainedSHPI, OfflineSHPI
 
 NAMES: dict[str, list[str]] = json.loads(Path(__file__).with_name("names_0_1.json").read_text())
 # Gone for good: parts of a verb or of an algorithm, which no document ever named.
@@ -35,7 +38,6 @@ GONE = {
     "shpi.ope.verdict.whole_horizon": {"proven_mixtures"},
     "shpi.ope.recipes": {"FEW_DIMENSIONS"},
     "shpi.oracles.ridge": {"FEW_DIMENSIONS"},
-    "shpi.policies.cloned": {"RelativeDensity"},
     "shpi.values.choose": {"SMALL_WIDTH"},
 }
 EXTRAS = {"gymnasium", "numba", "torch", "lightgbm", "vowpalwabbit"}
@@ -80,3 +82,20 @@ def test_what_is_gone_says_what_took_its_place(old):
     for place in re.findall(r"shpi(?:\.\w+)+", INSTEAD[old]):
         module, _, called = place.rpartition(".")
         assert hasattr(import_module(module), called), place
+
+
+@pytest.mark.parametrize(
+    ("learner", "argument", "remedy"),
+    [
+        (OfflineSHPI, "held_out", "leave it out: all users serve"),
+        (ConstrainedSHPI, "held_out", "shpi.learners.Best"),
+        (ConstrainedSHPI, "iterations", "settings={'iterations': ...}"),
+        (ConstrainedSHPI, "tolerance", "settings={'tolerance': ...}"),
+    ],
+)
+def test_an_argument_that_is_gone_says_what_to_write(learner, argument, remedy):
+    with pytest.raises(ConfigError, match=re.escape(remedy)):
+        learner(**{argument: 1})
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        learner(never_there=1)
+    assert argument not in signature(learner).parameters

@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from shpi._core.progress import progress_bar
+from shpi._moved import without
 from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages, ratios_of, taken_probs
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
@@ -60,6 +61,7 @@ MOST_CELLS, MOST_ROWS = 50_000_000, 500_000  # decisions times actions or column
 ROWS_PER_ACTION, MANY_CELLS = 10, 1_000_000_000  # decisions that an action needs, if so many pairs allow it
 
 
+@without(held_out="leave it out: all users serve, since each half judges what the other half has learned")
 @dataclass(frozen=True, kw_only=True)
 class OfflineSHPI:
     """Learn a policy that is better than mu in the long term, from mu's log alone.

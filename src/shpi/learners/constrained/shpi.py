@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shpi._moved import without
 from shpi.advantages import Horizon
 from shpi.data.logged import LoggedData
 from shpi.learners.constrained.mbs import MBS
@@ -14,7 +15,15 @@ from shpi.learners.improved import ImprovedPolicy
 from shpi.learners.named import configured
 from shpi.learners.offline import OfflineSHPI
 
+_IN_SETTINGS = {
+    name: f"write settings={{'{name}': ...}}"
+    for name in ("iterations", "weight_clip", "value", "oracle", "confidence", "tolerance")
+}
 
+
+@without(
+    held_out="leave it out: this setting makes no tests; compare it with shpi.learners.Best", **_IN_SETTINGS
+)
 @dataclass(frozen=True, kw_only=True)
 class ConstrainedSHPI:
     """Policy iteration with k-step advantages among the policies that a constraint allows.

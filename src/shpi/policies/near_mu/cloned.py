@@ -10,8 +10,11 @@ from shpi.errors import ConfigError
 from shpi.features.base import FeatureMap
 from shpi.features.parts import freeze, saveable
 from shpi.policies.base import PolicyMethods
+from shpi.policies.near_mu.support import RelativeDensity
 from shpi.policies.sampling import check_candidates, mask_probs
 from shpi.protocols import BoolArray, Float64Array, FloatArray
+
+__all__ = ["FLOOR", "ClonedPolicy", "LinearClone", "RelativeDensity"]  # the last is here since version 0.1
 
 FLOOR = 1e-6  # a least-squares probability below this is taken for it
 
