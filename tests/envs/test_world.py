@@ -82,7 +82,7 @@ def test_report_on_held_out_users(shop: FittedWorld, shop_logs: tuple[LoggedData
     report = shop.report(shop_logs[1])
     back = report.prediction("return within any time")
     assert back.skill > 0.75
-    assert back.worst < 0.08  # about 130 sessions per group
+    assert back.worst < 0.12  # six random splits gave 0.05 to 0.11
     assert back.observed == pytest.approx(back.predicted, abs=0.02)
     reward = report.prediction("reward")
     assert reward.without is not None

@@ -233,6 +233,13 @@ class LoggedData:
         return codes.astype(np.int64)
 
     @property
+    def user_ids(self) -> NDArray[Any]:
+        """The id of each user [users], in the order of their codes."""
+        _, first = np.unique(self.user_codes, return_index=True)
+        ids: NDArray[Any] = self.users[first]
+        return ids
+
+    @property
     def n_users(self) -> int:
         """The number of distinct users."""
         return int(self.user_codes.max()) + 1 if len(self.users) else 0

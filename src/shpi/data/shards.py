@@ -8,41 +8,42 @@ are the sums over the log.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+import numpy as np
 import polars as pl
 
+from shpi._core.executors import executor_of
+from shpi._core.hashing import RULE, hash_users
 from shpi._core.progress import progress_bar
 from shpi.data._log.ledger import Ledger
+from shpi.data._log.users import largest_held_out, split_hashes
 from shpi.data._read.encoding import Encoding, learn_encoding
 from shpi.data._read.read import Duplicates, Invalid, asked, known_part, read_table, with_counted_column
 from shpi.data._read.sources import TableSource, open_table
+from shpi.data._shards.manifest import MANIFEST, VERSION, ShardCounts, checked_files, write_manifest
+from shpi.data.actions import ActionSpace
 from shpi.data.canonical import read_canonical, read_header, write_canonical
 from shpi.data.columns import Columns, expand
 from shpi.data.logged import LoggedData
 from shpi.data.question import Metric
 from shpi.data.question.count import observe
+from shpi.data.schema import ContextSchema
 from shpi.data.tables.join import join_events
 from shpi.errors import ConfigError, DataError
-from shpi.files.atomic import new_folder, write_text
-from shpi.files.bundle import checksum, to_json
-from shpi.files.described import LEDGER
+from shpi.files.atomic import new_folder
 from shpi.files.reading import read_json
-from shpi.files.schema import Record, check, whole
 from shpi.files.seal import read_seal
+
+__all__ = ["MANIFEST", "VERSION", "ShardedLog", "deal", "prepare_shards", "split_shards", "write_shards"]
 
 T = TypeVar("T")
 
-MANIFEST = "manifest.json"
-VERSION = 2  # of the manifest
-_FIRST = {"version": int, "files": [str], "ledger": LEDGER, "rows": whole()}
-_SCHEMAS = {1: Record(_FIRST), 2: Record({**_FIRST, "checksums": [str], "checksum": str})}
 ROWS_PER_SHARD = 500_000
 ROWS_PER_PART = 1_000_000  # rows held while they are dealt into buckets
 ROW = "__shpi_row"  # the row number in the source, kept for error messages
@@ -70,11 +71,31 @@ class ShardedLog:
                 remedy="make it with shpi.data.shards.prepare_shards(source, columns, folder)",
             ) from None
         return cls(
-            folder=place, files=_checked_files(manifest, place), ledger=Ledger.from_json(manifest["ledger"])
+            folder=place, files=checked_files(manifest, place), ledger=Ledger.from_json(manifest["ledger"])
         )
 
     def __len__(self) -> int:
         return len(self.files)
+
+    @property
+    def rows(self) -> int:
+        """The decisions of all shards."""
+        return self.ledger.rows_used
+
+    @cached_property
+    def action_space(self) -> ActionSpace:
+        """The actions, the same in all shards."""
+        return ActionSpace.from_json(read_header(self.files[0], verify=False)["actions"])
+
+    @cached_property
+    def schema(self) -> ContextSchema:
+        """The context columns, the same in all shards."""
+        return ContextSchema.from_json(read_header(self.files[0], verify=False)["schema"])
+
+    def fingerprint(self) -> str:
+        """A short digest of the seals of all shards: another one, if anything in them differs."""
+        seals = "".join(str(read_seal(file)) for file in self.files)
+        return blake2b(seals.encode(), digest_size=8).hexdigest()
 
     def __iter__(self) -> Iterator[LoggedData]:
         return (read_canonical(file) for file in self.files)
@@ -82,17 +103,21 @@ class ShardedLog:
     def map(self, function: Callable[[LoggedData], T], *, jobs: int = 1) -> list[T]:
         """The function's result for every shard, in order; with ``jobs`` > 1 in processes.
 
-        Processes are spawned, not forked: a fork of a parent that has used polars hangs on its locks. The
-        function must therefore be importable.
+        The function must then be importable. See `shpi.passes` for sums and other executors.
         """
-        if jobs <= 1:
-            return [function(shard) for shard in self]
-        with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
-            return list(pool.map(_apply, [function] * len(self), self.files))
+        results = dict(executor_of(jobs).run(OnShard(function), self.files))
+        return [results[number] for number in range(len(self))]
 
 
-def _apply(function: Callable[[LoggedData], T], file: Path) -> T:
-    return function(read_canonical(file))
+@dataclass(frozen=True)
+class OnShard(Generic[T]):
+    """Opens a shard where it is needed: a path is sent to a process, not an array."""
+
+    function: Callable[[LoggedData], T]
+
+    def __call__(self, shard: LoggedData | Path) -> T:
+        """The function's result for a shard, given as a log or as a file."""
+        return self.function(shard if isinstance(shard, LoggedData) else read_canonical(shard))
 
 
 def prepare_shards(
@@ -101,6 +126,7 @@ def prepare_shards(
     folder: str | Path,
     *,
     shards: int | None = None,
+    rows_per_shard: int = ROWS_PER_SHARD,
     invalid: Invalid = "error",
     duplicates: Duplicates = "drop",
     action_features: Any = None,
@@ -120,32 +146,70 @@ def prepare_shards(
     chosen = with_counted_column(chosen, None, table.columns)
     encoding = learn_encoding(table, chosen, action_features=action_features)
     rows = table.frame.select(pl.len()).collect().item()
-    count = shards if shards is not None else max(1, -(-rows // ROWS_PER_SHARD))
+    count = shards if shards is not None else max(1, -(-rows // rows_per_shard))
     if count < 1:
         raise ConfigError(expected="at least one shard", found=str(shards))
     with new_folder(place) as draft:
         with progress_bar(f"preparing {count} shards", 2 * rows, progress) as advance:
             _deal(table, chosen, encoding, draft, count, advance)
-            files, ledgers = _finish(table, chosen, encoding, draft, count, invalid, duplicates, advance)
-        ledgers = _settle(table, chosen, [draft / name for name in files]) or ledgers
-        _write_manifest(draft, files, ledgers)
+            files, counts = _finish(table, chosen, encoding, draft, count, invalid, duplicates, advance)
+        counts = _settle(table, chosen, [draft / name for name in files]) or counts
+        write_manifest(draft, files, counts, hash_rule=RULE)
     return ShardedLog.open(place)
 
 
-def write_shards(parts: Iterable[LoggedData], folder: str | Path) -> ShardedLog:
+def write_shards(
+    parts: Iterable[LoggedData], folder: str | Path, *, hash_rule: str | None = None
+) -> ShardedLog:
     """Write logs that are in memory, no user in two of them, as the shards of a new folder."""
-    files, ledgers = [], []
+    files, counts = [], []
     with new_folder(folder) as draft:
         for number, logs in enumerate(parts):
             files.append(f"shard-{number:05d}.parquet")
-            known = logs.ledger.rows_used == len(logs)  # a part of a log carries the ledger of the whole
-            ledgers.append(logs.ledger if known else Ledger(rows_in=len(logs), rows_used=len(logs)))
-            write_canonical(replace(logs, ledger=ledgers[-1]), draft / files[-1])
-        _write_manifest(draft, files, ledgers)
+            if logs.ledger.rows_used != len(logs):  # a part of a log carries the ledger of the whole
+                logs = replace(logs, ledger=Ledger(rows_in=len(logs), rows_used=len(logs)))
+            counts.append(ShardCounts.of(logs))
+            write_canonical(logs, draft / files[-1])
+        write_manifest(draft, files, counts, hash_rule=hash_rule)
     return ShardedLog.open(folder)
 
 
-def _settle(table: TableSource, columns: Columns, files: list[Path]) -> list[Ledger]:
+def split_shards(
+    logs: ShardedLog, held_out: float, folders: tuple[str | Path, str | Path], *, seed: int
+) -> tuple[ShardedLog, ShardedLog]:
+    """Two folders of shards with no user in common, as `LoggedData.split_users` splits the log.
+
+    Args:
+        logs: the log.
+        held_out: share of the users that the second folder gets.
+        folders: the two folders, which must not exist.
+        seed: random seed of the split.
+    """
+    if not 0 < held_out < 1:
+        raise ConfigError(expected="a share of held-out users in (0, 1)", found=str(held_out))
+
+    hashes = np.concatenate([split_hashes(shard, seed) for shard in logs])
+    if len(hashes) < 2:
+        raise DataError(expected="at least two users to split", found="one user")
+    largest = largest_held_out(hashes, held_out)
+
+    def side(out: bool) -> Iterator[LoggedData]:
+        for shard in logs:
+            mine = (split_hashes(shard, seed) <= largest) == out
+            if mine.any():
+                yield shard.select(mine[shard.user_codes])
+
+    return write_shards(side(False), folders[0]), write_shards(side(True), folders[1])
+
+
+def deal(logs: LoggedData, folder: str | Path, shards: int) -> ShardedLog:
+    """Write a log that is in memory as shards, by the hash of the user."""
+    bucket = (hash_users(logs.user_ids, "shard") % np.uint64(shards))[logs.user_codes]
+    filled = np.unique(bucket)
+    return write_shards((logs.select(bucket == number) for number in filled), folder, hash_rule=RULE)
+
+
+def _settle(table: TableSource, columns: Columns, files: list[Path]) -> list[ShardCounts]:
     """Ask every shard the map's question; what only the whole log knows is gathered first."""
     if columns.metric is None and columns.churn_after is None and table.known_until is None:
         return []
@@ -156,65 +220,13 @@ def _settle(table: TableSource, columns: Columns, files: list[Path]) -> list[Led
     observed = None
     if metric is not None and metric.window is not None:
         observed = observe((known_part(read_canonical(file), table) for file in files), metric, end)
-    ledgers = []
+    counts = []
     for file in files:
         logs = known_part(read_canonical(file), table)
         logs = asked(logs, metric, columns.churn_after, end, observed)
         write_canonical(logs, file)
-        ledgers.append(logs.ledger)
-    return ledgers
-
-
-def _write_manifest(draft: Path, files: list[str], ledgers: list[Ledger]) -> None:
-    ledger = Ledger.sum(ledgers)
-    manifest = {
-        "version": VERSION,
-        "files": files,
-        "checksums": [read_seal(draft / name) for name in files],
-        "ledger": ledger.to_json(),
-        "rows": ledger.rows_used,
-    }
-    write_text(draft / MANIFEST, to_json(manifest | {"checksum": checksum(manifest)}))
-
-
-def _checked_files(manifest: Any, place: Path) -> tuple[Path, ...]:
-    """The shards of a manifest: all of them, each once, in their order, nothing from elsewhere."""
-    version = manifest.get("version") if isinstance(manifest, dict) else None
-    if type(version) is not int or version not in _SCHEMAS:
-        raise DataError(
-            expected=f"version {' or '.join(map(str, _SCHEMAS))} of a folder of shards",
-            found=f"version {version!r}"[:80],
-            where=str(place / MANIFEST),
-            remedy="prepare the shards again with prepare_shards, or upgrade shpi",
-        )
-    check(manifest, _SCHEMAS[version], str(place / MANIFEST))
-    names = manifest["files"]
-    odd = [name for name in names if not re.fullmatch(r"shard-[0-9]{5,}\.parquet", name)]
-    if odd or names != sorted(set(names)):
-        raise _not_whole(f"{odd[0]!r}"[:80] if odd else "a shard twice or out of order", place)
-    if version > 1 and manifest["checksum"] != checksum(manifest):
-        raise _not_whole("a manifest that was changed", place)
-    absent = [name for name in names if not (place / name).is_file()]
-    if absent:
-        raise _not_whole(f"{absent[0]} missing", place)
-    headers = [read_header(place / name, verify=False) for name in names]
-    rows = sum(header["ledger"]["rows_used"] for header in headers)
-    if rows != manifest["rows"] or rows != manifest["ledger"]["rows_used"]:
-        raise _not_whole(f"{rows:,} rows in the shards and {manifest['rows']:,} in the manifest", place)
-    if any(header[key] != headers[0][key] for header in headers for key in ("schema", "actions")):
-        raise _not_whole("shards of different logs", place)
-    if version > 1 and [read_seal(place / name) for name in names] != manifest["checksums"]:
-        raise _not_whole("a shard that was changed or replaced", place)
-    return tuple(place / name for name in names)
-
-
-def _not_whole(found: str, place: Path) -> DataError:
-    return DataError(
-        expected="every shard of the manifest, once and in order",
-        found=found,
-        where=str(place),
-        remedy="copy the folder again, or prepare the shards again with prepare_shards",
-    )
+        counts.append(ShardCounts.of(logs))
+    return counts
 
 
 def _needed(table: TableSource, columns: Columns, encoding: Encoding) -> list[str]:
@@ -236,7 +248,7 @@ def _deal(
 ) -> None:
     """Stage one: rows into buckets, in the order of the source."""
     names = [pl.col(name) for name in _needed(table, columns, encoding)]
-    key = pl.col(columns.user) if columns.user is not None else pl.col(ROW)
+    key = columns.user if columns.user is not None else ROW
     start, number, held, height = 0, 0, [], 0
     for block in table.blocks(names):
         numbered = block.with_row_index(ROW, offset=start).with_columns(pl.col(ROW).cast(pl.Int64))
@@ -250,8 +262,12 @@ def _deal(
         _write_parts(held, key, draft, count, number)
 
 
-def _write_parts(held: list[pl.DataFrame], key: pl.Expr, draft: Path, count: int, number: int) -> None:
-    frame = pl.concat(held).with_columns((key.hash(seed=0) % count).alias("__bucket"))
+def _write_parts(held: list[pl.DataFrame], key: str, draft: Path, count: int, number: int) -> None:
+    frame = pl.concat(held)
+    users = frame[key].unique()
+    buckets = hash_users(users.to_list(), "shard") % np.uint64(count)
+    bucket_of = pl.DataFrame({key: users, "__bucket": buckets.astype(np.int64)})
+    frame = frame.join(bucket_of, on=key, how="left", nulls_equal=True, maintain_order="left")
     for (bucket,), rows in frame.partition_by("__bucket", as_dict=True, include_key=False).items():
         rows.write_parquet(draft / f"part-{bucket:05d}-{number:06d}.parquet", compression="lz4")
 
@@ -265,10 +281,10 @@ def _finish(
     invalid: Invalid,
     duplicates: Duplicates,
     advance: Callable[[float], None],
-) -> tuple[list[str], list[Ledger]]:
+) -> tuple[list[str], list[ShardCounts]]:
     """Stage two: each bucket becomes a canonical file."""
     files: list[str] = []
-    ledgers: list[Ledger] = []
+    counts: list[ShardCounts] = []
     for bucket in range(count):
         parts = sorted(draft.glob(f"part-{bucket:05d}-*.parquet"))
         if not parts:
@@ -287,8 +303,8 @@ def _finish(
         name = f"shard-{bucket:05d}.parquet"
         write_canonical(logs, draft / name)
         files.append(name)
-        ledgers.append(logs.ledger)
+        counts.append(ShardCounts.of(logs))
         for file in parts:
             file.unlink()
         advance(frame.height)
-    return files, ledgers
+    return files, counts

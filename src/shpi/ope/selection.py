@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from shpi._core.progress import progress_bar
-from shpi.data._log.users import folds_of_users
+from shpi.data._log.users import folds_by_hash
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.learners.base import Learner
@@ -132,7 +132,7 @@ def select(
             found=f"{inner.n_users} and {outer.n_users} users",
             where="select",
         )
-    fold_of = folds_of_users(inner.n_users, folds, np.random.default_rng(second))
+    fold_of = folds_by_hash(inner, folds, second)
     settings = {"confidence": confidence, "seed": seed, **options}
     if settings.get("horizon") is None:  # the same question to every fold
         settings["horizon"] = _common_horizon(inner, fold_of, outer)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from shpi.protocols import BoolArray, Float64Array
+from shpi.protocols import BoolArray, Float64Array, Int64Array
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
@@ -44,15 +44,37 @@ def with_cut(logs: LoggedData, taken: BoolArray) -> LoggedData:
 
 
 def _taken(logs: LoggedData) -> BoolArray:
+    return taken_given(logs, cut_counts(logs))
+
+
+def cut_counts(logs: LoggedData) -> Int64Array:
+    """By step, how many went on and of how many of those the log does not show where to, [2, T].
+
+    Those of shards are added up (`add_counts`) to those of the log.
+    """
     last, cut = logs.offsets[1:] - 1, ~(logs.terminated | logs.final_observed)
-    taken = np.zeros(logs.n_trajectories, dtype=bool)
-    if not cut.any() or not logs.terminated.any():
-        return taken
-    left = last[logs.terminated]
     steps = logs.steps
     size = int(steps.max()) + 1
-    unseen = np.bincount(steps[last[cut]], minlength=size)
-    went_on = np.bincount(steps, minlength=size) - np.bincount(steps[left], minlength=size)
+    went_on = np.bincount(steps, minlength=size) - np.bincount(steps[last[logs.terminated]], minlength=size)
+    return np.stack([went_on, np.bincount(steps[last[cut]], minlength=size)]).astype(np.int64)
+
+
+def add_counts(left: Int64Array, right: Int64Array) -> Int64Array:
+    """The sum of two tables [2, T] whose longest trajectories may differ."""
+    total = np.zeros((2, max(left.shape[1], right.shape[1])), dtype=np.int64)
+    total[:, : left.shape[1]] += left
+    total[:, : right.shape[1]] += right
+    return total
+
+
+def taken_given(logs: LoggedData, counts: Int64Array) -> BoolArray:
+    """`taken_as_cut` of a part, [N], by the counts [2, T] of the whole log."""
+    went_on, unseen = counts
+    taken = np.zeros(logs.n_trajectories, dtype=bool)
+    if not unseen.any() or not logs.terminated.any():
+        return taken
+    left = (logs.offsets[1:] - 1)[logs.terminated]
+    steps = logs.steps
     overall = unseen.sum() / max(int(went_on.sum()), 1)
     share = np.where(went_on > 0, unseen / np.maximum(went_on, 1), overall)  # [T] c_t
     taken[logs.terminated] = _uniform(logs.users[logs.terminated], steps[left]) < share[steps[left]]

@@ -12,7 +12,7 @@ import numpy as np
 from shpi.data._log import ragged
 from shpi.data._log.cut import taken_as_cut, with_cut
 from shpi.data._log.ledger import Drop, Ledger
-from shpi.data._log.users import held_out_users
+from shpi.data._log.users import largest_held_out, split_hashes
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, IntArray
@@ -68,7 +68,10 @@ def select(logs: LoggedData, trajectories: IntArray | BoolArray | Sequence[int])
 
 
 def split_users(logs: LoggedData, held_out: float, *, seed: int) -> tuple[LoggedData, LoggedData]:
-    """Two logs with no user in common; at least one user on either side."""
+    """Two logs with no user in common; at least one user on either side.
+
+    By a hash of the user: the order of the users does not matter, nor whether the log is in shards.
+    """
     if not 0 < held_out < 1:
         raise ConfigError(expected="a share of held-out users in (0, 1)", found=str(held_out))
     if logs.n_users < 2:
@@ -77,7 +80,8 @@ def split_users(logs: LoggedData, held_out: float, *, seed: int) -> tuple[Logged
             found="one user",
             remedy="split by time, or collect more users",
         )
-    is_out = held_out_users(logs.n_users, held_out, np.random.default_rng(seed))[logs.user_codes]
+    hashes = split_hashes(logs, seed)
+    is_out = (hashes <= largest_held_out(hashes, held_out))[logs.user_codes]
     return select(logs, ~is_out), select(logs, is_out)
 
 
@@ -152,6 +156,16 @@ def concat(parts: Sequence[LoggedData]) -> LoggedData:
     Two trajectories of one user are joined where the first ends in the very context, observed and not
     terminal, in which the second begins.
     """
+    whole = join(parts)
+    starts = whole.times[whole.offsets[:-1]]
+    order = np.lexsort((starts, whole.users))
+    if (np.diff(order) != 1).any():
+        whole = replace(select(whole, order), ledger=whole.ledger)
+    return _join_continued(whole)
+
+
+def join(parts: Sequence[LoggedData]) -> LoggedData:
+    """The trajectories of several logs one after the other, as they are."""
     if not parts:
         raise ConfigError(expected="at least one log", found="an empty list")
     _check_compatible(parts)
@@ -160,7 +174,7 @@ def concat(parts: Sequence[LoggedData]) -> LoggedData:
     groups: dict[str, Any] = {name: _join(parts, name) for name in _TRAJECTORY_FIELDS}
     counts = np.concatenate([ragged.lengths(logs.offsets) for logs in parts])
     sessions = np.concatenate([ragged.lengths(logs.session_offsets) for logs in parts])
-    whole = replace(
+    return replace(
         head,
         **rows,
         **groups,
@@ -169,11 +183,6 @@ def concat(parts: Sequence[LoggedData]) -> LoggedData:
         metrics={name: np.concatenate([logs.metrics[name] for logs in parts]) for name in head.metrics},
         ledger=Ledger.sum(logs.ledger for logs in parts),
     )
-    starts = whole.times[whole.offsets[:-1]]
-    order = np.lexsort((starts, whole.users))
-    if (np.diff(order) != 1).any():
-        whole = replace(select(whole, order), ledger=whole.ledger)
-    return _join_continued(whole)
 
 
 def _join_continued(logs: LoggedData) -> LoggedData:

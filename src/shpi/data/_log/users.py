@@ -1,6 +1,7 @@
 """A log divided by user at random: folds, held-out users, samples. A user is never cut in two.
 
-All take a random generator and draw one permutation of the users, so that the same seed gives the same users.
+Splits and samples are drawn by the hash of the user's id (`shpi._core.hashing`): the order of the users and
+the shards of a log do not matter. Learners draw folds by a random generator, one permutation of the users.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shpi._core.hashing import UInt64Array, hash_users
 from shpi.protocols import BoolArray, Int64Array
 
 if TYPE_CHECKING:
@@ -31,6 +33,29 @@ def held_out_users(n_users: int, share: float, rng: np.random.Generator) -> Bool
     held_out = np.zeros(n_users, dtype=bool)
     held_out[rng.permutation(n_users)[:count]] = True
     return held_out
+
+
+def folds_by_hash(logs: LoggedData, folds: int, seed: int) -> Int64Array:
+    """The fold of each user, [users], by the order of their hashes; sizes differ by one user at most."""
+    order = np.argsort(hash_users(logs.user_ids, "fold", seed), kind="stable")
+    fold = np.empty(len(order), dtype=np.int64)
+    fold[order] = np.arange(len(order)) % folds
+    return fold
+
+
+def split_hashes(logs: LoggedData, seed: int) -> UInt64Array:
+    """The hash of each user [users], by which a log is split."""
+    return hash_users(logs.user_ids, "split", seed)
+
+
+def largest_held_out(hashes: UInt64Array, share: float) -> np.uint64:
+    """Users with hashes up to this one are held out: about ``share`` of them, somebody, and never all.
+
+    By their rank, not by a fixed threshold: the users of a part that was split off before have large hashes
+    only, and a threshold would hold out none of them.
+    """
+    count = min(max(round(share * len(hashes)), 1), len(hashes) - 1)
+    return np.uint64(np.partition(hashes, count - 1)[count - 1])
 
 
 def sample_users(logs: LoggedData, most_rows: int, rng: np.random.Generator, *, least: int = 1) -> Int64Array:

@@ -31,7 +31,7 @@ def find(logs: LoggedData, facts: Facts) -> tuple[Finding, ...]:
 def check_rows(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
     """Whether the rows add up, and whether enough are left."""
     ledger = facts.ledger
-    if not ledger.balanced() or ledger.rows_used != len(logs):
+    if not ledger.balanced() or ledger.rows_used != facts.structure.decisions:
         yield Finding(
             severity="error",
             code="unbalanced",

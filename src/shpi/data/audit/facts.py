@@ -181,14 +181,16 @@ def _repeated(logs: LoggedData, same: NDArray[np.bool_]) -> Int64Array:
     return rows[order[again]].astype(np.int64)
 
 
-def action_facts(logs: LoggedData) -> ActionFacts:
-    """Counts per action."""
-    counts = np.bincount(logs.actions, minlength=logs.n_actions)
+def action_facts(logs: LoggedData, counts: Int64Array | None = None) -> ActionFacts:
+    """Counts per action; ``counts`` [A] are those of the whole log, where ``logs`` is a sample of it."""
+    if counts is None:
+        counts = np.bincount(logs.actions, minlength=logs.n_actions).astype(np.int64)
+    total = int(counts.sum())
     order = np.argsort(-counts, kind="stable")
 
     def entry(index: int) -> ActionCount:
         count = int(counts[index])
-        return ActionCount(action=logs.action_space.ids[index], count=count, share=count / len(logs))
+        return ActionCount(action=logs.action_space.ids[index], count=count, share=count / total)
 
     chosen = order[counts[order] > 0]
     rare = chosen[counts[chosen] < RARE][::-1]

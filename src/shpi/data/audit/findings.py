@@ -40,6 +40,7 @@ what can be learned. An *info* is worth knowing.
 | endings_unknown | info | it is not told how users end, and little hangs on it |
 | thin_window | warning | fewer than 10 % of the users are observed for the whole window of the metric |
 | final_unobserved | info | the context after the last decision is not in the log |
+| sampled | info | the log is in shards: distributions are those of a sample of its users |
 """
 
 from __future__ import annotations

@@ -1,0 +1,49 @@
+"""One hash of a user: who is in which shard, fold, split and sample.
+
+It is blake2b of the id as text, so it depends on no library's version, no machine and no order of rows, and
+7 and "7" are the same user. What is drawn by it does not depend on how a log is cut into shards.
+
+Each purpose has its own hash: users who share a shard share nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+UInt64Array = NDArray[np.uint64]
+Purpose = Literal["shard", "fold", "split", "sample"]
+
+RULE = "blake2b-64 of the id as text, person = purpose, salt = blake2b-128 of the seed as text"
+
+
+def hash_users(ids: NDArray[Any] | Iterable[Any], purpose: Purpose, seed: int = 0) -> UInt64Array:
+    """A hash of each id [U]. It takes about a microsecond for each: give every user once.
+
+    Args:
+        ids: ids of users, numbers or text.
+        purpose: what is drawn by the hash.
+        seed: random seed; another one draws anew.
+    """
+    salt = blake2b(str(seed).encode(), digest_size=16).digest()
+    start = blake2b(digest_size=8, salt=salt, person=purpose.encode())
+    values = ids.tolist() if isinstance(ids, np.ndarray) else ids
+    joined = b"".join(_digest(start, str(value).encode()) for value in values)
+    return np.frombuffer(joined, dtype="<u8").astype(np.uint64)
+
+
+def share_of(hashes: UInt64Array) -> NDArray[np.float64]:
+    """Each hash as a number in [0, 1), evenly spread [U]."""
+    shares: NDArray[np.float64] = (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return shares
+
+
+def _digest(start: Any, content: bytes) -> bytes:
+    state = start.copy()
+    state.update(content)
+    digest: bytes = state.digest()
+    return digest

@@ -1,0 +1,129 @@
+"""The manifest of a folder of shards: what it holds, and that it is whole."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shpi.data._log.ledger import Ledger
+from shpi.data.canonical import read_header
+from shpi.data.logged import LoggedData
+from shpi.errors import DataError
+from shpi.files.atomic import write_text
+from shpi.files.bundle import checksum, to_json
+from shpi.files.described import LEDGER
+from shpi.files.schema import Record, check, whole
+from shpi.files.seal import read_seal
+from shpi.protocols import Int64Array
+
+MANIFEST = "manifest.json"
+VERSION = 3  # of the manifest
+_FIRST = {"version": int, "files": [str], "ledger": LEDGER, "rows": whole()}
+_SECOND = {**_FIRST, "checksums": [str], "checksum": str}
+_THIRD = {
+    **_SECOND,
+    "users": whole(),
+    "action_counts": [whole()],  # decisions by action, in the order of the log's actions
+    "reward_range": (None, [float]),  # the least and the largest that was observed
+    "hash": (None, str),  # by which users were dealt into shards; null: as they were given
+    "shpi": str,  # the version that wrote the folder
+}
+_SCHEMAS = {1: Record(_FIRST), 2: Record(_SECOND), 3: Record(_THIRD)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ShardCounts:
+    """What the manifest says about one shard, and about all of them together."""
+
+    ledger: Ledger
+    users: int
+    actions: Int64Array  # [A] decisions by action
+    rewards: tuple[float, float] | None  # None: none observed
+
+    @classmethod
+    def of(cls, logs: LoggedData) -> ShardCounts:
+        """Count one shard."""
+        rewards = logs.rewards
+        if rewards is not None and logs.reward_observed is not None:
+            rewards = rewards[logs.reward_observed]
+        return cls(
+            ledger=logs.ledger,
+            users=logs.n_users,
+            actions=np.bincount(logs.actions, minlength=logs.n_actions).astype(np.int64),
+            rewards=None
+            if rewards is None or not len(rewards)
+            else (float(rewards.min()), float(rewards.max())),
+        )
+
+
+def write_manifest(
+    draft: Path, files: list[str], counts: list[ShardCounts], *, hash_rule: str | None
+) -> None:
+    """Write what the shards have in common into the folder that is being made."""
+    from shpi import __version__
+
+    ledger = Ledger.sum(shard.ledger for shard in counts)
+    ranges = [shard.rewards for shard in counts if shard.rewards is not None]
+    manifest = {
+        "version": VERSION,
+        "files": files,
+        "checksums": [read_seal(draft / name) for name in files],
+        "ledger": ledger.to_json(),
+        "rows": ledger.rows_used,
+        "users": sum(shard.users for shard in counts),
+        "action_counts": np.sum([shard.actions for shard in counts], axis=0).tolist(),
+        "reward_range": [min(low for low, _ in ranges), max(high for _, high in ranges)] if ranges else None,
+        "hash": hash_rule,
+        "shpi": __version__,
+    }
+    write_text(draft / MANIFEST, to_json(manifest | {"checksum": checksum(manifest)}))
+
+
+def checked_files(manifest: Any, place: Path) -> tuple[Path, ...]:
+    """The shards of a manifest: all of them, each once, in their order, nothing from elsewhere."""
+    version = manifest.get("version") if isinstance(manifest, dict) else None
+    if type(version) is not int or version not in _SCHEMAS:
+        raise DataError(
+            expected=f"version {' or '.join(map(str, _SCHEMAS))} of a folder of shards",
+            found=f"version {version!r}"[:80],
+            where=str(place / MANIFEST),
+            remedy="prepare the shards again with prepare_shards, or upgrade shpi",
+        )
+    check(manifest, _SCHEMAS[version], str(place / MANIFEST))
+    names = manifest["files"]
+    odd = [name for name in names if not re.fullmatch(r"shard-[0-9]{5,}\.parquet", name)]
+    if odd or names != sorted(set(names)):
+        raise _not_whole(f"{odd[0]!r}"[:80] if odd else "a shard twice or out of order", place)
+    if version > 1 and manifest["checksum"] != checksum(manifest):
+        raise _not_whole("a manifest that was changed", place)
+    absent = [name for name in names if not (place / name).is_file()]
+    if absent:
+        raise _not_whole(f"{absent[0]} missing", place)
+    headers = [read_header(place / name, verify=False) for name in names]
+    rows = sum(header["ledger"]["rows_used"] for header in headers)
+    if rows != manifest["rows"] or rows != manifest["ledger"]["rows_used"]:
+        raise _not_whole(f"{rows:,} rows in the shards and {manifest['rows']:,} in the manifest", place)
+    if version > 2 and (sum(manifest["action_counts"]) != rows):
+        raise _not_whole(f"{sum(manifest['action_counts']):,} decisions by action for {rows:,} rows", place)
+    if any(header[key] != headers[0][key] for header in headers for key in ("schema", "actions")):
+        raise _not_whole("shards of different logs", place)
+    if version > 1:
+        if len(manifest["checksums"]) != len(names):
+            raise _not_whole("a manifest that was changed", place)
+        for name, known in zip(names, manifest["checksums"], strict=True):
+            if read_seal(place / name) != known:
+                raise _not_whole(f"{name} changed, or from another log", place)
+    return tuple(place / name for name in names)
+
+
+def _not_whole(found: str, place: Path) -> DataError:
+    return DataError(
+        expected="every shard of the manifest, once and in order",
+        found=found,
+        where=str(place),
+        remedy="copy the folder again, or prepare the shards again with prepare_shards",
+    )
