@@ -178,7 +178,6 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "checks.looks": "checks.looks.file",
         "checks.residuals": "checks.balance.residuals",
         "checks.sequence": "checks.looks.sequence",
-        "checks.thinned": "checks.balance.thinned",
         "checks.user_values": "checks.looks.user_values",
         "diagnostics": "diagnostics.diagnose",
         "diagnostics_answers": "diagnostics.answers",
@@ -234,6 +233,7 @@ GONE = {
     "shpi.learners.horizon": "OfflineSHPI tests several k as candidates; OfflineSHPI(k=...) takes one",
     "shpi.learners.shape": "OfflineSHPI tests several shapes of f; OfflineSHPI(oracle=...) takes one",
     "shpi.learners.sharper": "shpi.policies.Tilted goes from the logging policy to greedy",
+    "shpi.ope.checks.thinned": "Problem.sample draws users by their hash (shpi.ope.Problem)",
 }
 
 

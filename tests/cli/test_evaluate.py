@@ -36,7 +36,7 @@ def place(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("evaluate")
     logs = bandit(0, 800, 1.0)
     logs.to_parquet(folder / "log.parquet")
-    bandit(2, 150, 0.15).to_parquet(folder / "small.parquet")
+    bandit(1, 150, 0.15).to_parquet(folder / "small.parquet")
     for name, probs in (("good", (0.2, 0.8)), ("bad", (0.8, 0.2)), ("best", (0.05, 0.95))):
         save_policy(
             ConstantPolicy(probs), folder / name, schema=logs.schema, actions=logs.action_space,

@@ -35,6 +35,7 @@ GONE = {
     },
     "shpi.learners.cloning": {"FEW_DIMENSIONS"},
     "shpi.learners.gain": {"clustered_error", "gain_parts", "held_out_gain"},
+    "shpi.ope.checks.sensitivity": {"MOST_ROWS"},
     "shpi.ope.verdict.whole_horizon": {"proven_mixtures"},
     "shpi.ope.recipes": {"FEW_DIMENSIONS"},
     "shpi.oracles.ridge": {"FEW_DIMENSIONS"},
@@ -43,7 +44,7 @@ GONE = {
 EXTRAS = {"gymnasium", "numba", "torch", "lightgbm", "vowpalwabbit"}
 
 
-@pytest.mark.parametrize("module", sorted(NAMES))
+@pytest.mark.parametrize("module", sorted(set(NAMES) - set(INSTEAD)))
 def test_every_public_name_is_where_it_was(module):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

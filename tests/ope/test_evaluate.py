@@ -191,7 +191,7 @@ def test_shards_give_the_same_answer(tmp_path, logs):
     )
     sharded = prepare_shards(table, columns, tmp_path / "shards", shards=3, progress=False)
     whole = LoggedData.read(table, columns)
-    table_model = {"features": Identity(intercept=False)}  # the defaults are fitted on the first part only
+    table_model = {"features": Identity(intercept=False)}
     models = [estimator(**table_model) for estimator in (WDR, DR, FQE)]
     estimators = [SNPDIS(), PDIS(), SNIPS(), IPS(), *models, KStepSHPI(k=2, **table_model)]
     one = evaluate(MDP.policy(PI), whole, gamma=0.9, estimators=estimators)

@@ -33,7 +33,7 @@ def action_shifts(problem: Problem, limit: int = MANY_ACTIONS) -> tuple[ActionSh
     taken, wished, earned = counts
     total = taken.sum()
     order = np.argsort(-np.abs(wished - taken), kind="stable")[:limit]
-    ids = next(problem.chunks()).logs.action_space.ids
+    ids = problem.head.action_space.ids
     return tuple(
         ActionShift(
             action=str(ids[a]),
@@ -69,7 +69,7 @@ def segments(
         estimate: whose pseudo-values are averaged over each segment.
         columns: names of context dimensions; None takes the first four that vary.
     """
-    names = next(problem.chunks()).logs.schema.dimensions
+    names = problem.head.schema.dimensions
     first = np.concatenate(problem.map(_first_contexts))  # [U, d]
     if columns is None:
         varying = [j for j in range(len(names)) if np.ptp(first[:, j]) > 0][:4]
@@ -164,10 +164,7 @@ def _session_starts(logs: LoggedData) -> Float64Array:
 
 def _periods(problem: Problem) -> tuple[float, str]:
     """The length of the log in months, or the log itself as the period."""
-    spans = problem.map(
-        lambda chunk: (chunk.logs.time_unit, int(chunk.logs.times.min()), int(chunk.logs.times.max()))
-    )
-    if any(unit != "us" for unit, _, _ in spans):
+    if problem.head.time_unit != "us":
         return 1.0, "log"
-    span = max(high for _, _, high in spans) - min(low for _, low, _ in spans)
+    span = problem.times[1] - problem.times[0]
     return (span / MONTH, "month") if span > 0 else (1.0, "log")

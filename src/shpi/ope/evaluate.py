@@ -19,7 +19,6 @@ from shpi.data.question.words import question
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, ShpiError
 from shpi.ope import breakdown
-from shpi.ope._log.facts import raw_chunks
 from shpi.ope.checks.over_time import lift_over_time
 from shpi.ope.diagnostics.diagnose import diagnose
 from shpi.ope.diagnostics.weights import carries
@@ -134,7 +133,7 @@ def evaluate(
         mixture=_mixture(problem, answer, per),
         diagnostics=(*failures, *diagnose(problem, estimates, decisive.name)),
         configuration=_configuration(problem, chosen, per),
-        fingerprint=logs.fingerprint() if isinstance(logs, LoggedData) else "",
+        fingerprint=logs.fingerprint(),
         users=problem.users,
         decisions=problem.decisions,
     )
@@ -158,7 +157,7 @@ def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Esti
         return (FQE(), DirectMethod())
     if problem.horizon == 1:
         return (WDR(), KStepSHPI(k=1), SNIPS(), IPS(), DR(), DirectMethod())
-    several = any(chunk.logs.n_sessions > chunk.logs.n_trajectories for chunk in problem.chunks())
+    several = problem.sessions > problem.trajectories
     chosen: Horizon = k if k is not None else "session" if several else min(4, problem.horizon)
     return (
         WDR(),
@@ -177,7 +176,7 @@ def default_estimators(problem: Problem, k: Horizon | None = None) -> tuple[Esti
 
 def describe(problem: Problem, per: Per = "user") -> str:
     """The metric in words."""
-    counted = next(raw_chunks(problem.source)).counted
+    counted = problem.head.counted
     name = problem.metric if isinstance(problem.metric, str) else "reward"
     if problem.metric is None and counted is not None:
         name = counted.metric.label
@@ -188,7 +187,7 @@ def describe(problem: Problem, per: Per = "user") -> str:
 
 def asked(problem: Problem) -> str:
     """The question in one sentence, as every verb prints it."""
-    logs = next(raw_chunks(problem.source))
+    logs = problem.raw_sample
     if isinstance(problem.metric, str):
         return question(logs, Metric(what=problem.metric))
     return question(logs)

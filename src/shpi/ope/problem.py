@@ -40,15 +40,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from shpi.data._log.sample import LEAST_USERS, MOST_ROWS, draw
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
 from shpi.ope._log.chunk import Chunk, Known, Part
 from shpi.ope._log.facts import Facts, check_policy, cut_at, metric_of, raw_chunks, survival
+from shpi.ope._log.spill import Kept, Same, Spill
 from shpi.ope.inference.intervals import interval_of
 from shpi.ope.results import Interval
 from shpi.ope.settings import IntervalMethod, Rewards, Settings, Truncated
-from shpi.protocols import Float64Array, Policy
+from shpi.protocols import Float64Array, Int64Array, Policy
 from shpi.values.transitions import rewards_of
 
 __all__ = ["Chunk", "IntervalMethod", "Known", "Part", "Problem", "Rewards", "Settings", "Truncated"]
@@ -79,10 +81,15 @@ class Problem:
     ended: Float64Array  # [H] log of the sum of b over the trajectories that terminated before step t
     censored: int  # trajectories that are truncated before H
     propensity_mode: str
+    times_taken: Int64Array  # [A] how often the log took each action
+    sessions: int
+    times: tuple[int, int]  # the first and the last within the horizon
+    end: int  # the last time of the log, whatever the horizon
     endings_told: bool = True  # by the log or by `Settings.truncated`
     metric: Rewards | None = None  # None: the reward of the log
     base: Problem | None = None  # of which this is a view
     view: View | None = None
+    spill: Spill | None = None  # the arrays of a log in shards
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -97,8 +104,10 @@ class Problem:
         """Look at the log once, and check that policy and log belong together."""
         chosen = settings or Settings()
         check_policy(policy)
-        facts = [Facts.of(policy, chunk, metric) for chunk in raw_chunks(logs)]
-        return cls._from_facts(facts, policy=policy, source=logs, settings=chosen, metric=metric)
+        spill = Spill.of(logs) if isinstance(logs, ShardedLog) else None
+        passed = raw_chunks(logs) if spill is None else spill
+        facts = [Facts.of(policy, chunk, metric, chosen.horizon) for chunk in passed]
+        return cls._from_facts(facts, policy=policy, source=logs, settings=chosen, metric=metric, spill=spill)
 
     @classmethod
     def _from_facts(
@@ -111,6 +120,7 @@ class Problem:
         metric: Rewards | None,
         base: Problem | None = None,
         view: View | None = None,
+        spill: Spill | None = None,
     ) -> Problem:
         unknown = any(fact.endings == "unknown" for fact in facts)
         endings_told = settings.truncated is not None or not unknown
@@ -145,10 +155,15 @@ class Problem:
             if complete
             else sum(int(((fact.lengths < horizon) & ~fact.terminated).sum()) for fact in facts),
             propensity_mode=facts[0].mode,
+            times_taken=np.sum([fact.taken for fact in facts], axis=0, dtype=np.int64),
+            sessions=sum(fact.sessions for fact in facts),
+            times=(min(fact.times[0] for fact in facts), max(fact.times[1] for fact in facts)),
+            end=max(fact.end for fact in facts),
             endings_told=endings_told,
             metric=metric,
             base=base,
             view=view,
+            spill=spill,
         )
 
     def seen_as(self, view: View) -> Problem:
@@ -188,11 +203,17 @@ class Problem:
             for name in ("probs", "taken"):
                 if name in self._memo["chunk"]._memo:
                     other._memo["chunk"]._memo[name] = self._memo["chunk"]._memo[name]
-        return other
+        return self._share(other)
 
     def with_policy(self, policy: Policy) -> Problem:
         """The same problem about another policy."""
-        return type(self).of(policy, self.source, self.settings, metric=self.metric)
+        return self._share(type(self).of(policy, self.source, self.settings, metric=self.metric))
+
+    def _share(self, other: Problem) -> Problem:
+        """Spare the other one what depends on the log alone."""
+        if "largest sample" in self._memo:
+            other._memo["largest sample"] = self._memo["largest sample"]
+        return other
 
     def rewards_in(self, logs: LoggedData) -> Float64Array:
         """The rewards [n] of a raw chunk, of the metric at hand; what was not observed is 0."""
@@ -211,14 +232,43 @@ class Problem:
             yield self._memo["chunk"]
             return
         user = trajectory = 0
-        for number, logs in enumerate(self.source):
-            yield self._chunk(logs, user, trajectory)
+        for number, logs in enumerate(self.raw_chunks()):
+            yield self._chunk(logs, user, trajectory, number)
             user, trajectory = (
                 user + self.chunk_users[number],
                 trajectory + self.chunk_trajectories[number],
             )
 
     parts = chunks  # its name in version 0.1
+
+    def raw_chunks(self) -> Iterator[LoggedData]:
+        """The chunks as the log has them: not cut at the horizon, its own rewards and endings."""
+        return raw_chunks(self.source) if self.spill is None else iter(self.spill)
+
+    def sample(self, most_rows: int = MOST_ROWS, *, least: int = LEAST_USERS) -> Chunk:
+        """Users with about so many decisions, the same ones whatever the chunks: for what needs no more.
+
+        A log in memory that is no longer is its own sample.
+        """
+        if self.base is not None and self.view is not None:
+            return self._seen(self.base.sample(most_rows, least=least), self.view)
+        return self.memo(("sample", most_rows, least), lambda: self._sample(most_rows, least))
+
+    def _sample(self, most_rows: int, least: int) -> Chunk:
+        drawn = draw([self.raw_sample], most_rows, self.settings.seed, least)
+        if drawn is self.source:
+            return next(self.chunks())
+        return self._chunk(drawn, 0, 0)
+
+    @property
+    def raw_sample(self) -> LoggedData:
+        """The largest sample, as the log has it: not cut at the horizon, its own rewards and endings."""
+        return self.memo("largest sample", lambda: draw(self.raw_chunks(), MOST_ROWS, self.settings.seed))
+
+    @property
+    def head(self) -> LoggedData:
+        """Some users, for what all rows share: names of contexts and actions, which columns there are."""
+        return self.sample().logs
 
     def map(self, function: Callable[[Chunk], T]) -> list[T]:
         """The function's result for every chunk, in order."""
@@ -243,10 +293,14 @@ class Problem:
     def _seen(self, chunk: Chunk, view: View) -> Chunk:
         return chunk.memo(
             ("view", view),
-            lambda: replace(chunk, logs=view(chunk.logs), horizon=self.horizon, whole=chunk, _memo={}),
+            lambda: replace(
+                chunk, logs=view(chunk.logs), horizon=self.horizon, kept=None, whole=chunk, _memo={}
+            ),
         )
 
-    def _chunk(self, logs: LoggedData, first_user: int, first_trajectory: int) -> Chunk:
+    def _chunk(
+        self, logs: LoggedData, first_user: int, first_trajectory: int, number: int | None = None
+    ) -> Chunk:
         short = cut_at(logs, self.horizon)
         if self.settings.truncated == "complete":
             short = replace(short, terminated=np.ones(short.n_trajectories, dtype=bool))
@@ -261,6 +315,15 @@ class Problem:
             horizon=self.horizon,
             folds=self.settings.folds,
             seed=self.settings.seed,
+            kept=None if self.spill is None or number is None else self._kept(self.spill, number),
+        )
+
+    def _kept(self, spill: Spill, number: int) -> Kept:
+        return Kept(
+            spill=spill,
+            number=number,
+            problem=self.memo("token", object),
+            policy=(Same(self.policy), self.horizon),
         )
 
     def known_weights(self, chunk: Chunk, what: Known) -> Float64Array:

@@ -10,7 +10,6 @@ import pytest
 from shpi.data.logged import LoggedData
 from shpi.ope import SNIPS, Problem, evaluate
 from shpi.ope.checks.balance.joint_test import about_balance
-from shpi.ope.checks.balance.thinned import thinned
 from shpi.policies import UniformPolicy
 from shpi.testing.hard_worlds import WORLDS
 
@@ -147,10 +146,11 @@ def test_days_that_share_a_coin_are_found_and_not_called_wrong():
         assert names == {"switched by day": "warning", "propensity balance": "fine"}
 
 
-def test_long_parts_are_thinned_by_trajectory():
-    part = next(Problem.of(UniformPolicy(3), log(0)).chunks())
-    few = thinned(part, 500)
-    assert 400 < len(few.logs) <= 510
+def test_a_sample_has_whole_users_of_a_long_log():
+    problem = Problem.of(UniformPolicy(3), log(0))
+    few = problem.sample(500)
+    assert 500 <= len(few.logs) <= 503
     np.testing.assert_array_equal(few.rewards, few.logs.rewards)
     assert (np.diff(few.logs.offsets) == 3).all()
-    assert thinned(part) is part
+    assert (np.diff(few.logs.users) > 0).all()
+    assert problem.sample() is next(problem.chunks())

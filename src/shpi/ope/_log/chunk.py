@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import polars as pl
 
+from shpi._core.hashing import hash_users
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, ShpiError
+from shpi.ope._log.spill import Kept
 from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
 from shpi.values.transitions import goes_on
 
@@ -37,6 +38,7 @@ class Chunk:
     horizon: int  # H
     folds: int
     seed: int
+    kept: Kept | None = None  # where results are kept from pass to pass, if not in this chunk
     whole: Chunk | None = None  # the same decisions before they were seen otherwise; see `Problem.seen_as`
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -67,9 +69,16 @@ class Chunk:
         return goes_on(self.logs)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` returns, computed once as long as this chunk is kept."""
+        """What ``make`` returns, computed once as long as this chunk, or the file of its shard, is kept."""
         if key not in self._memo:
-            self._memo[key] = make()
+            self._memo[key] = make() if self.kept is None else self.kept.keep(key, make)
+        result: T = self._memo[key]
+        return result
+
+    def _asked(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What the policy says about this chunk: the same whatever the rewards are."""
+        if key not in self._memo:
+            self._memo[key] = make() if self.kept is None else self.kept.asked(key, make)
         result: T = self._memo[key]
         return result
 
@@ -95,10 +104,12 @@ class Chunk:
     @cached_property
     def fold_of_user(self) -> Int64Array:
         """By a hash of the user id, so that neither the order of users nor the cut into chunks matters."""
-        ids, first = np.unique(self.logs.user_codes, return_index=True)
-        assert len(ids) == self.logs.n_users
-        names = pl.Series(self.logs.users[first])
-        return (names.hash(seed=self.seed).to_numpy() % np.uint64(self.folds)).astype(np.int64)
+
+        def make() -> Int64Array:
+            hashes = hash_users(self.logs.user_ids, "fold", self.seed)
+            return (hashes % np.uint64(self.folds)).astype(np.int64)
+
+        return self.memo("fold of user", make)
 
     @cached_property
     def fold(self) -> Int64Array:
@@ -108,7 +119,7 @@ class Chunk:
     @property
     def taken(self) -> Float64Array:
         """pi(a_t|x_t) [n]."""
-        return self.memo("taken", self._taken) if self.whole is None else self.whole.taken
+        return self._asked("taken", self._taken) if self.whole is None else self.whole.taken
 
     def _taken(self) -> Float64Array:
         taken = np.empty(len(self.logs))
@@ -142,17 +153,21 @@ class Chunk:
 
     def probs_of(self, rows: slice | Int64Array) -> Float64Array:
         """pi(.|x) of some decisions [b, A]; asked of the policy once, as long as the table is small."""
-        logs = self.logs
-        if 8 * len(logs) * logs.n_actions > _CACHE:
+        if self.whole is not None:
+            return self.whole.probs_of(rows)
+        cells = len(self.logs) * self.logs.n_actions
+        enough = 8 * cells <= _CACHE if self.kept is None else self.kept.spill.has_room(cells)
+        if "probs" not in self._memo and not enough:
             return self._ask(rows)
-        if "probs" not in self._memo:
-            table = np.empty((len(logs), logs.n_actions))
-            for start in range(0, len(logs), self.block):
-                block_rows = slice(start, min(start + self.block, len(logs)))
-                table[block_rows] = self._ask(block_rows)
-            self._memo["probs"] = table
-        cached: Float64Array = self._memo["probs"]
-        return cached[rows]
+        return self._asked("probs", self._all_probs)[rows]
+
+    def _all_probs(self) -> Float64Array:
+        logs = self.logs
+        table = np.empty((len(logs), logs.n_actions))
+        for start in range(0, len(logs), self.block):
+            rows = slice(start, min(start + self.block, len(logs)))
+            table[rows] = self._ask(rows)
+        return table
 
     def _ask(self, rows: slice | Int64Array) -> Float64Array:
         mask = None if self.logs.candidates is None else self.logs.candidates[rows]
@@ -162,6 +177,9 @@ class Chunk:
     @cached_property
     def final_probs(self) -> Float64Array:
         """pi(.|x) of the final contexts [N, A]; 0 where nothing follows or was seen."""
+        return self._asked("final probs", self._final_probs)
+
+    def _final_probs(self) -> Float64Array:
         logs = self.logs
         table = np.zeros((logs.n_trajectories, logs.n_actions))
         wanted = np.flatnonzero(~logs.terminated & logs.final_observed)

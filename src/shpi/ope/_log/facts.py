@@ -46,7 +46,7 @@ def check_match(policy: Policy, logs: LoggedData) -> None:
         )
 
 
-def check_saved(saved: PolicyFile, logs: LoggedData) -> None:
+def check_saved(saved: PolicyFile, logs: LoggedData | ShardedLog) -> None:
     """Refuse a saved policy whose manifest names other actions or other columns than the log has."""
     if saved.actions is not None and saved.actions.ids != logs.action_space.ids:
         known = set(logs.action_space.ids)
@@ -80,6 +80,10 @@ class Facts:
     most: float
     mode: str
     endings: Endings
+    taken: Int64Array  # [A] how often each action was taken, within the horizon
+    sessions: int  # within the horizon
+    times: tuple[int, int]  # the first and the last within the horizon
+    end: int  # the last time, whatever the horizon
 
     @property
     def longest(self) -> int:
@@ -87,7 +91,9 @@ class Facts:
         return int(self.lengths.max())
 
     @classmethod
-    def of(cls, policy: Policy, logs: LoggedData, metric: Rewards | None) -> Facts:
+    def of(
+        cls, policy: Policy, logs: LoggedData, metric: Rewards | None, horizon: int | None = None
+    ) -> Facts:
         """Those of one chunk."""
         check_match(policy, logs)
         rewards = metric_of(logs, metric)
@@ -99,6 +105,9 @@ class Facts:
                 found="none: every reward is censored",
                 remedy="wait until the futures that define the reward have passed, or use a shorter one",
             )
+        steps = logs.steps
+        counted = slice(None) if horizon is None else steps < horizon
+        starts = logs.session_offsets[:-1]
         return cls(
             users=logs.n_users,
             lengths=np.diff(logs.offsets),
@@ -107,6 +116,10 @@ class Facts:
             most=float(observed.max()),
             mode=logs.propensity_mode,
             endings=logs.endings,
+            taken=np.bincount(logs.actions[counted], minlength=logs.n_actions).astype(np.int64),
+            sessions=len(starts) if horizon is None else int((steps[starts] < horizon).sum()),
+            times=(int(logs.times[counted].min()), int(logs.times[counted].max())),
+            end=int(logs.times.max()),
         )
 
 

@@ -38,8 +38,9 @@ def session_view(logs: LoggedData) -> LoggedData:
 
 def session_steps(problem: Problem) -> int | None:
     """The mean number of decisions of a session; None where every trajectory is a single one."""
-    sessions = sum(problem.map(lambda chunk: chunk.logs.n_sessions))
-    return None if sessions == problem.trajectories else max(1, round(problem.decisions / sessions))
+    if problem.sessions == problem.trajectories:
+        return None
+    return max(1, round(problem.decisions / problem.sessions))
 
 
 def session_discounts(problem: Problem, chunk: Chunk) -> Float64Array:

@@ -26,7 +26,6 @@ from scipy import stats
 from shpi.data.durations import MICROSECONDS
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
-from shpi.ope._log.facts import raw_chunks
 from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.days import days_of
 from shpi.ope.problem import Problem
@@ -97,7 +96,7 @@ def clusters_of(problem: Problem, cluster: Cluster) -> Clusters:
             decision [n].
     """
     labels, last = [], []
-    for logs in raw_chunks(problem.source):
+    for logs in problem.raw_chunks():
         _, trajectory = np.unique(logs.user_codes, return_index=True)
         first = logs.offsets[:-1][trajectory]
         labels.append(_labels(logs, cluster)[first])

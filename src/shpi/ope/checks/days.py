@@ -9,15 +9,13 @@ arm, near 0 where probabilities merely drift.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 from scipy import stats
 
 from shpi.data.durations import MICROSECONDS
 from shpi.ope.checks.balance.residuals import Groups
-from shpi.ope.checks.balance.thinned import thinned
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic
 from shpi.protocols import Float64Array, Int64Array
 
@@ -62,31 +60,28 @@ class Days:
 def days_of(problem: Problem, groups: Groups) -> Days | None:
     """The correlation within days; None for a log without a calendar or with a single day."""
 
-    def sums(chunk: Chunk) -> dict[int, Float64Array]:
-        if chunk.logs.time_unit != "us":
-            return {}
-        sample = thinned(chunk)
-        return by_day(sample.logs.times // DAY, groups.residuals(sample))
+    def make() -> Days | None:
+        sample = problem.sample()
+        if sample.logs.time_unit != "us":
+            return None
+        return _days(by_day(sample.logs.times // DAY, groups.residuals(sample)))
 
-    return problem.memo("days", lambda: _days(problem.map(sums)))
+    return problem.memo("days", make)
 
 
-def by_day(day: Int64Array, residuals: Float64Array) -> dict[int, Float64Array]:
-    """For each day the sums of e, of e^2, and the count of decisions, [3, G]."""
+def by_day(day: Int64Array, residuals: Float64Array) -> Float64Array:
+    """For each day the sums of e, of e^2, and the count of decisions, [D, 3, G]."""
     days, code = np.unique(day, return_inverse=True)
     columns = [
         np.stack([np.bincount(code, weights=w, minlength=len(days)) for w in (e, e**2, np.ones_like(e))])
         for e in residuals.T
     ]
-    table = np.stack(columns, axis=2)  # [3, D, G]
-    return {int(number): table[:, place].astype(np.float64) for place, number in enumerate(days)}
+    return np.stack(columns, axis=2).transpose(1, 0, 2).astype(np.float64)
 
 
-def _days(by_chunk: list[dict[int, Float64Array]]) -> Days | None:
-    total: dict[int, Float64Array] = reduce(_merged, by_chunk, {})
-    if len(total) < 2:
+def _days(table: Float64Array) -> Days | None:
+    if len(table) < 2:
         return None
-    table = np.stack(list(total.values()))  # [D, 3, G]
     sums, squares, counts = table[:, 0], table[:, 1], table[:, 2]
     enough = (squares > 0) & (counts >= LEAST_PER_DAY)
     if not enough.any():
@@ -98,11 +93,7 @@ def _days(by_chunk: list[dict[int, Float64Array]]) -> Days | None:
     correlation = pairs / np.maximum(possible, 1e-300)
     g = int(np.argmax(correlation))
     return Days(
-        count=len(total),
+        count=len(table),
         correlation=float(correlation[g]),
         chance=float(min(chance[g] * len(chance), 1.0)),
     )
-
-
-def _merged(total: dict[int, Float64Array], more: dict[int, Float64Array]) -> dict[int, Float64Array]:
-    return total | {day: total.get(day, 0.0) + sums for day, sums in more.items()}

@@ -94,7 +94,7 @@ def _cut_for_no_reason(problem: Problem) -> Diagnostic:
 
 def _names(problem: Problem) -> list[str]:
     """What the columns are called, in the order of `_columns`."""
-    chunk = next(problem.chunks())
+    chunk = problem.sample()
     names = ["the first reward", "the mean reward so far"]
     if chunk.logs.propensities is not None:
         names += [f"the policy's weight {lag} decisions before" for lag in range(LAGS)]

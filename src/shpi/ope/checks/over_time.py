@@ -20,7 +20,6 @@ import numpy as np
 from scipy import stats
 
 from shpi.data.durations import MICROSECONDS, in_time_unit
-from shpi.ope._log.facts import raw_chunks
 from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Segment
@@ -70,7 +69,7 @@ class Change:
 def entries(problem: Problem) -> Int64Array | None:
     """The time of every user's first decision [U]; None without a calendar, or where all enter at once."""
     first_times = []
-    for logs in raw_chunks(problem.source):
+    for logs in problem.raw_chunks():
         if logs.time_unit != "us":
             return None
         first = np.full(logs.n_users, np.iinfo(np.int64).max)
@@ -82,11 +81,10 @@ def entries(problem: Problem) -> Int64Array | None:
 
 def observed_throughout(problem: Problem, when: Int64Array) -> BoolArray:
     """Users [U] who are observed for the whole window of the metric; all, if it has none."""
-    counted = next(raw_chunks(problem.source)).counted
+    counted = problem.head.counted
     if counted is None or counted.metric.window is None:
         return np.ones(len(when), dtype=bool)
-    end = max(int(logs.times.max()) for logs in raw_chunks(problem.source))
-    return when <= end - in_time_unit(counted.metric.window, "us")
+    return when <= problem.end - in_time_unit(counted.metric.window, "us")
 
 
 def change_of(problem: Problem, estimate: Estimate) -> Change | None:
@@ -123,7 +121,7 @@ def moved_mu(problem: Problem, late: BoolArray) -> str:
     """
     counts: Float64Array = np.zeros((2, 1))
     first = 0
-    for logs in raw_chunks(problem.source):
+    for logs in problem.raw_chunks():
         recent = late[first + logs.user_codes[logs.trajectory_of_row]].astype(np.int64)
         own = np.stack([np.bincount(logs.actions[recent == k], minlength=logs.n_actions) for k in (0, 1)])
         counts = counts + own
@@ -132,7 +130,7 @@ def moved_mu(problem: Problem, late: BoolArray) -> str:
     action = int(np.abs(shares[1] - shares[0]).argmax())
     if abs(shares[1, action] - shares[0, action]) < MOVED:
         return ""
-    label = next(raw_chunks(problem.source)).action_space.ids[action]
+    label = problem.head.action_space.ids[action]
     return (
         f" The logging policy has changed too: it takes {label} in {shares[1, action]:.0%} of its decisions "
         f"there, in {shares[0, action]:.0%} before. The lift of the last third is over what it does now."

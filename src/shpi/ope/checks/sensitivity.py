@@ -24,12 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shpi.ope.checks.balance.thinned import thinned
 from shpi.ope.estimators.importance import prefix_sums
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
-MOST_ROWS = 300_000  # decisions that are sorted
 LARGEST = 10.0  # a Gamma beyond which nobody asks
 _STEPS = 14  # halvings: Gamma is known to 0.001
 
@@ -57,8 +55,8 @@ class Sensitivity:
 
     @classmethod
     def of(cls, problem: Problem, share: float = 1.0) -> Sensitivity:
-        """Prepare one chunk of the log: its rewards in order, step by step."""
-        chunk = thinned(next(problem.chunks()), MOST_ROWS)
+        """Prepare a sample of the log: its rewards in order, step by step."""
+        chunk = problem.sample()
         logs = chunk.logs
         assert logs.propensities is not None
         lengths = np.diff(logs.offsets)

@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 
-from shpi.ope._log.facts import raw_chunks
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import standard_error
 from shpi.ope.problem import Problem
@@ -51,7 +50,7 @@ def table_mean(problem: Problem) -> tuple[float, float, int]:
     """
     total = size = 0.0
     unknown = 0
-    for logs in raw_chunks(problem.source):
+    for logs in problem.raw_chunks():
         rewards = problem.rewards_in(logs)
         counted = logs.steps < problem.horizon
         if problem.metric is None and logs.reward_observed is not None:
@@ -84,7 +83,7 @@ def _censored(problem: Problem, value: float, mean: float) -> Diagnostic:
 
 def _window(problem: Problem, value: float) -> list[Diagnostic]:
     """Users observed for the whole window, by hand, against all users, weighted."""
-    counted = next(raw_chunks(problem.source)).counted
+    counted = problem.head.counted
     plain = problem.metric is None and problem.gamma == 1 and problem.settings.horizon is None
     if counted is None or counted.metric.window is None or not plain or counted.observed_less == 0:
         return []

@@ -14,7 +14,6 @@ import numpy as np
 from scipy import stats
 
 from shpi.data.logged import LoggedData
-from shpi.ope._log.facts import raw_chunks
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic
 from shpi.policies.training_users import (
@@ -85,7 +84,7 @@ def about_training_users(problem: Problem) -> list[Diagnostic]:
     if not known:
         return []
     in_common = [Shared()] * len(known)
-    for logs in raw_chunks(problem.source):
+    for logs in problem.raw_chunks():
         in_common = [
             shared + Shared.of(training, logs) for shared, training in zip(in_common, known, strict=True)
         ]

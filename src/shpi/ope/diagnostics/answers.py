@@ -205,11 +205,11 @@ def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
 
 
 class _Capped:
-    """Weights capped at a quantile of those of the first chunk."""
+    """Weights capped at a quantile of those of a sample of the users."""
 
     def __init__(self, problem: Problem, window: int | None) -> None:
         self.window = window
-        rows = window_weights(next(problem.chunks()), window).rows
+        rows = window_weights(problem.sample(), window).rows
         self.cap = float(np.quantile(rows, CAPPED, method="lower"))
 
     def __call__(self, chunk: Chunk) -> StepWeights:

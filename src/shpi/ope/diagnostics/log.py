@@ -10,7 +10,6 @@ import numpy as np
 from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.diagnostics.propensities import about_propensities
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.models.recipes import times_taken
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
 from shpi.protocols import Float64Array
@@ -95,7 +94,7 @@ class _Reached:
 
 
 def _support(problem: Problem) -> Diagnostic:
-    counts = times_taken(problem).astype(np.float64)  # [A]
+    counts = problem.times_taken.astype(np.float64)  # [A]
     reached = reduce(_Reached.__add__, problem.map(lambda chunk: _reach(chunk, counts)))
     never, rarely = reached.never / reached.count, reached.rarely / reached.count
     short, error = reached.shortfall

@@ -40,7 +40,7 @@ def about_propensities(problem: Problem) -> list[Diagnostic]:
     ):  # rows are no draws of their own, and the others count rows or users
         return about_balance(problem)
     calibration = _calibration(problem)
-    known = all(problem.map(lambda chunk: chunk.logs.behaviour is not None))
+    known = problem.head.behaviour is not None
     return [
         *([_by_the_book(problem)] if known else []),
         *([] if calibration is None else [calibration]),
@@ -99,8 +99,7 @@ def _gaps(chunk: Chunk, quality: Float64Array) -> Float64Array:
 def _calibration(problem: Problem) -> Diagnostic | None:
     """Were actions given 5 % chosen 5 % of the time? Decisions are draws of mu, so rows may be counted."""
     estimated = problem.propensity_mode == "estimated"
-    chunk = next(problem.chunks())
-    logs = chunk.logs
+    logs = problem.sample().logs
     if logs.behaviour is None:
         return (
             Diagnostic(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import reduce
-
-import numpy as np
 
 from shpi.data.audit.propensity import Excess, excess_of_known
 from shpi.ope.checks.clusters import found_clusters
@@ -133,7 +130,7 @@ def _mean(problem: Problem, estimate: Estimate, weights: Weights) -> Diagnostic:
 
 def _chosen_as_often_as_said(problem: Problem) -> bool:
     """Whether rare actions, and not the propensities, explain weights above 1."""
-    excess = problem.memo("excess of known actions", lambda: reduce(Excess.__add__, problem.map(_excess)))
+    excess = problem.memo("excess of known actions", lambda: _excess(problem.sample()))
     once = problem.memo("actions chosen once", lambda: _share_once(problem))
     return once > SHOWN_ONCE and excess.z <= MEAN_ERRORS
 
@@ -146,7 +143,5 @@ def _excess(chunk: Chunk) -> Excess:
 
 
 def _share_once(problem: Problem) -> float:
-    counts = reduce(
-        np.add, problem.map(lambda chunk: np.bincount(chunk.logs.actions, minlength=chunk.logs.n_actions))
-    )
+    counts = problem.times_taken
     return float((counts == 1).sum() / max((counts > 0).sum(), 1))

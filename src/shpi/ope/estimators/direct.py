@@ -145,7 +145,7 @@ def paired_estimate(
     if not paired:
         return finish(name, problem, of_pi.value, of_pi.influence, None, tuple(notes), steps=steps)
     of_mu, base = model(problem, "mu"), on_policy(problem)
-    if next(problem.chunks()).logs.behaviour is None:
+    if problem.head.behaviour is None:
         notes.append("mu(.|x) was not logged: the model's value of mu uses the logged actions")
     return finish(
         name,

@@ -120,7 +120,7 @@ class Residuals:
         """Fit Q without each fold in turn, once for all estimators with the same settings."""
         key = ("backups", "pi", problem.number_of(features), ridge)
         fits = cross_fits(problem, "pi", features, ridge)
-        possible = next(problem.chunks()).logs.behaviour is not None
+        possible = problem.head.behaviour is not None
         notes = []
         if paired and not possible:
             notes.append("mu(.|x) was not logged: not paired")

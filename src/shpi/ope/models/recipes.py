@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shpi.data._log.users import sample_users
-from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.features import (
     Chain,
@@ -29,7 +27,7 @@ from shpi.ope.models.backups import fit_backups
 from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums
 from shpi.ope.models.predictions import predict, value_limits
 from shpi.ope.problem import Chunk, Problem
-from shpi.protocols import BoolArray, Float64Array, Int64Array
+from shpi.protocols import BoolArray, Float64Array
 
 MAP_ROWS = 20_000  # contexts that a feature map is fitted to
 ROWS = 15_000  # decisions of random users that the recipes are compared on
@@ -75,23 +73,12 @@ def designed(
 
 
 def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
-    """The given features, or the best ones, fitted on the first chunk."""
-    logs = next(problem.chunks()).logs
-    codes = np.ones((1, 1)) if target == "state" else action_codes(logs, times_taken(problem))
+    """The given features, or the best ones, fitted to a sample of the whole log."""
+    logs = problem.sample().logs
+    codes = np.ones((1, 1)) if target == "state" else action_codes(logs, problem.times_taken)
     recipe = features if features is not None else best_recipe(problem, codes.shape[1])
     sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
     return Design(features=fit_features(recipe, sample), codes=codes, target=target)
-
-
-def times_taken(problem: Problem) -> Int64Array:
-    """How often the log took each action [A], over all chunks."""
-
-    def count() -> Int64Array:
-        parts = problem.map(lambda chunk: np.bincount(chunk.logs.actions, minlength=chunk.logs.n_actions))
-        total: Int64Array = np.sum(parts, axis=0, dtype=np.int64)
-        return total
-
-    return problem.memo("times taken", count)
 
 
 def best_recipe(problem: Problem, codes: int) -> Recipe:
@@ -105,11 +92,10 @@ def best_recipe(problem: Problem, codes: int) -> Recipe:
 
 def _ranked(problem: Problem) -> list[Candidate]:
     """All candidates, the best first."""
-    chunk = next(problem.chunks())
-    recipes = candidates(chunk.logs.schema.width, problem.settings.seed)
+    recipes = candidates(problem.head.schema.width, problem.settings.seed)
     if len(recipes) == 1:
         return recipes
-    sample = _sample(problem, chunk.logs)
+    sample = _sample(problem)
     if sample is None:
         return recipes
     small = next(sample.chunks())
@@ -120,13 +106,12 @@ def _ranked(problem: Problem) -> list[Candidate]:
     return [recipes[i] for i in np.argsort(losses, kind="stable")]
 
 
-def _sample(problem: Problem, logs: LoggedData) -> Problem | None:
+def _sample(problem: Problem) -> Problem | None:
     """The same problem on some users."""
+    logs = problem.sample(ROWS, least=4).logs
     if logs.n_users < 4:
         return None
-    users = sample_users(logs, ROWS, np.random.default_rng(problem.settings.seed), least=4)
-    chosen = logs.select(np.isin(logs.user_codes, users))
-    return Problem.of(problem.policy, chosen, replace(problem.settings, horizon=None, truncated="censored"))
+    return Problem.of(problem.policy, logs, replace(problem.settings, horizon=None, truncated="censored"))
 
 
 def _returns(problem: Problem, chunk: Chunk) -> tuple[Float64Array, BoolArray]:

@@ -51,7 +51,9 @@ def events(problem: Problem) -> Events | None:
     if problem.reward_range[0] == problem.reward_range[1]:
         return None
     ordinary = _ordinary(problem)
-    gained = np.sum([_gained(chunk) for chunk in problem.chunks()], axis=0) / problem.decisions  # [A]
+    counts = problem.times_taken
+    shares = counts / counts.sum()
+    gained = np.sum([_gained(chunk, shares) for chunk in problem.chunks()], axis=0) / problem.decisions  # [A]
     if not gained.sum() > 0:
         return None
     users = np.sum([_users(chunk, ordinary) for chunk in problem.chunks()], axis=0)  # [A]
@@ -59,24 +61,23 @@ def events(problem: Problem) -> Events | None:
     if not len(favoured):
         return None
     least = int(favoured[np.argmin(users[favoured])])
-    labels = next(problem.chunks()).logs.action_space.ids
+    labels = problem.head.action_space.ids
     return Events(
         action=str(labels[least]), gained=float(gained[least]), users=int(users[least]), ordinary=ordinary
     )
 
 
 def _ordinary(problem: Problem) -> float | None:
-    """The value of most rewards, looked for in the first chunk."""
-    chunk = next(problem.chunks())
+    """The value of most rewards, looked for in a sample of the users."""
+    chunk = problem.sample()
     values, counts = np.unique(chunk.rewards[chunk.observed], return_counts=True)
     most = int(counts.argmax())
     return float(values[most]) if counts[most] >= MOSTLY * counts.sum() else None
 
 
-def _gained(chunk: Chunk) -> Float64Array:
-    """The sum over decisions of what pi(a|x) has above mu(a|x), [A]."""
+def _gained(chunk: Chunk, shares: Float64Array) -> Float64Array:
+    """The sum over decisions of what pi(a|x) has above mu(a|x), [A]; ``shares`` [A] where mu is unknown."""
     logs, total = chunk.logs, np.zeros(chunk.logs.n_actions)
-    shares = np.bincount(logs.actions, minlength=logs.n_actions) / len(logs)
     for rows, probs in chunk.probs():
         mu = shares if logs.behaviour is None else logs.behaviour[rows]
         total += np.maximum(probs - mu, 0.0).sum(axis=0)

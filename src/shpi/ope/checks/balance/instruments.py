@@ -49,7 +49,7 @@ class Cells:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Instruments:
-    """The columns of a log, cut where the first chunk of it says."""
+    """The columns of a log, cut where a sample of its users says."""
 
     names: tuple[str, ...]
     time: Cells | None
@@ -59,7 +59,7 @@ class Instruments:
 
     @classmethod
     def of(cls, chunk: Chunk) -> Instruments:
-        """Cuts at quantiles of one chunk."""
+        """Cuts at quantiles of a chunk."""
         logs = chunk.logs
         time = None
         if logs.time_unit == "us" and np.ptp(logs.times) > 0:

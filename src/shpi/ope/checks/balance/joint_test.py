@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 from scipy import stats
@@ -38,7 +37,6 @@ from shpi.data._log.clock import Clock
 from shpi.data.durations import MICROSECONDS
 from shpi.ope.checks.balance.instruments import Instruments, sum_before
 from shpi.ope.checks.balance.residuals import Groups
-from shpi.ope.checks.balance.thinned import thinned
 from shpi.ope.checks.days import Days, days_of
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Severity
@@ -63,14 +61,6 @@ class Imbalance:
     variance: Float64Array  # V
     expected: Float64Array  # what the propensities say, sum_t mu(g|x_t) |z_t|
     weight: Float64Array  # sum_t |z_t|
-
-    def __add__(self, other: Imbalance) -> Imbalance:
-        return Imbalance(
-            excess=self.excess + other.excess,
-            variance=self.variance + other.variance,
-            expected=self.expected + other.expected,
-            weight=self.weight + other.weight,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,13 +97,11 @@ def about_balance(problem: Problem) -> list[Diagnostic]:
 
 def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
     """The imbalance that chance explains least."""
-    instruments = problem.memo("instruments", lambda: Instruments.of(next(problem.chunks())))
+    sample = problem.sample()
+    instruments = problem.memo("instruments", lambda: Instruments.of(sample))
     estimated = problem.propensity_mode == "estimated"
     switched = days is not None and days.switched
-    sums = reduce(
-        Imbalance.__add__,
-        problem.map(lambda chunk: _sums(chunk, groups, instruments, estimated=estimated, by_day=switched)),
-    )
+    sums = _sums(sample, groups, instruments, estimated=estimated, by_day=switched)
     freedom = float(days.count - 1) if switched and days is not None else math.inf
     enough = sums.variance >= (1e-9 if switched else LEAST_VARIANCE)
     z = np.where(enough, sums.excess / np.sqrt(np.where(enough, sums.variance, 1.0)), 0.0)
@@ -147,9 +135,8 @@ def _visible(sums: Imbalance, groups: Groups, level: float) -> float | None:
 
 
 def _sums(
-    whole: Chunk, groups: Groups, instruments: Instruments, *, estimated: bool, by_day: bool
+    chunk: Chunk, groups: Groups, instruments: Instruments, *, estimated: bool, by_day: bool
 ) -> Imbalance:
-    chunk = thinned(whole)
     residuals = groups.residuals(chunk)  # [n, G]
     columns = instruments.columns(chunk)  # [n, J], zeros and ones
     propensities = _said_by(chunk, groups)  # [n, G]

@@ -11,7 +11,6 @@ Without mu(.|x) an action therefore counts from the row after its first one on, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
@@ -39,11 +38,8 @@ class Groups:
     @classmethod
     def of(cls, problem: Problem) -> Groups:
         """The most frequent actions one by one, the others in blocks of neighbours."""
-        parts = problem.map(lambda chunk: (chunk.logs.behaviour is not None, chunk.logs.actions))
-        exact = all(known for known, _ in parts)
-        logs = next(problem.chunks()).logs
-        size, ids = logs.n_actions, logs.action_space.ids
-        counts = reduce(np.add, [np.bincount(actions, minlength=size) for _, actions in parts])
+        logs, counts = problem.head, problem.times_taken
+        exact, size, ids = logs.behaviour is not None, logs.n_actions, logs.action_space.ids
         groups = np.full(size, -1, dtype=np.int64)
         if size == 2 and exact:  # the other one says the same
             groups[1] = 0
