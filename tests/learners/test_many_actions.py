@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import shpi
-from shpi.learners import offline
 from shpi.learners._shpi import pairs
 from shpi.learners._shpi.pairs import Pairs, tilted
+from shpi.learners.base import learned_from
 from shpi.policies.near_mu.tilted import tilt
 
 
@@ -84,12 +84,12 @@ def test_every_action_has_some_decisions(rows: int, actions: int, looked_at: int
         n_actions=actions,
         offsets=np.arange(0, rows + 1, 10),
     )
-    assert len(offline._sample(logs, 0)) == looked_at
+    assert len(learned_from(logs, seed=0)) == looked_at
 
 
 def test_wide_contexts_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 columns and 100,000 decisions took 5 GB."""
-    monkeypatch.setattr(offline, "MOST_CELLS", 40_000)
+    monkeypatch.setattr("shpi.learners.base.MOST_CELLS", 40_000)
     rows, width = 4_000, 20
     logs = shpi.LoggedData.from_arrays(
         contexts=np.zeros((rows, width), dtype=np.float32),
@@ -99,4 +99,4 @@ def test_wide_contexts_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
         n_actions=2,
         offsets=np.arange(0, rows + 1, 10),
     )
-    assert len(offline._sample(logs, 0)) == 2_000
+    assert len(learned_from(logs, seed=0)) == 2_000

@@ -11,23 +11,27 @@ Two faces, since experience comes in two ways:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from shpi._core.executors import Executor
 from shpi._core.threads import one_thread
+from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
+from shpi.passes import sample
 from shpi.policies import ConstantPolicy, Greedy, PolicyDensity, SupportLimited, UniformPolicy, with_items
 from shpi.policies.scorers import Scorer
 from shpi.policies.training_users import TrainingUsers, remember
 from shpi.protocols import BoolArray, Float64Array, Policy, Simulator
 
-if TYPE_CHECKING:
-    from shpi.data.logged import LoggedData
-
-
 P = TypeVar("P")
+
+MOST_CELLS, MOST_ROWS = 50_000_000, 500_000  # decisions times actions or columns, and decisions, looked at
+ROWS_PER_ACTION, MANY_CELLS = 10, 1_000_000_000  # decisions that an action needs, if so many pairs allow it
 
 
 @runtime_checkable
@@ -48,24 +52,62 @@ class OnlineLearner(Protocol):
         ...
 
 
-def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[[Any, LoggedData], P]:
-    """Decorate a learner's ``fit``: refuse what is no log, and let the policy know its items and users."""
+def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[..., P]:
+    """Decorate a learner's ``fit``: refuse what is no log, and let the policy know its items and users.
+
+    Of a log in shards the learner gets a sample of its users (`learned_from`), drawn by ``executor``.
+    """
 
     @wraps(fit)
     @one_thread
-    def checked(self: Any, logs: LoggedData) -> P:
+    def checked(self: Any, logs: LoggedData | ShardedLog, *, executor: Executor | None = None) -> P:
+        words = ""
+        if isinstance(logs, ShardedLog):
+            whole, logs = logs, learned_from(logs, seed=getattr(self, "seed", 0), executor=executor)
+            words = sampled_words(logs, whole)
         check_log(logs, type(self).__name__)
         policy = with_items(fit(self, logs), schema=logs.schema, actions=logs.action_space)
+        if words and hasattr(policy, "notes"):
+            policy = replace(policy, notes=(*policy.notes, words))  # type: ignore[type-var]
         remember(policy, TrainingUsers.of(logs))
         return policy
 
     return checked
 
 
+def row_budget(n_actions: int, width: int) -> int:
+    """The most decisions that are looked at: as memory and time allow, and every action needs some."""
+    actions = max(n_actions, 1)
+    pairs = max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions))
+    return min(MOST_ROWS, MOST_CELLS // max(width, 1), pairs)
+
+
+def learned_from(logs: LoggedData | ShardedLog, *, seed: int, executor: Executor | None = None) -> LoggedData:
+    """The log, or so many of its users as the budget allows, drawn by their hash.
+
+    The same users whether the log is in memory or in shards, so the same policy is learned from both.
+
+    Args:
+        logs: the log.
+        seed: random seed of the draw.
+        executor: who passes over shards; None is this process.
+    """
+    rows = row_budget(len(logs.action_space), logs.schema.width)
+    return sample(logs, rows, seed=seed, least=1, executor=executor)
+
+
+def sampled_words(logs: LoggedData, whole: ShardedLog) -> str:
+    """What a policy says about the sample that it was learned from; empty if that is the whole log."""
+    if len(logs) == whole.rows:
+        return ""
+    return (
+        f"Learned from {len(logs):,} of {whole.rows:,} decisions: those of {logs.n_users:,} users, drawn by "
+        "their hash. More would not be looked at in memory either."
+    )
+
+
 def check_log(logs: object, learner: str) -> None:
     """A table, a path or an array is no log yet."""
-    from shpi.data.logged import LoggedData
-
     if not isinstance(logs, LoggedData):
         raise DataError(
             expected="a log (shpi.LoggedData)",

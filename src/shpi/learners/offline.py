@@ -38,14 +38,13 @@ from shpi.learners._shpi.proximal import Proximal
 from shpi.learners._shpi.readings import released_settings, repaired_settings
 from shpi.learners._shpi.shapes import default_oracles, few_contexts
 from shpi.learners._words import spell_out
-from shpi.learners.base import Learner, from_log, propensities_of
+from shpi.learners.base import Learner, from_log, learned_from, propensities_of
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
 from shpi.learners.constrained.baseline import table_behaviour, table_oracle, table_value
 from shpi.learners.constrained.mbs import MBS
 from shpi.learners.constrained.spibb import SPIBB
 from shpi.learners.improved import ImprovedPolicy, Iteration, Trial
 from shpi.oracles import Oracle, PreparedOracle, Ridge
-from shpi.oracles.crossval import deal_users
 from shpi.policies import Greedy, LinearScorer, Policy, UniformPolicy
 from shpi.protocols import Float64Array
 from shpi.shift import LinearRatio, RatioEstimator
@@ -57,8 +56,6 @@ FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
 NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
 ENOUGH_USERS = 10  # and users, below which a t says nothing
-MOST_CELLS, MOST_ROWS = 50_000_000, 500_000  # decisions times actions or columns, and decisions, looked at
-ROWS_PER_ACTION, MANY_CELLS = 10, 1_000_000_000  # decisions that an action needs, if so many pairs allow it
 
 
 @without(held_out="leave it out: all users serve, since each half judges what the other half has learned")
@@ -167,12 +164,16 @@ class OfflineSHPI:
 
     @from_log
     def fit(self, logs: LoggedData) -> ImprovedPolicy:
-        """Run the algorithm on a log with propensities."""
+        """Run the algorithm on a log with propensities, in memory or in shards.
+
+        Of a long log it looks at a sample of the users (`shpi.learners.base.learned_from`): with tests the
+        same one in memory and in shards; without tests a log in memory is looked at as a whole.
+        """
         logs = logs if self.view is None else self.view(logs)
         self._check(logs)
         if not self.tested:
             return self._without_tests(logs)
-        return self._with_tests(_sample(whole_story(logs), self.seed))
+        return self._with_tests(learned_from(whole_story(logs), seed=self.seed))
 
     # ------------------------------------------------------------------ with tests
 
@@ -356,17 +357,6 @@ class OfflineSHPI:
             clip=self.clip,
             bonus_ratio=self.bonus_ratio,
         )
-
-
-def _sample(logs: LoggedData, seed: int) -> LoggedData:
-    """The log, or so many of its users as memory and time allow; every action needs some decisions."""
-    actions = max(logs.n_actions, 1)
-    pairs = max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions))
-    rows = min(MOST_ROWS, MOST_CELLS // max(logs.schema.width, 1), pairs)
-    if len(logs) <= rows:
-        return logs
-    kept = deal_users(logs, 1, rows, seed) >= 0
-    return logs.select(kept[logs.offsets[:-1]])
 
 
 def _ratio_of(climb: Climb) -> Float64Array:

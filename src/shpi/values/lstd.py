@@ -21,18 +21,23 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shpi._core.executors import Executor
+from shpi.data._log.cut import add_counts, cut_counts, taken_given, with_cut
 from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, DataError
 from shpi.features import FeatureMap, Recipe
 from shpi.features.base import as_matrix
 from shpi.features.parts import freeze, saveable
-from shpi.protocols import Float64Array, FloatArray
+from shpi.passes import add_up, sample
+from shpi.protocols import Float64Array, FloatArray, Int64Array
 from shpi.values._lstd.choose import RIDGES, Choice, choose, default_recipes
 from shpi.values._lstd.moments import LstdSums, block_rows
 from shpi.values.base import checked_gamma
 from shpi.values.levels import on_level
 
 SINGLE_ROWS = 100_000  # from here on rounding to 1e-7 is nothing beside the error of sampling
+CHOICE_USERS = 500_000  # decisions of the users that features and ridge are chosen on
 SINGLE_GAP = 0.01  # least 1 - gamma^L: where gram and cross nearly cancel, every digit counts
 
 
@@ -102,10 +107,25 @@ class LSTD:
                 found=f"{self.folds}, {self.choice_rows}, {self.lookahead}",
             )
 
-    def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> LinearValue:
-        """Choose, sum and solve on one log."""
-        choice = self.choose(logs, gamma=gamma, seed=seed)
-        return solve([self.sums(logs, choice, gamma=gamma)], choice)
+    def fit(
+        self, logs: LoggedData | ShardedLog, *, gamma: float, seed: int, executor: Executor | None = None
+    ) -> LinearValue:
+        """Choose on a sample, sum over all shards and solve; a log in memory is one shard.
+
+        Args:
+            logs: the log.
+            gamma: the discount.
+            seed: random seed of the sample and of what is chosen on it.
+            executor: who passes over shards; None is this process.
+        """
+        rows = len(logs) if isinstance(logs, LoggedData) else logs.rows
+        some_users = sample(logs, CHOICE_USERS, seed=seed, executor=executor)
+        choice = self.choose(some_users, gamma=gamma, seed=seed, rows=rows)
+        if isinstance(logs, LoggedData):
+            return solve([self.sums(logs, choice, gamma=gamma)], choice)
+        counts = add_up(logs, cut_counts, executor=executor, add=add_counts)
+        of_shard = _ShardSums(model=self, choice=choice, gamma=gamma, cut=counts)
+        return solve([add_up(logs, of_shard, executor=executor)], choice)
 
     def sums(self, shard: LoggedData, choice: Choice, *, gamma: float) -> LstdSums:
         """The sums of one shard; products in single precision where that is far below the noise."""
@@ -117,8 +137,15 @@ class LSTD:
         known = self.features is None and 1 - gamma**self.lookahead >= SINGLE_GAP
         return np.float32 if known and n >= SINGLE_ROWS else np.float64
 
-    def choose(self, logs: LoggedData, *, gamma: float, seed: int) -> Choice:
-        """The features and the ridge: what must be agreed on before shards are summed."""
+    def choose(self, logs: LoggedData, *, gamma: float, seed: int, rows: int | None = None) -> Choice:
+        """The features, the ridge and the precision: what must be agreed on before shards are summed.
+
+        Args:
+            logs: a log, or a sample of its users.
+            gamma: the discount.
+            seed: random seed of the cross-validation.
+            rows: number of decisions of the whole log; None: ``logs`` is the whole.
+        """
         checked_gamma(gamma)
         user = None if self.level is None else on_level(logs, self.level)
         width = logs.contexts.shape[1] if user is None else user.width
@@ -137,8 +164,22 @@ class LSTD:
             folds=self.folds,
             max_rows=self.choice_rows,
             seed=second,
-            precision=self._precision(len(logs), gamma),
+            precision=self._precision(len(logs) if rows is None else rows, gamma),
         )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _ShardSums:
+    """The sums of a shard, of which the whole log says what is taken as cut; for other processes."""
+
+    model: LSTD
+    choice: Choice
+    gamma: float
+    cut: Int64Array  # [2, T]
+
+    def __call__(self, shard: LoggedData) -> LstdSums:
+        whole = with_cut(shard, taken_given(shard, self.cut))
+        return self.model.sums(whole, self.choice, gamma=self.gamma)
 
 
 def solve(shards: Sequence[LstdSums], choice: Choice) -> LinearValue:

@@ -1,0 +1,102 @@
+"""Learning from shards: the policy that the same log in memory teaches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shpi.data._log.cut import taken_as_cut
+from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog, write_shards
+from shpi.envs import make
+from shpi.envs.rollout import rollout
+from shpi.learners import OfflineSHPI, registry
+from shpi.learners.base import learned_from
+from shpi.passes import Processes
+from shpi.policies import UniformPolicy
+from shpi.values import LSTD
+
+WORLDS = {"storefront": (160, {}), "synthetic": (160, {"horizon": 12}), "recogym": (30, {})}
+
+
+def log_of(world: str, users: int | None = None) -> LoggedData:
+    usual, settings = WORLDS[world]
+    simulator = make(world, **settings)
+    return rollout(simulator, UniformPolicy(simulator.n_actions), users or usual, seed=3)
+
+
+def in_shards(logs: LoggedData, folder, count: int = 5) -> ShardedLog:
+    order = np.random.default_rng(1).permutation(logs.n_trajectories)
+    return write_shards([logs.select(order[i::count]) for i in range(count)], folder)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_default_learner_returns_the_same_policy(world, tmp_path, monkeypatch):
+    """Of a log beyond the budget both look at the same users, so every bit is the same."""
+    logs = log_of(world)
+    monkeypatch.setattr("shpi.learners.base.MOST_ROWS", len(logs) // 2)
+    one = OfflineSHPI(seed=2, iterations=2).fit(logs)
+    two = OfflineSHPI(seed=2, iterations=2).fit(in_shards(logs, tmp_path / "shards"))
+    np.testing.assert_array_equal(one.action_probs(logs.contexts), two.action_probs(logs.contexts))
+    assert [trial.words for trial in one.trials] == [trial.words for trial in two.trials]
+    assert one.lift == two.lift
+    assert two.notes[:-1] == one.notes
+    assert f"of {len(logs):,} decisions" in two.notes[-1]
+
+
+def test_a_short_log_in_shards_is_learned_from_as_a_whole(tmp_path):
+    logs = log_of("storefront", 60)
+    shards = in_shards(logs, tmp_path / "shards")
+    for name in ("bandit", "clone", "session-rl"):
+        one, two = (registry.make(name, seed=0).fit(source) for source in (logs, shards))
+        np.testing.assert_array_equal(one.action_probs(logs.contexts), two.action_probs(logs.contexts))
+    policy = OfflineSHPI(iterations=1).fit(shards)
+    assert not any("Learned from" in note for note in policy.notes)
+
+
+def test_processes_draw_the_same_users(tmp_path, monkeypatch):
+    logs = log_of("storefront", 80)
+    monkeypatch.setattr("shpi.learners.base.MOST_ROWS", len(logs) // 3)
+    shards = in_shards(logs, tmp_path / "shards", 3)
+    one = learned_from(logs, seed=5)
+    for executor in (None, Processes(jobs=2)):
+        two = learned_from(shards, seed=5, executor=executor)
+        np.testing.assert_array_equal(one.users, two.users)
+        np.testing.assert_array_equal(one.contexts, two.contexts)
+
+
+def test_lstd_sums_over_shards_are_those_of_the_log(tmp_path, monkeypatch):
+    """Its precision is chosen by the rows of the whole log: each shard alone would take double precision."""
+    logs = log_of("synthetic", 120)
+    monkeypatch.setattr("shpi.values.lstd.SINGLE_ROWS", len(logs))
+    shards = in_shards(logs, tmp_path / "shards", 5)
+    assert max(len(shard) for shard in shards) < len(logs) // 4
+    whole = LSTD().fit(logs, gamma=0.9, seed=0)
+    double = LSTD().fit(logs.select(np.arange(logs.n_trajectories - 1)), gamma=0.9, seed=0)
+    in_parts = LSTD().fit(shards, gamma=0.9, seed=0)
+    values = whole(logs.contexts)
+    scale = np.abs(values).max()
+    assert np.abs(in_parts(logs.contexts) - values).max() < 1e-5 * scale  # sums of single precision
+    assert np.abs(double(logs.contexts) - values).max() > 1e-6 * scale
+    monkeypatch.setattr("shpi.values.lstd.SINGLE_ROWS", 10**9)
+    whole, in_parts = (LSTD().fit(source, gamma=0.9, seed=0) for source in (logs, shards))
+    np.testing.assert_allclose(in_parts(logs.contexts), whole(logs.contexts), rtol=1e-9)
+    processes = LSTD().fit(shards, gamma=0.9, seed=0, executor=Processes(jobs=2))
+    np.testing.assert_array_equal(processes.theta, in_parts.theta)
+
+
+def test_lstd_takes_as_cut_what_the_whole_log_takes(tmp_path):
+    """Half of the ends are not seen, and each shard has another share of them."""
+    rng, users = np.random.default_rng(0), 200
+    lengths = rng.integers(1, 6, users)
+    n = int(lengths.sum())
+    terminated = rng.random(users) < np.linspace(0.1, 0.9, users)
+    logs = LoggedData.from_arrays(
+        contexts=rng.normal(size=(n, 2)), actions=rng.integers(0, 2, n), rewards=rng.normal(size=n),
+        propensities=np.full(n, 0.5), offsets=np.append(0, np.cumsum(lengths)), terminated=terminated,
+        n_actions=2,
+    )  # fmt: skip
+    assert taken_as_cut(logs).any()
+    shards = write_shards([logs.select(np.arange(a, a + 50)) for a in range(0, users, 50)], tmp_path / "s")
+    one, two = (LSTD(ridge=1.0).fit(source, gamma=0.9, seed=0) for source in (logs, shards))
+    np.testing.assert_allclose(two(logs.contexts), one(logs.contexts), rtol=1e-9)
