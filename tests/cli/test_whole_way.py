@@ -191,8 +191,8 @@ def test_chances_are_those_that_are_logged(policy, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize("verb", [
-    "init", "audit", "split", "fit", "compare", "evaluate", "mix", "act", "simulate", "agents", "reproduce",
-    "completion",
+    "init", "audit", "split", "shard", "fit", "compare", "evaluate", "mix", "act", "simulate", "agents",
+    "reproduce", "completion",
 ])  # fmt: skip
 def test_every_verb_has_an_example(verb, capsys):
     with pytest.raises(SystemExit):

@@ -16,7 +16,7 @@ from shpi.errors import FileError, MemoryLimitError, ShpiError
 from shpi.files.engines import first_line, translated
 
 VERBS = (
-    *("init", "audit", "split", "fit", "compare", "evaluate", "mix", "act", "serve", "export"),
+    *("init", "audit", "split", "shard", "fit", "compare", "evaluate", "mix", "act", "serve", "export"),
     *("without_data.simulate", "without_data.agents", "without_data.reproduce", "without_data.demo"),
     "completion",
 )  # modules of shpi.cli.verbs, in the order of the help
@@ -27,6 +27,7 @@ from a table to a decision:
   shpi init LOG                         a column map for your table, with comments (map.toml)
   shpi audit LOG --columns map.toml     is this log fit for learning, and what is wrong with it if not?
   shpi split LOG --columns map.toml     some users to learn from, the others to judge by
+  shpi shard LOG --columns map.toml     a log larger than memory, as shards that the other verbs take
   shpi fit train.parquet --out POLICY   log -> policy
   shpi compare train.parquet            every learner on one log: what each would bring, seconds, memory
   shpi evaluate POLICY held-out.parquet may this policy be shipped? estimates, diagnostics, a report

@@ -12,6 +12,7 @@ from shpi.errors import ShpiError
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
+    from shpi.data.shards import ShardedLog
     from shpi.ope.candidates import Comparison
     from shpi.ope.gate import Gate
     from shpi.protocols import Policy
@@ -47,7 +48,7 @@ def caution_settings(options: argparse.Namespace) -> dict[str, Any]:
 def with_looks(
     comparison: Comparison,
     policies: Mapping[str, Policy],
-    logs: LoggedData,
+    logs: LoggedData | ShardedLog,
     gate: Gate,
     options: argparse.Namespace,
 ) -> Comparison:

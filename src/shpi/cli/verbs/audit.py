@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shpi._core.progress import progress_bar
 from shpi.cli._shell.reading import add_reading_options, read_logs
+from shpi.cli._shell.shards import add_jobs_option, executor, open_shards
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
 from shpi.files.jsonable import finite
@@ -19,10 +20,10 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
 
 DESCRIPTION = """Read a log of decisions, check it, and say whether it can be learned from.
 
-LOG is a Parquet or CSV(.gz) file, a quoted glob, or a folder. A file that shpi wrote needs no column map,
-and neither does the name of a public data set, whose files are looked for in the folder of --data.
-For any other, --columns names a TOML file that says which column means what; without one, a first guess
-from the column names is printed for you to correct.
+LOG is a Parquet or CSV(.gz) file, a quoted glob, a folder, or a folder of shards (`shpi shard`). A file that
+shpi wrote needs no column map, and neither does the name of a public data set, whose files are looked for in
+the folder of --data. For any other, --columns names a TOML file that says which column means what; without
+one, a first guess from the column names is printed for you to correct.
 """
 
 EXAMPLES = """a column map, map.toml:
@@ -59,6 +60,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_reading_options(parser)
+    add_jobs_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument("--out", metavar="FILE", help="write the report to a file (JSON if it ends in .json)")
     parser.set_defaults(run=run)
@@ -67,11 +69,18 @@ def add_parser(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the verb: exit code 0 if the log is fit, else 1."""
     target = None if options.out is None else _writable(Path(options.out))
-    logs = read_logs(options, "audit")
-    if logs is None:
-        return 2
-    with progress_bar(f"auditing {len(logs):,} decisions", None):
-        report = replace(logs.audit(), source=" ".join(options.log))
+    shards = open_shards(options)
+    if shards is not None:
+        from shpi.passes import audit_shards
+
+        with progress_bar(f"auditing {shards.rows:,} decisions", None):
+            report = replace(audit_shards(shards, executor=executor(options)), source=options.log[0])
+    else:
+        logs = read_logs(options, "audit")
+        if logs is None:
+            return 2
+        with progress_bar(f"auditing {len(logs):,} decisions", None):
+            report = replace(logs.audit(), source=" ".join(options.log))
     if target is not None:
         _write(report, target, as_json=options.json or target.suffix == ".json")
         counts = f"{report.count('error')} errors, {report.count('warning')} warnings"

@@ -17,6 +17,7 @@ from shpi._core.progress import begin, expect, stages
 from shpi.cli._compare.held_out import judge
 from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
+from shpi.cli._shell.shards import add_jobs_option, open_shards, sampled
 from shpi.cli.verbs.fit import parse_option
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
@@ -85,6 +86,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_reading_options(parser)
+    add_jobs_option(parser)
     add = parser.add_argument
     add("--learners", metavar="A,B,C", help="default: all that can run")
     add("-o", "--option", action="append", default=[], metavar="[LEARNER.]KEY=VALUE", help="may be repeated")
@@ -154,7 +156,8 @@ def find_log(options: argparse.Namespace) -> tuple[World | None, LoggedData | No
         world = World(name=name, params=params, simulator=registry.make(name, **params))
         mu = LoggingPolicy(world.simulator, options.epsilon)
         return world, rollout(world.simulator, mu, options.users, options.seed, progress=None), mu
-    logs = read_logs(options, "compare")
+    shards = open_shards(options)
+    logs = read_logs(options, "compare") if shards is None else sampled(shards, options)
     if options.env is None:
         return None, logs, None
     return World(name=options.env, params=params, simulator=registry.make(options.env, **params)), logs, None

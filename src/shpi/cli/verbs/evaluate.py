@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from shpi.cli._shell.cautions import add_caution_options, caution_settings, with_looks
 from shpi.cli._shell.reading import add_reading_options, read_logs
+from shpi.cli._shell.shards import open_shards
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
 from shpi.report.terminal import render
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
+    from shpi.data.shards import ShardedLog
     from shpi.ope.candidates import Comparison
     from shpi.ope.estimators.base import Estimator
     from shpi.ope.gate import Gate, Guard
@@ -28,8 +30,9 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
 
 DESCRIPTION = """Judge a policy from the log of another one, and say whether it may be shipped.
 
-POLICY is a folder that `shpi fit` wrote. LOG is read as by `shpi audit`; it should hold users that the policy
-was not learned from. The verdict is printed first, then what every estimator says, then what to beware of.
+POLICY is a folder that `shpi fit` wrote. LOG is read as by `shpi audit`, or is a folder of shards;
+it should hold users that the policy was not learned from. The verdict is printed first, then what every
+estimator says, then what to beware of.
 """
 
 EXAMPLES = """examples:
@@ -100,14 +103,18 @@ def run(options: argparse.Namespace) -> int:
     estimators_of(options.estimators, k)  # a misspelt name is an error before minutes of work, not after
     names = distinct(places)
     saved = [read_policy_file(place) for place in places]
-    logs = read_logs(options, "evaluate", **encoding_of(saved[0], options))
+    logs: LoggedData | ShardedLog | None = open_shards(options)
+    if logs is None:
+        logs = read_logs(options, "evaluate", **encoding_of(saved[0], options))
     if logs is None:
         return 2
     policies = {
         name: opened(place, policy_file, logs)
         for name, place, policy_file in zip(names, places, saved, strict=True)
     }
-    estimators = estimators_of(options.estimators, k if k is not None else usual_k(logs))
+    if options.estimators is not None and k is None:
+        k = usual_k(logs)
+    estimators = estimators_of(options.estimators, k)
     comparison = judged(policies, logs, gate, options, estimators, k)
     comparison = with_looks(comparison, policies, logs, gate, options)
     write(comparison, options)  # first: the reader of the text may close the pipe
@@ -179,9 +186,12 @@ def parse_k(text: str | None) -> Any:
     return int(text)
 
 
-def usual_k(logs: LoggedData) -> Any:
+def usual_k(logs: LoggedData | ShardedLog) -> Any:
     """Of the k-step estimator where nobody says: a session, or a few steps where there are no sessions."""
-    return "session" if logs.n_sessions > logs.n_trajectories else FEW_STEPS
+    from shpi.ope._log.facts import raw_chunks
+
+    several = any(chunk.n_sessions > chunk.n_trajectories for chunk in raw_chunks(logs))
+    return "session" if several else FEW_STEPS
 
 
 def estimators_of(text: str | None, k: Any) -> list[Estimator] | None:
@@ -234,22 +244,24 @@ def encoding_of(saved: PolicyFile, options: argparse.Namespace) -> dict[str, Any
     return {key: value for key, value in encoding.items() if value is not None}
 
 
-def opened(place: Path, saved: PolicyFile, logs: LoggedData) -> Policy:
+def opened(place: Path, saved: PolicyFile, logs: LoggedData | ShardedLog) -> Policy:
     """The policy, if it belongs to this log."""
+    from shpi.data.logged import LoggedData
     from shpi.ope import check_saved
     from shpi.policies import TrainingUsers, load_policy, training_users
     from shpi.policies.training_users import remember
 
     check_saved(saved, logs)
     policy = load_policy(place)
-    if not training_users(policy) and saved.notes.get("log") == logs.fingerprint():
-        remember(policy, TrainingUsers.of(logs))  # written before policies kept hashes of their users
+    unknown = not training_users(policy)  # written before policies kept hashes of their users
+    if unknown and isinstance(logs, LoggedData) and saved.notes.get("log") == logs.fingerprint():
+        remember(policy, TrainingUsers.of(logs))
     return policy
 
 
 def judged(
     policies: dict[str, Policy],
-    logs: LoggedData,
+    logs: LoggedData | ShardedLog,
     gate: Gate,
     options: argparse.Namespace,
     estimators: list[Estimator] | None,

@@ -12,6 +12,7 @@ from shpi._core.progress import progress_bar
 from shpi.cli._compare.learn_job import has_story
 from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
+from shpi.cli._shell.shards import add_jobs_option, open_shards, sampled
 from shpi.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
@@ -20,8 +21,8 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
 
 DESCRIPTION = """Learn a policy from a log, and write it to a folder.
 
-LOG is read as by `shpi audit`. The folder holds the policy, the context columns and the action ids that it
-was learned from, and how it was made; `shpi.load_policy` opens it.
+LOG is read as by `shpi audit`, or is a folder of shards. The folder holds the policy, the context columns and
+the action ids that it was learned from, and how it was made; `shpi.load_policy` opens it.
 """
 
 EXAMPLES = """examples:
@@ -29,6 +30,7 @@ EXAMPLES = """examples:
   shpi fit log.parquet --out policies/today
   shpi fit log.parquet --learner bandit -o target=dr --out policies/bandit
   shpi fit log.parquet --learner shpi -o k=5 -o gamma=0.95 -o value=lstd --out policies/k5
+  shpi fit shards --jobs 2 --out policies/today
   shpi fit events.csv.gz --columns map.toml --estimate-propensities --out policies/today
 
 then:
@@ -46,6 +48,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_reading_options(parser, required=False)
+    add_jobs_option(parser)
     parser.add_argument("--learner", default="shpi", metavar="NAME", help="who learns (default: shpi)")
     parser.add_argument(
         "-o",
@@ -74,7 +77,8 @@ def run(options: argparse.Namespace) -> int:
         )
     check_target(options.out, overwrite=options.overwrite)
     learner = offline_learner(options.learner, dict(parse_option(o) for o in options.option), options.seed)
-    logs = read_logs(options, "fit")
+    shards = open_shards(options)
+    logs = read_logs(options, "fit") if shards is None else sampled(shards, options)
     if logs is None:
         return 2
     print(f"question: {logs.question}")

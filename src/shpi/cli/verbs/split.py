@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shpi.cli._shell.reading import add_reading_options, read_logs
+from shpi.cli._shell.shards import open_shards
 from shpi.errors import ConfigError
+
+if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
+    from shpi.data.shards import ShardedLog
 
 DESCRIPTION = """Split a log into one to learn from and one to judge by, with no user in both.
 
 A policy looks too good on the users that it was learned from. Both files are logs of shpi: the other verbs
-open them without a column map. The same seed puts the same users on the same side.
+open them without a column map. The same seed puts the same users on the same side. A folder of shards
+is split into two folders, train and held-out.
 """
 
 EXAMPLES = """examples:
   shpi split events.csv --columns map.toml
   shpi split events.csv --columns map.toml --held-out 0.5 --out data
+  shpi split shards --held-out 0.3 --out data
   shpi split log.parquet --time 2026-10-01        learn from the past, judge by what came later
 
 then:
@@ -57,6 +63,9 @@ def run(options: argparse.Namespace) -> int:
             found=", ".join(map(str, there)),
             remedy="--overwrite replaces them, --out names another folder",
         )
+    shards = open_shards(options)
+    if shards is not None:
+        return _split_shards(shards, options)
     logs = read_logs(options, "split")
     if logs is None:
         return 2
@@ -68,5 +77,27 @@ def run(options: argparse.Namespace) -> int:
     for half, place, purpose in zip(parts, places, ("to learn from", "to judge by"), strict=True):
         half.to_parquet(place)
         print(f"{place}: {half.n_users:,} users, {len(half):,} decisions {purpose}")
+    print(f"next: shpi fit {places[0]} --out policies/today")
+    return 0
+
+
+def _split_shards(shards: ShardedLog, options: argparse.Namespace) -> int:
+    """Two folders of shards."""
+    from shpi.data.shards import split_shards
+
+    if options.time is not None:
+        raise ConfigError(
+            expected="a log in one file for --time",
+            found="a folder of shards",
+            remedy="split shards by user, or the table by time before it is sharded",
+        )
+    places = (options.out / Path(TRAIN).stem, options.out / Path(HELD_OUT).stem)
+    there = [place for place in places if place.exists()]
+    if there:
+        raise ConfigError(expected="no folders of these names yet", found=", ".join(map(str, there)))
+    options.out.mkdir(parents=True, exist_ok=True)
+    parts = split_shards(shards, options.held_out, places, seed=options.seed)
+    for half, place, purpose in zip(parts, places, ("to learn from", "to judge by"), strict=True):
+        print(f"{place}: {half.rows:,} decisions {purpose}")
     print(f"next: shpi fit {places[0]} --out policies/today")
     return 0
