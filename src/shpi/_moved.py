@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, TypeVar
 
-from shpi.errors import ConfigError
-
-T = TypeVar("T")
 LAST_VERSION = "0.4"  # the version from which on the old names are gone
 
 # room: {old module: new module}, both below the room.
@@ -235,28 +230,6 @@ GONE = {
     "shpi.learners.sharper": "shpi.policies.Tilted goes from the logging policy to greedy",
     "shpi.ope.checks.thinned": "Problem.sample draws users by their hash (shpi.ope.Problem)",
 }
-
-
-def without(**gone: str) -> Callable[[type[T]], type[T]]:
-    """Mark a class whose constructor had more arguments in version 0.1: what each is told instead."""
-
-    def decorate(cls: type[T]) -> type[T]:
-        plain: Any = cls.__init__
-
-        @wraps(plain)
-        def checked(self: Any, *args: Any, **settings: Any) -> None:
-            for name in settings.keys() & gone.keys():
-                raise ConfigError(
-                    expected=f"arguments of {cls.__name__} as they are since 0.2",
-                    found=f"{name}=",
-                    remedy=gone[name],
-                )
-            plain(self, *args, **settings)
-
-        cls.__init__ = checked  # type: ignore[method-assign]
-        return cls
-
-    return decorate
 
 
 def missing(module: str, name: str) -> Exception:

@@ -23,8 +23,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from shpi._core.arguments import without
 from shpi._core.progress import progress_bar
-from shpi._moved import without
 from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages, ratios_of, taken_probs
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shpi._moved import without
+from shpi._core.arguments import without
 from shpi.advantages import Horizon
 from shpi.data.logged import LoggedData
 from shpi.learners.constrained.mbs import MBS
