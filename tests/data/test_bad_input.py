@@ -299,6 +299,18 @@ def test_what_cannot_fit_into_memory_is_refused_before_polars_tries(monkeypatch:
         read_log(table(), COLUMNS)
 
 
+def test_a_good_file_is_not_blamed_for_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``ulimit -v 1000000`` a file of 3 million rows was called truncated."""
+    table().write_parquet(tmp_path / "t.parquet")
+
+    def no_memory(*_: object, **__: object) -> None:
+        raise OSError("Cannot allocate memory (os error 12)")
+
+    monkeypatch.setattr(pl, "read_parquet_schema", no_memory)
+    with pytest.raises(MemoryLimitError, match="gives no more"):
+        read_log(tmp_path / "t.parquet", COLUMNS)
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.jsonl"])
 def test_a_text_file_that_cannot_fit_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -15,7 +15,8 @@ from shpi.data.tables.delimited import read_delimited
 from shpi.data.tables.formats import TEXT_PATTERNS, format_of
 from shpi.data.tables.json_lines import read_json_lines
 from shpi.data.tables.partitions import root_of, scan_partitions
-from shpi.errors import ColumnError, DataError
+from shpi.errors import ColumnError, DataError, MemoryLimitError
+from shpi.files.engines import translated
 from shpi.protocols import Int64Array
 
 BLOCK = 262_144  # rows of one block: large enough for vector speed, small beside the log
@@ -162,6 +163,9 @@ def _scan_parquet(files: list[Path], label: str, roots: list[Path]) -> pl.LazyFr
             schema = dict(pl.read_parquet_schema(file))
             total += pl.scan_parquet(file).select(pl.len()).collect().item()
         except (pl.exceptions.PolarsError, OSError) as error:
+            no_memory = translated(error, str(file))
+            if isinstance(no_memory, MemoryLimitError):
+                raise no_memory from None
             raise DataError(
                 expected="a complete Parquet file",
                 found=f"one that cannot be read ({_short(error)})",
