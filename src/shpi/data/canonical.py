@@ -249,6 +249,8 @@ def from_table(table: pl.DataFrame, header: dict[str, Any]) -> LoggedData:
     actions = ActionSpace.from_json(header["actions"])
 
     def matrix(frame: pl.DataFrame, names: list[str], dtype: Any) -> Any:
+        if not names:  # polars 1.36 makes no array of no columns
+            return np.empty((len(frame), 0), dtype=dtype)
         return np.ascontiguousarray(
             frame.select(names).to_numpy().astype(dtype, copy=False).reshape(len(frame), -1)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -102,6 +103,8 @@ def log_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], ..
 def round_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], ...]:
     """About ``many`` round numbers within the limits, with labels that tell them apart."""
     raw = (high - low) / max(many, 1)
+    if raw < sys.float_info.min:  # the limits are nearly equal, and their difference has no logarithm
+        return ((low, number(low, 6)), (high, number(high, 6)))
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
