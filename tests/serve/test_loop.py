@@ -84,6 +84,21 @@ def test_the_log_is_what_was_answered(tmp_path: Path) -> None:
     assert main(["serve", "compact", str(tmp_path)]) == 0
 
 
+def test_an_item_that_was_never_taken_is_in_the_log(tmp_path: Path) -> None:
+    async def work(wire: Wire) -> None:
+        for n in range(40):
+            await wire.rank(
+                user=f"u{n % 9}", time=1.8e9 + n * 4000, candidates=["a", "b", "never"], event_id=f"e{n}"
+            )
+
+    on_wire(tmp_path, work, EVENTS + '[decide]\nstart = "apprentice"\nfloor = 1e-9\n')
+    logs, _ = compact(tmp_path)
+    assert set(logs.actions.tolist()) == {0}  # the first choice, but for a chance of one in a billion
+    assert logs.action_space.ids == ("a", "b", "never")
+    assert logs.behaviour is not None
+    assert np.allclose(logs.behaviour.sum(axis=1), 1.0)
+
+
 def test_rewards_are_joined_as_asked() -> None:
     rewards = [reward(1, value=v, reward_id=str(v)) for v in (3.0, 1.0, 2.0)]
     moved = [

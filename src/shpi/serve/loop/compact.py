@@ -242,7 +242,9 @@ def _add_items(
 
     items = [tuple(map(spell, decision.items)) for decision in decisions]
     ids = sorted({item for some in set(items) for item in some})
-    if len({frozenset(some) for some in set(items)}) > 1:
+    taken = {item for item in columns[ACTION] if item is not None}
+    # An item that was never taken is known to the log as a candidate only.
+    if len({frozenset(some) for some in set(items)}) > 1 or taken != set(ids):
         columns[CANDIDATES] = [list(some) for some in items]
         extras["candidates"] = CANDIDATES
     everywhere = all(decision.distribution.min() > 0 for decision in decisions)  # as a log asks for it
