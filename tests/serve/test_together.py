@@ -61,9 +61,9 @@ def test_together_and_one_by_one_are_the_same_decisions(tmp_path: Path) -> None:
     bodies[7] = body(7, exclude=["i2"])
     asked = [Asked(requests.RANK.decode(raw), raw, f"e{n}", 5) for n, raw in enumerate(bodies)]
     together = service.decide_each(asked)
-    for one, decision in zip(asked, together, strict=True):
+    for request, decision in zip(asked, together, strict=True):
         assert isinstance(decision, Decision)
-        alone = service.decide(one.request, one.body, event_id=one.event_id, now=5)
+        alone = service.decide(request.request, request.body, event_id=request.event_id, now=5)
         assert (alone.action, alone.policy, alone.arm, alone.uniform, alone.digest, alone.items) == (
             decision.action, decision.policy, decision.arm, decision.uniform, decision.digest, decision.items
         )  # fmt: skip

@@ -102,7 +102,7 @@ def sampled_words(logs: LoggedData, whole: ShardedLog) -> str:
         return ""
     return (
         f"Learned from {len(logs):,} of {whole.rows:,} decisions: those of {logs.n_users:,} users, drawn by "
-        "their hash. More would not be looked at in memory either."
+        "their hash."
     )
 
 

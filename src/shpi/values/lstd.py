@@ -37,7 +37,7 @@ from shpi.values.base import checked_gamma
 from shpi.values.levels import on_level
 
 SINGLE_ROWS = 100_000  # from here on rounding to 1e-7 is nothing beside the error of sampling
-CHOICE_USERS = 500_000  # decisions of the users that features and ridge are chosen on
+CHOICE_DECISIONS = 500_000  # decisions of the users that features and ridge are chosen on
 SINGLE_GAP = 0.01  # least 1 - gamma^L: where gram and cross nearly cancel, every digit counts
 
 
@@ -119,7 +119,7 @@ class LSTD:
             executor: who passes over shards; None is this process.
         """
         rows = len(logs) if isinstance(logs, LoggedData) else logs.rows
-        some_users = sample(logs, CHOICE_USERS, seed=seed, executor=executor)
+        some_users = sample(logs, CHOICE_DECISIONS, seed=seed, executor=executor)
         choice = self.choose(some_users, gamma=gamma, seed=seed, rows=rows)
         if isinstance(logs, LoggedData):
             return solve([self.sums(logs, choice, gamma=gamma)], choice)

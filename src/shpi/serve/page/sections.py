@@ -90,8 +90,8 @@ def arms(service: Service) -> Section:
     shares += f", {trial:.0%} are in the canary." if trial else "; there is no canary."
     how = (
         f"{shares} The band holds at all looks together, at {1 - rules.alpha:.0%} on either side: below 0 "
-        "means proven worse, above 0 proven better. A user counts when the "
-        f"{describe(service.settings.canary_window)} after the first decision are over."
+        "means proven worse, above 0 proven better. A user counts from "
+        f"{describe(service.settings.canary_window)} after the first decision on."
     )
     return Section(key="arms", title="Arms", how=how, body="".join(parts))
 
