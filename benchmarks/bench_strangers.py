@@ -25,7 +25,7 @@ from benchmarks.strangers.page import page
 from benchmarks.strangers.personalizer import Personalizer
 from benchmarks.strangers.push import Push
 from benchmarks.strangers.shop import Shop
-from benchmarks.strangers.way import Outcome, go, quiet
+from benchmarks.strangers.way import Outcome, go, quiet, value_of_mu
 from benchmarks.strangers.world import World
 
 WORLDS: tuple[type[World], ...] = (Shop, Push, News, Personalizer)
@@ -57,9 +57,11 @@ def run() -> list[Row]:
                 with KEPT.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(outcome)) + "\n")
             print(_line(outcome), file=sys.stderr, flush=True)
-        rows += _rows(world.name, outcomes)
+        rows += _rows(world, outcomes)
     if not size:
-        PAGE.write_text(page(list(kept.values())), encoding="utf-8")
+        worlds = {world.name: world for world in (make() for make in WORLDS)}
+        mu = {name: value_of_mu(worlds[name])[0] for name, _ in kept}
+        PAGE.write_text(page(list(kept.values()), mu), encoding="utf-8")
     return rows
 
 
@@ -75,23 +77,24 @@ def _fresh(world: World, seed: int, users: int) -> Outcome:
         return go(world, Path(folder) / world.name, seed, users)
 
 
-def _line(one: Outcome) -> str:
+def _line(run: Outcome) -> str:
     return (
-        f"{one.world:13s} {one.seed} mu {one.true_mu:.3f} (log {one.by_hand:.3f})  pi {one.true_pi:.3f}  "
-        f"lift {one.lift:+.3f}  estimated {one.estimate:+.3f} [{one.lower:+.3f}, {one.upper:+.3f}] "
-        f"{'in ' if one.covered else 'OUT'} {one.verdict} by {one.main}"
+        f"{run.world:13s} {run.seed} mu {run.true_mu:.3f} (log {run.by_hand:.3f})  pi {run.true_pi:.3f}  "
+        f"lift {run.lift:+.3f}  estimated {run.estimate:+.3f} [{run.lower:+.3f}, {run.upper:+.3f}] "
+        f"{'in ' if run.covered else 'OUT'} {run.verdict} by {run.main}"
     )
 
 
-def _rows(name: str, found: list[Outcome]) -> list[Row]:
-    covered = float(np.mean([one.covered for one in found]))
-    lifts, values = np.array([one.lift for one in found]), np.array([one.by_hand for one in found])
-    mu = found[0].true_mu
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
-    shipped = np.array([one.verdict == "ship" for one in found])
+def _rows(world: World, runs: list[Outcome]) -> list[Row]:
+    name = world.name
+    covered = float(np.mean([run.covered for run in runs]))
+    lifts, values = np.array([run.lift for run in runs]), np.array([run.by_hand for run in runs])
+    mu, mu_error = value_of_mu(world)
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.inf
+    shipped = np.array([run.verdict == "ship" for run in runs])
     harmful = int(np.sum(shipped & (lifts <= 0)))
-    estimated = float(np.mean([one.estimate for one in found]))
-    off = abs(float(values.mean()) - mu) / max(error, 1e-12) if len(values) > 1 else 0.0
+    estimated = float(np.mean([run.estimate for run in runs]))
+    off = abs(float(values.mean()) - mu) / float(np.hypot(error, mu_error))
     return [
         Row(
             f"{name}: true lift",
@@ -103,7 +106,7 @@ def _rows(name: str, found: list[Outcome]) -> list[Row]:
             f"{name}: true lift in its interval",
             100 * covered,
             "%",
-            f"{len(found)} logs",
+            f"{len(runs)} logs",
             f">= {100 * COVERED:g}",
         ),
         Row(
@@ -113,7 +116,7 @@ def _rows(name: str, found: list[Outcome]) -> list[Row]:
             f"table {values.mean():.4f}, truth {mu:.4f}",
             "<= 3",
         ),
-        Row(f"{name}: shipped", float(shipped.sum()), "logs", f"of {len(found)}"),
+        Row(f"{name}: shipped", float(shipped.sum()), "logs", f"of {len(runs)}"),
         Row(f"{name}: shipped wrongly", float(harmful), "logs", goal="<= 1"),
-        Row(f"{name}: commands", float(found[0].commands), "", goal="<= 8"),
+        Row(f"{name}: commands", float(runs[0].commands), "", goal="<= 8"),
     ]

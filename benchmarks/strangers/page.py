@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ notifications with conversions in a second table; **news**, one of ten candidate
 **personalizer**, JSON lines of a decision service. Users enter over time, so many are observed for less than
 the metric's window. Every log goes from raw files to a verdict with four commands: `shpi audit`, `split`,
 `fit` and `evaluate`, with the question in the column map. What a policy is worth is known from 40,000 new
-users.
+users, what the logging policy is worth from 400,000.
 
 *mu* is the value of the logging policy: as the report states it (mean over the logs), and in truth. *In the
 interval*: how often the 95 % interval that leads the report contains the true lift of what it is about: the
@@ -35,17 +35,21 @@ what they show, and by default that is no ship ([why](gate-checks.md)).
 """
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
-    """The page for all runs."""
+def page(outcomes: Sequence[Outcome], mu: Mapping[str, float]) -> str:
+    """The page for all runs.
+
+    Args:
+        outcomes: of every run.
+        mu: what the logging policy of each world is worth.
+    """
     names = list(dict.fromkeys(outcome.world for outcome in outcomes))
-    lines = [_line(name, [outcome for outcome in outcomes if outcome.world == name]) for name in names]
+    lines = [_line(name, [run for run in outcomes if run.world == name], mu[name]) for name in names]
     covered = sum(outcome.covered for outcome in outcomes)
     total = f"\nAll together the true lift is in its interval in {covered} of {len(outcomes)} runs.\n"
     return HEAD + "\n".join(lines) + "\n" + total + TAIL
 
 
-def _line(name: str, runs: Sequence[Outcome]) -> str:
-    mu = runs[0].true_mu
+def _line(name: str, runs: Sequence[Outcome], mu: float) -> str:
     alone = [run for run in runs if run.share == 1]
     verdicts = Counter(run.verdict for run in runs)
     wrong = sum(run.verdict == "ship" and run.lift <= 0 for run in runs)

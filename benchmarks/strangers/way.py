@@ -19,6 +19,7 @@ from shpi.policies import load_policy, read_policy_file
 from shpi.protocols import BoolArray, Float64Array
 
 TRUTH_USERS, TRUTH_SEED = 40_000, 1_000_000
+MU_BATCHES = 10  # of so many users, for the value of mu: its error must be small against that of twenty logs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,19 @@ def mixed(world: World, policy: Chooser, share: float) -> Chooser:
         return chosen
 
     return choose
+
+
+@cache
+def value_of_mu(world: World) -> tuple[float, float]:
+    """What the logging policy is worth, with its standard error, from users who are in no other figure."""
+    users = [
+        simulate(world, world.behaviour, TRUTH_USERS, TRUTH_SEED + 1 + batch, staggered=False).values(
+            world.window
+        )
+        for batch in range(MU_BATCHES)
+    ]
+    values = np.concatenate(users)
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 @cache

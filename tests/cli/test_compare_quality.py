@@ -21,6 +21,7 @@ def test_a_log_alone_gives_lifts_with_intervals_and_verdicts(tmp_path, capsys):
     shown = capsys.readouterr()
     for word in ("lift", "interval", "verdict", "shpi", "clone", "on users who were held out"):
         assert word in shown.out
+    assert "…" not in shown.out.replace(" … ", "")  # no cell is cut where there is no terminal
     assert "600 users" in shown.err.split("judged on")[1]
     rows = {row["learner"]: row for row in json.loads(table.read_text())["rows"]}
     true = shop.exact_value(shop.optimal()) - shop.exact_value(np.full((len(shop.contexts), 5), 0.2))

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shpi import Events
 from shpi.cli.main import build_parser, main
 from shpi.cli.verbs import init
 from shpi.data.logged import LoggedData
@@ -100,6 +101,22 @@ def test_every_line_of_the_map_says_what_it_means(tmp_path):
         assert not line or "#" in line
     assert '# propensity = "…"' in text
     assert "--estimate-propensities" in text
+
+
+def test_texts_that_hardly_repeat_are_no_context():
+    """Failed before: an id under a name that says nothing was proposed as context."""
+    sample = pl.DataFrame(
+        {"item": ["a", "b"] * 50, "handle": [f"x{i}" for i in range(100)], "city": ["Rome", "Oslo"] * 50}
+    )
+    assert init.guessed(sample)["context"] == ["city"]
+
+
+def test_a_map_without_reward_shows_how_to_name_a_second_table():
+    sample = shop(5).drop("reward")
+    text = init.as_toml(init.guessed(sample), sample, "events.csv")
+    rest = text[text.index("# [[events]]") :].replace("\n# ", "\n").removeprefix("# ")
+    events = tomllib.loads(rest)["events"][0]
+    assert Events(**events).name == "bought"  # every key of the example exists
 
 
 # ---------------------------------------------------------------------- split

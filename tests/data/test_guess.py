@@ -73,3 +73,15 @@ def test_ids_and_dotted_names() -> None:
 
 def test_names_with_quotes_stay_toml() -> None:
     assert tomllib.loads(guess_columns(["item", 'the "best"']))["context"] == ['the "best"']
+
+
+@pytest.mark.parametrize("name", ["Player", "customer_no", "context.user.id", "patientId", "shopper", "user"])
+def test_people_are_users(name: str) -> None:
+    """Failed before: `Player` was proposed as context."""
+    guess = tomllib.loads(guess_columns(["mood", name, "offer", "player_level"]))
+    assert (guess["user"], guess["context"]) == (name, ["mood", "player_level"])
+
+
+def test_what_was_spent_so_far_is_known_before() -> None:
+    """Failed before: it was proposed as an outcome."""
+    assert tomllib.loads(guess_columns(["item", "spent_so_far"]))["context"] == ["spent_so_far"]

@@ -21,9 +21,7 @@ def render(evaluation: Evaluation, *, verdict_first: bool = False) -> str:
     """
     blocks = [_question(evaluation), _verdict(evaluation)]
     blocks = [*(reversed(blocks) if verdict_first else blocks), _estimates(evaluation)]
-    blocks.append(
-        _wrapped([f"{d.severity}: {d.sentence}" for d in evaluation.diagnostics if d.severity != "fine"], "")
-    )
+    blocks += [_wrapped(_about_the_answer(evaluation), ""), _about_the_others(evaluation)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -43,6 +41,27 @@ def _verdict(evaluation: Evaluation) -> list[str]:
         return []
     needed = [] if verdict.users_needed is None else [needed_words(verdict)]
     return [f"VERDICT: {verdict.decision.upper()}", *_wrapped([*verdict.reasons, *needed], "  ")]
+
+
+def _about_the_answer(evaluation: Evaluation) -> list[str]:
+    """What is wrong with the log and with the estimator that decides, in whole sentences."""
+    return [
+        f"{check.severity}: {check.sentence}"
+        for check in evaluation.diagnostics
+        if check.severity != "fine" and check.estimator in (None, evaluation.main)
+    ]
+
+
+def _about_the_others(evaluation: Evaluation) -> list[str]:
+    """One line per check that other estimators did not pass: they do not decide, and say the same."""
+    names: dict[str, list[str]] = {}
+    for check in evaluation.diagnostics:
+        if check.severity != "fine" and check.estimator not in (None, evaluation.main):
+            names.setdefault(f"{check.severity}, {check.name}", []).append(str(check.estimator))
+    if not names:
+        return []
+    lines = _wrapped([f"{check}: {', '.join(dict.fromkeys(those))}" for check, those in names.items()], "")
+    return ["estimators that do not decide (whole sentences: the report, or evaluation.diagnostics)", *lines]
 
 
 def _estimates(evaluation: Evaluation) -> list[str]:
@@ -79,6 +98,10 @@ def needed_words(verdict: Verdict) -> str:
     if verdict.users_range is None or verdict.users_range[0] == verdict.users_range[1]:
         return f"{about}."
     least, most = verdict.users_range
+    if (
+        least == verdict.users_needed and most is not None
+    ):  # the users that the weights need, whatever the lift
+        return f"{least:,} to {most:,} users in all would be needed to decide."
     upper = "no number would do" if most is None else f"{most:,}"
     above = f"{least:,} if the lift is one standard error above its estimate"
     return f"{about}: {above}, {upper} if it is one below."

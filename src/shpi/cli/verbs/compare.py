@@ -18,6 +18,7 @@ from shpi.cli._compare.held_out import judge
 from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
 from shpi.cli._shell.shards import add_jobs_option, open_shards, sampled
+from shpi.cli._shell.tables import print_table
 from shpi.cli.verbs.fit import parse_option
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
@@ -302,18 +303,18 @@ def evaluate(row: Row, policy: Policy, world: World, options: argparse.Namespace
 
 def show(rows: Sequence[Row], world: World | None) -> None:
     """Print the table, with the best row in bold."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=None if world is None else f"online on {world.name}", title_justify="left")
     columns = [(title, cell) for title, cell in COLUMNS.items() if any(cell(row) for row in rows)]
     for title, _ in columns:
         left = title in ("learner", "verdict", "by")
-        table.add_column(title, justify="left" if left else "right", no_wrap=True)
+        # A narrow terminal breaks the estimator's name in two, rather than cutting off the numbers.
+        table.add_column(title, justify="left" if left else "right", no_wrap=title != "by")
     best = best_row(rows)
     for row in rows:
         table.add_row(*(cell(row) for _, cell in columns), style="bold" if row is best else "")
-    Console(file=sys.stdout).print(table)
+    print_table(table)
     for row in rows:
         if row.problem is not None:
             print(f"{row.learner}: {row.problem}")

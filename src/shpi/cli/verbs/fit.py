@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from shpi.cli._compare.learn_job import has_story
 from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
 from shpi.cli._shell.shards import add_jobs_option, open_shards, sampled
+from shpi.cli._shell.tables import print_table
 from shpi.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
@@ -159,7 +159,6 @@ def save(policy: Policy, path: Path, logs: LoggedData, options: argparse.Namespa
 
 def show_learners() -> None:
     """Print the learners, what they are, and whether they can run here."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -172,4 +171,4 @@ def show_learners() -> None:
         learner = registry.entry(name)
         source = "a log" if learner.kind == "offline" else "a simulator"
         table.add_row(name, learner.about, source, escape(registry.missing(name) or "yes"))
-    Console(file=sys.stdout).print(table)
+    print_table(table)

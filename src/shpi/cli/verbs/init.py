@@ -65,6 +65,18 @@ EXTRAS = {
     "session_gap": "a longer pause starts a new session",
 }
 WIDTH = 34  # of a line before its comment
+SAMPLE = 5000  # rows that are looked at
+# More different texts than this in the sample, or one in every second row, and a column is an id.
+MANY = 100
+# For a reward that stands in a table of its own; a table of TOML must come last.
+EVENTS = """# Is the reward in a second table, of purchases or conversions? Then say where in these lines:
+# [[events]]
+# table = "purchases.csv"           # its path, relative to this file
+# name = "bought"                   # what it is called from now on; metric = "bought in 30d" asks for it
+# user = "user_id"                  # in that table
+# time = "bought_at"
+# within = "7d"                     # an event belongs to a decision at most this much earlier
+"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -97,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
             remedy="--overwrite replaces it, --out FILE names another",
         )
     table = open_table(options.log[0] if len(options.log) == 1 else options.log).frame
-    sample = table.head(200).collect()
+    sample = table.head(SAMPLE).collect()
     guess = guessed(sample)
     if not options.yes and sys.stdin.isatty():
         guess = asked(guess, sample, lambda question: input(question))
@@ -120,10 +132,19 @@ def guessed(sample: pl.DataFrame) -> dict[str, Any]:
     """The guess of `shpi.data._read.guess`, with pauses as session ends where nothing else says so."""
     from shpi.data._read.guess import guess_columns
 
-    columns: dict[str, Any] = tomllib.loads(guess_columns(sample.columns, sample.schema))
+    scattered = [name for name in sample.columns if is_scattered(sample[name])]
+    columns: dict[str, Any] = tomllib.loads(guess_columns(sample.columns, sample.schema, scattered))
     if "time" in columns and "session" not in columns and is_calendar(sample[columns["time"]]):
         columns.setdefault("session_gap", GAP)
     return columns
+
+
+def is_scattered(values: pl.Series) -> bool:
+    """Texts that hardly repeat: an id, whatever the column is called."""
+    if str(values.dtype) != "String":
+        return False
+    different = values.drop_nulls().n_unique()
+    return different > min(MANY, max(len(values) // 2, 20))
 
 
 def is_calendar(times: pl.Series) -> bool:
@@ -215,7 +236,8 @@ def as_toml(
     unused = _unused(answers, sample.columns)
     if unused:
         lines += ["", f"# Not used: {', '.join(unused)}"]
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    return text if "reward" in answers else f"{text}\n{EVENTS}"
 
 
 def _line(key: str, value: Any, about: str) -> str:

@@ -9,15 +9,11 @@ the context. An outcome becomes a metric, which a gate can guard; a name with a 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 _HINTS: dict[str, tuple[str, ...]] = {
-    "user": (
-        "user", "user id", "userid", "uid", "u id", "customer", "customer id", "visitor", "visitor id",
-        "member", "member id", "account id", "client id", "subscriber id", "player id", "patient id",
-        "mdp id",
-    ),
+    "user": ("userid", "uid", "u id", "mdp id"),
     "time": (
         "time", "timestamp", "ts", "time ms", "event time", "event timestamp", "sent at", "shown at",
         "served at", "displayed at", "decided at", "impression time", "date", "datetime", "created at",
@@ -61,11 +57,16 @@ OUTCOMES = _vocabulary(
 PAST = _vocabulary(
     "hist history historical prev previous past last before prior ago avg average mean median rate "
     "ratio ctr cvr since lifetime total count num n cum cumulative days weeks months recent ever "
-    "first usual typical"
+    "first usual typical far already"
+)
+PEOPLE = _vocabulary(
+    "user users customer visitor member account client subscriber player patient shopper guest viewer "
+    "listener reader buyer student learner driver passenger household cookie participant person"
 )
 _SPAN = re.compile(r"\d+(d|h|m|w|day|days|week|weeks|month|months)?$")
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+[a-z]*")
 _IDS = frozenset(("id", "ids", "uuid", "guid", "hash", "key", "email", "url", "token", "ip", "phone"))
+_NUMBERS = frozenset(("no", "nr", "number", "num"))
 _TIMES = frozenset(("at", "time", "timestamp", "ts", "date", "datetime", "on"))
 
 
@@ -87,12 +88,23 @@ def is_id(name: str) -> bool:
     return bool(words) and (words[-1] in _IDS or words[0] in ("uuid", "guid"))
 
 
-def guess_columns(names: Sequence[str], types: Mapping[str, Any] | None = None) -> str:
+def is_person(name: str) -> bool:
+    """Whether a column is named after people: ``Player``, ``customer_no``, ``context.user.id``."""
+    words = [
+        word for word in words_of(name) if word not in _IDS and word not in ("no", "nr", "number", "num")
+    ]
+    return bool(words) and words[-1] in PEOPLE
+
+
+def guess_columns(
+    names: Sequence[str], types: Mapping[str, Any] | None = None, scattered: Container[str] = ()
+) -> str:
     """A TOML text: roles whose column could be guessed, outcomes as metrics, what may be known as context.
 
     Args:
         names: names of the columns.
         types: types of the columns, by name (polars), if they are known: a metric must be a number.
+        scattered: columns of texts that hardly repeat, which are ids whatever their name.
     """
     spelt: dict[str, str] = {}
     for name in names:
@@ -112,9 +124,8 @@ def guess_columns(names: Sequence[str], types: Mapping[str, Any] | None = None) 
     rest = [name for name in names if name not in taken]
     outcomes = [name for name in rest if is_outcome(name)]
     metrics = [name for name in outcomes if _countable(name, types)]
-    left_out = [
-        name for name in rest if (name in outcomes and name not in metrics) or _useless(name, outcomes)
-    ]
+    useless = [name for name in rest if is_id(name) or name in scattered]
+    left_out = [name for name in rest if name not in metrics and (name in outcomes or name in useless)]
     if metrics:
         lines.append(f"metrics = {_listed(metrics)}")
     if left_out:
@@ -131,14 +142,14 @@ def _forms(name: str) -> tuple[str, ...]:
 
 
 def _by_ending(role: str, names: Sequence[str]) -> str | None:
-    """Names such as ``push_sent_at`` or ``context.user.id``, if no hint fits exactly."""
+    """Names such as ``push_sent_at`` or ``Player``, if no hint fits exactly."""
     for name in names:
         words = words_of(name)
         if not words or is_outcome(name):
             continue
         if role == "time" and words[-1] in _TIMES and not any(word in PAST for word in words):
             return name
-        if role == "user" and words[-2:] in (["user", "id"], ["customer", "id"], ["visitor", "id"]):
+        if role == "user" and is_person(name):
             return name
     return None
 
@@ -148,10 +159,6 @@ def _countable(name: str, types: Mapping[str, Any] | None) -> bool:
         return words_of(name)[-1] not in _TIMES
     dtype = types[name]
     return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
-
-
-def _useless(name: str, outcomes: Sequence[str]) -> bool:
-    return name not in outcomes and is_id(name)
 
 
 def _listed(names: Sequence[str]) -> str:

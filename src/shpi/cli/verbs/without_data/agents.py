@@ -51,9 +51,9 @@ def run(options: argparse.Namespace) -> int:
 
 def show_agents(options: argparse.Namespace) -> int:
     """Print the agents, their scores on 200 unseen users, and the command that makes each again."""
-    from rich.console import Console
     from rich.table import Table
 
+    from shpi.cli._shell.tables import print_table
     from shpi.envs.agents import describe, shipped
 
     table = Table(title="trained agents", title_justify="left")
@@ -64,7 +64,7 @@ def show_agents(options: argparse.Namespace) -> int:
         scores = [notes["evaluation"][f"epsilon={epsilon}"] for epsilon in ("0", "0.3", "1")]
         cells = [f"{score['mean']:,.4g} ± {score['standard_error']:.2g}" for score in scores]
         table.add_row(world, *cells, notes["command"], notes["versions"]["torch"])
-    Console(file=sys.stdout).print(table)
+    print_table(table)
     return EXIT_OK
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shpi.cli._shell.params import parse_param
+from shpi.cli._shell.tables import print_table
 from shpi.errors import ConfigError
 
 if TYPE_CHECKING:  # the simulators are imported when the verb runs, so that `shpi --help` is quick
@@ -175,7 +175,6 @@ def _named(name: str, simulator: Simulator) -> Policy:
 
 def show_worlds(only: str | None) -> None:
     """Print the simulators with their parameters and defaults."""
-    from rich.console import Console
     from rich.table import Table
 
     from shpi.envs import registry
@@ -186,4 +185,4 @@ def show_worlds(only: str | None) -> None:
     for name in registry.names() if only is None else (only,):
         defaults = ", ".join(f"{key}={value!r}" for key, value in registry.parameters(name).items())
         table.add_row(name, registry.about(name), defaults)
-    Console(file=sys.stdout).print(table)
+    print_table(table)
