@@ -192,7 +192,7 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "model": "models.linear",
         "oracle_fqe": "estimators.oracle_fqe",
         "part": "_log.chunk",
-        "per_decision": "inference.per_decision",
+        "per_decision": "inference.per",
         "predictions": "models.predictions",
         "recipes": "models.recipes",
         "robust": "estimators.robust",

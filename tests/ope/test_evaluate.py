@@ -342,7 +342,7 @@ def test_settings_are_checked(logs):
         ({"horizon": 99}, "a horizon of at most 5"),
         ({"truncated": "maybe"}, "truncated 'censored' or 'complete'"),
         ({"interval": "hoeffding"}, "one of"),
-        ({"per": "click"}, "per 'user' or 'decision'"),
+        ({"per": "click"}, "per 'user', 'decision' or 'session'"),
         ({"estimators": [SNPDIS]}, "make an instance"),
         ({"estimators": []}, "at least one estimator"),
         ({"estimators": [SNPDIS(), SNPDIS()]}, "distinct names"),

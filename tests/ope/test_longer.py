@@ -27,7 +27,7 @@ from shpi.ope import (
     evaluate,
 )
 from shpi.ope.diagnostics.diagnose import fatal_for
-from shpi.ope.inference.per_decision import PerDecision
+from shpi.ope.inference.per import PerDecision
 from shpi.ope.verdict.longer import LEAST_WITNESS, k_step, longest
 from shpi.policies import TabularPolicy
 from tests.ope.worlds import H, small_world

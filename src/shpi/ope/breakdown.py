@@ -9,12 +9,12 @@ from functools import reduce
 import numpy as np
 
 from shpi.data.decomposition import MONTH
-from shpi.data.logged import LoggedData
+from shpi.data.durations import in_time_unit
 from shpi.errors import ConfigError
 from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import interval_of, standard_error
-from shpi.ope.inference.per_decision import one_per_decision
+from shpi.ope.inference.per import one_per_decision, one_per_session
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import ActionShift, Estimate, Factor, Segment
 from shpi.protocols import Float64Array, Int64Array
@@ -143,7 +143,7 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
     )
     totals = [
         estimator.estimate(variant)
-        for variant in (base, base.with_metric(one_per_decision), base.with_metric(_session_starts))
+        for variant in (base, base.with_metric(one_per_decision), base.with_metric(one_per_session))
     ]
     periods, period = _periods(problem)
     (r0, d0, s0), (r1, d1, s1) = ([total.baseline for total in totals], [total.value for total in totals])
@@ -156,15 +156,12 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
     )
 
 
-def _session_starts(logs: LoggedData) -> Float64Array:
-    starts = np.zeros(len(logs))
-    starts[logs.session_offsets[:-1]] = 1.0
-    return starts
-
-
 def _periods(problem: Problem) -> tuple[float, str]:
-    """The length of the log in months, or the log itself as the period."""
+    """The time that a user counts for, in months; where it has no calendar, the log itself as the period."""
     if problem.head.time_unit != "us":
         return 1.0, "log"
+    metric = None if problem.head.counted is None else problem.head.counted.metric
+    if metric is not None and metric.window is not None:
+        return in_time_unit(metric.per or metric.window, "us") / MONTH, "month"
     span = problem.times[1] - problem.times[0]
     return (span / MONTH, "month") if span > 0 else (1.0, "log")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from shpi._core.progress import begin, expect, in_stages
 from shpi._core.threads import one_thread
@@ -31,15 +31,13 @@ from shpi.ope.estimators.magic import MAGIC
 from shpi.ope.estimators.marginal import MIS
 from shpi.ope.estimators.oracle_fqe import OracleFQE
 from shpi.ope.estimators.robust import DR, WDR
-from shpi.ope.inference.per_decision import PerDecision
+from shpi.ope.inference.per import PerUnit, check_per, counted_per
 from shpi.ope.overlap import overlap
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Lead, Overlap, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Lead, Overlap, Per, Verdict
 from shpi.ope.verdict.longer import longest
 from shpi.ope.verdict.whole_horizon import largest_mixture
 from shpi.protocols import Policy
-
-Per = Literal["user", "decision"]
 
 # About what stages cost beside each other, in the storefront and in RecoGym: for the remaining time.
 _COSTS = {"WDR": 3.0, "FQE": 2.0, "MIS": 1.8, "MAGIC": 1.5, "KStepSHPI": 1.2, "DirectMethod": 0.8}
@@ -90,7 +88,7 @@ def evaluate(
         horizon: count at most so many decisions of each trajectory.
         truncated: what a trajectory that stops early means, "censored" or "complete"; None: what the log says
             (`LoggedData.endings`), and "complete" where it does not say.
-        per: "user", or "decision" to divide by the number of decisions.
+        per: "user", or "decision" or "session" to divide by the number of them.
         metric: another reward: a metric of the log, or a function of a log; None is the log's reward.
         gate: gives the verdict.
         confidence: the level of all intervals and bounds.
@@ -108,13 +106,9 @@ def evaluate(
         interval=interval,
         seed=seed,
     )
-    if per not in ("user", "decision"):
-        raise ConfigError(expected="per 'user' or 'decision'", found=repr(per))
+    check_per(per)
     problem = Problem.of(policy, logs, settings, metric=metric)
-    chosen = [
-        PerDecision(estimator) if per == "decision" else estimator
-        for estimator in _chosen(problem, estimators, k)
-    ]
+    chosen = [counted_per(estimator, per) for estimator in _chosen(problem, estimators, k)]
     expect(
         {estimator.name: _COSTS.get(type(_inner(estimator)).__name__, _USUAL) for estimator in chosen}
         | _CHECKS
@@ -237,7 +231,7 @@ def _mixture(problem: Problem, answer: Estimate, per: Per) -> Lead | None:
     """The largest mixture with an interval over the whole horizon, where the answer itself has none."""
     if (answer.consistent and carries(problem, answer)) or problem.propensity_mode == "absent":
         return None
-    return largest_mixture(problem, per_decision=per == "decision")
+    return largest_mixture(problem, per)
 
 
 def _main(
@@ -306,7 +300,7 @@ def _overlap(problem: Problem) -> Overlap | None:
 def _short_term(problem: Problem) -> Estimate | None:
     """The next reward alone: every decision as a bandit, contexts as logged."""
     try:
-        return PerDecision(SNPDIS(k=1, name="next reward")).estimate(problem)
+        return PerUnit(SNPDIS(k=1, name="next reward")).estimate(problem)
     except ShpiError:  # no propensities, or no overlap: the failures of the estimators say so already
         return None
 
@@ -321,7 +315,7 @@ def _configuration(problem: Problem, chosen: Sequence[Estimator], per: Per) -> d
 
 
 def _inner(estimator: Any) -> Any:
-    return estimator.estimator if isinstance(estimator, PerDecision) else estimator
+    return estimator.estimator if isinstance(estimator, PerUnit) else estimator
 
 
 def _described(estimator: Any) -> dict[str, Any]:

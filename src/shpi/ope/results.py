@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Severity = Literal["fine", "note", "warning", "fatal"]
+Per = Literal["user", "decision", "session"]
 Decision = Literal["ship", "first step", "need more data", "hold"]
 
 
@@ -81,6 +82,7 @@ class Estimate:
     steps: int | None = None
     # Its bias vanishes with more users, whatever a model says, and its interval holds: a witness for others.
     consistent: bool = False
+    per: Per = "user"  # what it was divided by: then the baseline is not J(mu)
 
     def __repr__(self) -> str:
         bounds = f"{self.lift_interval.lower:+.4g} … {self.lift_interval.upper:+.4g}"

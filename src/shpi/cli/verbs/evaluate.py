@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.ope.candidates import Comparison
     from shpi.ope.estimators.base import Estimator
     from shpi.ope.gate import Gate, Guard
-    from shpi.ope.results import Evaluation
+    from shpi.ope.results import Evaluation, Per
     from shpi.policies import PolicyFile
     from shpi.protocols import Policy
 
@@ -53,6 +53,7 @@ exit codes:
 
 EXITS = {"ship": 0, "hold": 3, "need more data": 4, "first step": 5}
 FEW_STEPS = 4  # decisions that the k-step estimator looks ahead where a log has no sessions
+_UNITS: dict[str, Per] = {"user": "user", "decision": "decision", "session": "session"}
 ESTIMATORS = ("wdr", "shpi", "snpdis", "snips", "pdis", "ips", "dr", "magic", "fqe", "dm", "mis", "slope")
 
 
@@ -72,7 +73,7 @@ def add_parser(verbs: Any) -> None:
     add("--json", type=Path, metavar="FILE", help="write the evaluation as JSON")
     add("--against", type=Path, nargs="+", action="extend", default=[], metavar="POLICY",
         help="other candidates on the same users; the bounds then hold for all of them together")  # fmt: skip
-    add("--per", choices=("user", "decision"), default="user", help="what is counted (default: user)")
+    add("--per", choices=("user", "decision", "session"), default="user", help="the unit (default: user)")
     add("--gamma", type=float, default=1.0, metavar="G", help="the discount (default: 1)")
     add("--horizon", type=int, metavar="H", help="count at most so many decisions of each trajectory")
     add("--truncated", choices=("censored", "complete"),
@@ -86,7 +87,7 @@ def add_parser(verbs: Any) -> None:
     add("--min-lift", default="0", metavar="L", help="ship only above this lift: a number, or e.g. 1%%")
     add("--guard", action="append", default=[], metavar="METRIC:±AMOUNT",
         help="a metric that must not fall by more (click:-2%%, click:-0.01) or must not rise by more "
-        "(complaints:+0, must not rise at all); per user, or per decision as click/decision:-2%%; "
+        "(complaints:+0, must not rise at all); per user, or as click/decision:-2%%, click/session:-2%%; "
         "may be repeated")  # fmt: skip
     add_caution_options(parser)
     parser.set_defaults(run=run)
@@ -143,7 +144,7 @@ def gate_of(options: argparse.Namespace) -> Gate:
 
 
 def parse_guard(text: str) -> Guard:
-    """``click:-2%`` must not fall by more, ``complaints:+0`` must not rise; ``/decision`` makes a rate."""
+    """``click:-2%`` must not fall by more, ``complaints:+0`` must not rise; ``click/session`` is a rate."""
     from shpi.ope.gate import Guard
 
     metric, colon, change = text.rpartition(":")
@@ -154,14 +155,14 @@ def parse_guard(text: str) -> Guard:
             found=repr(text),
         )
     amount, relative = parse_amount(change[1:], "--guard")
-    name, slash, per = metric.rpartition("/")
-    rate = bool(slash) and per == "decision"
+    name, _, unit = metric.rpartition("/")
+    per = _UNITS.get(unit) if name else None
     return Guard(
-        metric=name if rate else metric,
+        metric=metric if per is None else name,
         max_rise=amount if change[0] == "+" else None,
         max_drop=amount if change[0] == "-" else None,
         relative=relative,
-        per="decision" if rate else None,
+        per=per,
     )
 
 

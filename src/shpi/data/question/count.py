@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 
+# Of a log in which a metric was counted: what a decision counts, for whoever counts decisions or sessions.
+WEIGHTS = "decisions in the window"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Counted:
     """The metric that a log's reward is, and its plain mean among users observed to the end."""
@@ -138,6 +142,11 @@ def observe(parts: Iterable[LoggedData], metric: Metric, log_end: int | float | 
     return Observed(log_end=end, times=np.sort((known_end - entry)[known_end >= entry]))
 
 
+def in_window(logs: LoggedData) -> Float64Array:
+    """What each decision counts [n]: 1, or the weight that its reward has in the metric's window."""
+    return logs.metrics.get(WEIGHTS, np.ones(len(logs)))
+
+
 def user_entries(logs: LoggedData) -> NDArray[Any]:
     """The time of each user's first decision [users], in the order of `LoggedData.user_codes`."""
     starts = logs.times[logs.offsets[:-1]]
@@ -235,12 +244,13 @@ def _weighted(
     logs: LoggedData, facts: Counted, values: Float64Array, weights: Float64Array, kept: BoolArray
 ) -> LoggedData:
     at_once = np.zeros(len(logs)) if facts.metric.what == "returns" else values
+    in_part = {WEIGHTS: weights} if np.any(weights[kept] != 1) else {}
     weighted = replace(
         logs,
         rewards=values * weights,
         reward_observed=None,
         immediate=at_once if logs.immediate is None else logs.immediate,
-        metrics={name: column * weights for name, column in logs.metrics.items()},
+        metrics={name: column * weights for name, column in logs.metrics.items()} | in_part,
         counted=facts,
         endings="by window",
     )

@@ -46,7 +46,13 @@ class Claimed:
     problem: Problem
     estimate: Estimate
     share: float  # of the policy in a mixture with mu
-    per_decision: bool
+
+    @property
+    def per_user(self) -> float:
+        """How many decisions or sessions a user has, where the lift is divided by them."""
+        problem = self.problem
+        units = {"user": problem.users, "decision": problem.decisions, "session": problem.sessions}
+        return units[self.estimate.per] / problem.users
 
     @property
     def margin(self) -> tuple[float, Float64Array]:
@@ -120,14 +126,13 @@ def _claimed(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdic
     """What a ship or a first step rests on."""
     if problem is None or verdict.decision not in ("ship", "first step"):
         return None
-    per_decision = evaluation.configuration.get("per") == "decision"
     share, estimate = 1.0, evaluation.decisive
     if verdict.first_step is not None:
         share = verdict.first_step.share
-        mixture = whole(problem, per_decision=per_decision, share=share)
+        mixture = whole(problem, estimate.per, share)
         assert mixture is not None  # it was proven just before
         estimate = mixture
-    return Claimed(gate=gate, problem=problem, estimate=estimate, share=share, per_decision=per_decision)
+    return Claimed(gate=gate, problem=problem, estimate=estimate, share=share)
 
 
 # ---------------------------------------------------------------------- the four
@@ -137,8 +142,8 @@ def _hidden_cause(claimed: Claimed) -> Caution | None:
     problem, gamma = claimed.problem, claimed.gate.hidden_cause
     if problem.propensity_mode != "estimated":
         return None
-    # Per decision, a bias of the sum is one of the mean times the number of decisions.
-    scale = problem.decisions / problem.users if claimed.per_decision else 1.0
+    # Per decision or session, a bias of the sum is one of the mean times their number.
+    scale = claimed.per_user
     tipping = Sensitivity.of(problem, claimed.share).tipping(scale * claimed.lower)
     # The log of a first step has known probabilities, so that it settles the question soon.
     gamma = gamma if claimed.share == 1 else math.sqrt(gamma)
@@ -229,6 +234,6 @@ def _betting(claimed: Claimed, alpha: float) -> float:
     when = entries(problem)
     if when is not None:
         values = values[np.argsort(when, kind="stable")]
-    scale = problem.decisions / problem.users if claimed.per_decision else 1.0
+    scale = claimed.per_user
     least = claimed.share * gate.min_lift * (abs(claimed.estimate.baseline) if gate.relative else 1.0)
     return betting_lower(values / scale, floor_of(problem) / scale, alpha) - least

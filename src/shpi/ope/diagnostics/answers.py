@@ -17,7 +17,6 @@ from shpi.ope.estimators.base import LEAST_EFFECTIVE, ROUNDING, apart
 from shpi.ope.estimators.baseline import on_policy, reward_terms
 from shpi.ope.estimators.importance import window_weights
 from shpi.ope.inference.intervals import degrees_of_freedom
-from shpi.ope.inference.per_decision import is_per_decision
 from shpi.ope.inference.steps import step_means
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem
@@ -52,7 +51,7 @@ def about_answers(problem: Problem, estimates: Sequence[Estimate], decisive: Est
 
 
 def _range(problem: Problem, estimate: Estimate) -> Diagnostic:
-    low, high = possible(problem, per_decision=is_per_decision(problem, estimate))
+    low, high = possible(problem, per_decision=estimate.per == "decision")
     slack = ROUNDING * max(abs(low), abs(high), 1e-300)
     outside = not low - slack <= estimate.value <= high + slack
     reach = estimate.value_interval
@@ -187,7 +186,7 @@ def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     except ShpiError:
         return []
     change = values[1] - values[0]
-    scale = decisive.value / on_policy(problem).value if is_per_decision(problem, decisive) else 1.0
+    scale = decisive.value / on_policy(problem).value if decisive.per != "user" else 1.0
     change *= abs(scale)
     large = decisive.lift_error > 0 and abs(change) > 2 * decisive.lift_error
     return [

@@ -18,9 +18,9 @@ from shpi.ope.diagnostics.log import UNSEEN_FATAL
 from shpi.ope.estimators.base import LEAST_EFFECTIVE, Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.evaluate import default_estimators
-from shpi.ope.inference.per_decision import PerDecision
+from shpi.ope.inference.per import counted_per
 from shpi.ope.problem import Problem
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, FirstStep, Lead, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, FirstStep, Lead, Per, Verdict
 from shpi.ope.verdict.claims import Claim
 from shpi.ope.verdict.events import LEAST_EVENTS, Events, events
 from shpi.ope.verdict.guards import Guard
@@ -101,7 +101,7 @@ class Deliberation:
         """The lift, by the estimator that decides and by its witness."""
         witness = self.evaluation.longer
         if self.able and not self.stops and self.problem is not None:  # it can only refuse a ship
-            witness = whole(self.problem, per_decision=self.per_decision)
+            witness = whole(self.problem, self.per)
         judges = (self.main,) if witness is None else (self.main, witness)
         return tuple(Claim.of_lift(self.gate, judge, self._method, self._rare(judge)) for judge in judges)
 
@@ -116,13 +116,13 @@ class Deliberation:
         return (*self.lifts, *self.guards)
 
     @property
-    def per_decision(self) -> bool:
-        """Whether the evaluation counts per decision."""
-        return self.evaluation.configuration.get("per") == "decision"
+    def per(self) -> Per:
+        """What the evaluation counts per."""
+        return self.main.per
 
     def _rare(self, estimate: Estimate, share: float = 1.0) -> float:
         """What few users with extreme outcomes add to the variance of a lift."""
-        if self.problem is None or self.per_decision or estimate.steps is not None:
+        if self.problem is None or self.per != "user" or estimate.steps is not None:
             return 0.0
         absent = self.problem.propensity_mode == "absent"
         return 0.0 if absent else unseen_variance(self.problem, estimate, share)
@@ -149,32 +149,29 @@ class Deliberation:
                 where="Gate.decide",
                 remedy="use shpi.evaluate(policy, logs, gate=gate), or gate.decide(evaluation, problem)",
             )
-        problem, per_decision = self._about(guard)
-        estimates = [self._guard_estimator(problem, per_decision).estimate(problem)]
+        problem, per = self._about(guard)
+        estimates = [self._guard_estimator(problem, per).estimate(problem)]
         if self.able:
-            witness = whole(problem, per_decision=per_decision)
+            witness = whole(problem, per)
             estimates += [] if witness is None else [witness]
-        return self._weakest(guard, estimates, per_decision)
+        return self._weakest(guard, estimates)
 
-    def _about(self, guard: Guard) -> tuple[Problem, bool]:
+    def _about(self, guard: Guard) -> tuple[Problem, Per]:
         assert self.problem is not None
         problem = self.problem
         key = ("guard", problem.number_of(guard.metric))
-        per_decision = self.per_decision if guard.per is None else guard.per == "decision"
-        return problem.memo(key, lambda: problem.with_metric(guard.metric)), per_decision
+        return problem.memo(key, lambda: problem.with_metric(guard.metric)), guard.per or self.per
 
     def _weakest(
         self,
         guard: Guard,
         estimates: Sequence[Estimate],
-        per_decision: bool,
         share: float = 1.0,
         gate: Gate | None = None,
     ) -> Claim:
-        per = "decision" if per_decision else "user"
-        problem = self._about(guard)[0]
+        problem, per = self._about(guard)
         extra = (
-            0.0 if per_decision else max(unseen_variance(problem, estimate, share) for estimate in estimates)
+            0.0 if per != "user" else max(unseen_variance(problem, estimate, share) for estimate in estimates)
         )
         claims = [
             Claim.of_guard(gate or self.gate, guard, estimate, self._method, per, extra)
@@ -183,13 +180,11 @@ class Deliberation:
         claim = min(claims, key=lambda claim: claim.lower)
         return claim if all(may_ship(estimate) for estimate in estimates) else replace(claim, believed=False)
 
-    def _guard_estimator(self, problem: Problem, per_decision: bool) -> Estimator:
+    def _guard_estimator(self, problem: Problem, per: Per) -> Estimator:
         """The one that decides if it is a default one, else the first with enough users."""
         chosen = self.gate.guard_estimator
         able = (chosen,) if chosen is not None else default_estimators(problem)
-        wrapped: list[Estimator] = [
-            PerDecision(estimator) if per_decision else estimator for estimator in able
-        ]
+        wrapped = [counted_per(estimator, per) for estimator in able]
         same = [estimator for estimator in wrapped if estimator.name == self.evaluation.main]
         if same or len(wrapped) == 1:
             return (same or wrapped)[0]
@@ -209,7 +204,7 @@ class Deliberation:
             return
         if any(stop.estimator is None and stop.name not in ("support", "users") for stop in self.stops):
             return
-        judged = mixtures(self.problem, per_decision=self.per_decision)
+        judged = mixtures(self.problem, self.per)
         if not judged:
             return
         influences = np.stack([mixture.estimate.influence_lift for mixture in judged])
@@ -237,9 +232,8 @@ class Deliberation:
         if not Claim.of_lift(for_share, estimate, self._method, extra).proven:
             return None
         for guard in self.gate.guards:
-            problem, per_decision = self._about(guard)
-            of_guard = whole(problem, per_decision=per_decision, share=share)
-            if of_guard is None or not self._weakest(guard, [of_guard], per_decision, share, strict).proven:
+            of_guard = whole(*self._about(guard), share)
+            if of_guard is None or not self._weakest(guard, [of_guard], share, strict).proven:
                 return None
         return Claim.of_lift(replace(strict, min_lift=0.0), estimate, self._method, extra).lower
 
@@ -271,7 +265,7 @@ class Deliberation:
                 claim.factors(gate.confidence, gate.power) for claim in self.claims if not claim.proven
             ]
         if not self.able:
-            known = None if self.problem is None else whole(self.problem, per_decision=self.per_decision)
+            known = None if self.problem is None else whole(self.problem, self.per)
             factors.append(self._threshold(0.0 if known is None else known.effective_users, None))
             reasons += [*self._in_part(), *self._canary()]
         factor = reduce(Factors.worse, factors)

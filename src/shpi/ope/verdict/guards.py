@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from shpi.errors import ConfigError
+from shpi.ope.inference.per import check_per
 from shpi.ope.problem import Rewards
+from shpi.ope.results import Per
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class Guard:
         max_drop: the largest fall that is acceptable, at least 0. With neither of the two: 0.
         max_rise: the largest rise that is acceptable, at least 0, for what should stay low: complaints.
         relative: as a share of what the logging policy brings (0.02 is 2 %), or in the metric's own unit.
-        per: "user" (clicks per user), or "decision" (the click rate); None: as the evaluation counts.
+        per: "user" (clicks per user), "decision" (the click rate) or "session"; None: as the evaluation.
         name: for the verdict; None takes that of the metric.
     """
 
@@ -27,7 +28,7 @@ class Guard:
     max_drop: float | None = None
     max_rise: float | None = None
     relative: bool = True
-    per: Literal["user", "decision"] | None = None
+    per: Per | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -41,8 +42,8 @@ class Guard:
         if not (math.isfinite(self.amount) and self.amount >= 0):
             which = "max_drop" if self.max_rise is None else "max_rise"
             raise ConfigError(expected=f"{which} of at least 0", found=str(self.amount), where="Guard")
-        if self.per not in (None, "user", "decision"):
-            raise ConfigError(expected="per 'user' or 'decision'", found=repr(self.per), where="Guard")
+        if self.per is not None:
+            check_per(self.per, "Guard")
 
     @property
     def rises(self) -> bool:

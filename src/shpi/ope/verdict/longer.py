@@ -9,9 +9,8 @@ leaves out less and is noisier, and its interval says so: the lower of the two b
 from __future__ import annotations
 
 from shpi.errors import ShpiError
-from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.kstep import KStepSHPI
-from shpi.ope.inference.per_decision import PerDecision, is_per_decision
+from shpi.ope.inference.per import counted_per
 from shpi.ope.problem import Problem
 from shpi.ope.results import Estimate
 
@@ -22,17 +21,15 @@ LEAST_WITNESS = 10.0
 
 
 def k_step(problem: Problem, k: int, *, like: Estimate) -> Estimate | None:
-    """The k-step estimate, once for all that ask, per decision if ``like`` is; None without an answer."""
-    per_decision = is_per_decision(problem, like)
+    """The k-step estimate, once for all that ask, per user, decision or session as ``like``; or None."""
 
     def make() -> Estimate | None:
-        estimator: Estimator = KStepSHPI(k=k)
         try:
-            return (PerDecision(estimator) if per_decision else estimator).estimate(problem)
+            return counted_per(KStepSHPI(k=k), like.per).estimate(problem)
         except ShpiError:
             return None
 
-    return problem.memo(("witness", k, per_decision), make)
+    return problem.memo(("witness", k, like.per), make)
 
 
 def longest(problem: Problem, estimate: Estimate) -> Estimate | None:

@@ -29,13 +29,12 @@ import numpy as np
 
 from shpi.errors import ShpiError
 from shpi.ope.diagnostics.weights import carries
-from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.importance import prefix_sums
 from shpi.ope.estimators.kstep import Deltas, weighted_deltas
-from shpi.ope.inference.per_decision import PerDecision
+from shpi.ope.inference.per import counted_per
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem
-from shpi.ope.results import Estimate, Lead
+from shpi.ope.results import Estimate, Lead, Per
 from shpi.protocols import Float64Array
 
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
@@ -65,10 +64,9 @@ class WholeHorizon:
         return StepWeights(rows=rows, after=rows[chunk.logs.offsets[1:] - 1])
 
 
-def whole(problem: Problem, *, per_decision: bool, share: float = 1.0) -> Estimate | None:
+def whole(problem: Problem, per: Per, share: float = 1.0) -> Estimate | None:
     """The estimate over the whole horizon, once for all that ask; None if the log has no answer."""
-    estimator: Estimator = WholeHorizon(share=share)
-    chosen = PerDecision(estimator) if per_decision else estimator
+    chosen = counted_per(WholeHorizon(share=share), per)
 
     def make() -> Estimate | None:
         try:
@@ -76,23 +74,23 @@ def whole(problem: Problem, *, per_decision: bool, share: float = 1.0) -> Estima
         except ShpiError:
             return None
 
-    return problem.memo(("whole horizon", share, per_decision), make)
+    return problem.memo(("whole horizon", share, per), make)
 
 
-def mixtures(problem: Problem, *, per_decision: bool) -> tuple[Lead, ...]:
+def mixtures(problem: Problem, per: Per) -> tuple[Lead, ...]:
     """All shares whose weights carry an answer over the whole horizon, the smallest first."""
 
     def make() -> tuple[Lead, ...]:
-        estimates = ((share, whole(problem, per_decision=per_decision, share=share)) for share in SHARES)
+        estimates = ((share, whole(problem, per, share)) for share in SHARES)
         return tuple(
             Lead(share=share, estimate=estimate)
             for share, estimate in estimates
             if estimate is not None and carries(problem, estimate)
         )
 
-    return problem.memo(("mixtures", per_decision), make)
+    return problem.memo(("mixtures", per), make)
 
 
-def largest_mixture(problem: Problem, *, per_decision: bool) -> Lead | None:
+def largest_mixture(problem: Problem, per: Per) -> Lead | None:
     """The last of them; None if there is none."""
-    return next(reversed(mixtures(problem, per_decision=per_decision)), None)
+    return next(reversed(mixtures(problem, per)), None)

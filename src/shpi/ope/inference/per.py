@@ -1,0 +1,90 @@
+"""J per decision or per session: any estimator, divided by its own estimate of how many there would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import get_args
+
+import numpy as np
+
+from shpi.data.logged import LoggedData
+from shpi.data.question.count import in_window
+from shpi.errors import ConfigError
+from shpi.ope.estimators.base import Estimator, finish
+from shpi.ope.problem import Problem
+from shpi.ope.results import Estimate, Per
+from shpi.protocols import Float64Array
+
+
+@dataclass(frozen=True)
+class PerUnit:
+    """J per decision or session: the estimate for the rewards over the same estimate for their number."""
+
+    estimator: Estimator
+    unit: Per = "decision"
+
+    @property
+    def name(self) -> str:
+        """That of the estimator."""
+        return self.estimator.name
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """Both estimates, and the linearised ratio for value and baseline alike."""
+        top = self.estimator.estimate(problem)
+        counts = problem.memo(("count", self.unit), lambda: problem.with_metric(COUNTS[self.unit]))
+        count = self.estimator.estimate(counts)
+        if min(count.value, count.baseline) <= 0:
+            raise ConfigError(expected=f"a positive number of {self.unit}s", found=f"{count.value:.3g}")
+        value, baseline = top.value / count.value, top.baseline / count.baseline
+        of_value = (top.influence_value - value * count.influence_value) / count.value
+        of_base = (
+            top.influence_value
+            - top.influence_lift
+            - baseline * (count.influence_value - count.influence_lift)
+        ) / count.baseline
+        ratio = finish(
+            top.name,
+            problem,
+            value,
+            of_value,
+            top.weights,
+            top.notes,
+            baseline=(baseline, of_base),
+            steps=top.steps,
+            consistent=top.consistent,
+        )
+        return replace(ratio, per=self.unit)
+
+
+PerDecision = partial(PerUnit, unit="decision")  # its name in version 0.1
+
+
+def counted_per(estimator: Estimator, per: Per) -> Estimator:
+    """The estimator of J per user, decision or session."""
+    return estimator if per == "user" else PerUnit(estimator, per)
+
+
+def one_per_decision(logs: LoggedData) -> Float64Array:
+    """The metric whose sum is the number of decisions [n]."""
+    return in_window(logs)
+
+
+def one_per_session(logs: LoggedData) -> Float64Array:
+    """The metric whose sum is the number of sessions [n]: 1 where one starts."""
+    starts = np.zeros(len(logs))
+    starts[logs.session_offsets[:-1]] = 1.0
+    return starts * in_window(logs)
+
+
+COUNTS: dict[Per, Callable[[LoggedData], Float64Array]] = {
+    "decision": one_per_decision,
+    "session": one_per_session,
+}
+
+
+def check_per(per: str, where: str = "") -> None:
+    """Raise where a unit is not known."""
+    if per not in get_args(Per):
+        raise ConfigError(expected="per 'user', 'decision' or 'session'", found=repr(per), where=where)
