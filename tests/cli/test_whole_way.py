@@ -232,7 +232,7 @@ def test_bash_completes_verbs_options_and_choices():
 
     assert completed("shpi", "ev") == {"evaluate"}
     assert "--held-out" in completed("shpi", "split", "x", "--h")
-    assert completed("shpi", "evaluate", "--per", "") == {"user", "decision"}
+    assert completed("shpi", "evaluate", "--per", "") == {"user", "decision", "session"}
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

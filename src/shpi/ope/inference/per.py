@@ -88,3 +88,8 @@ def check_per(per: str, where: str = "") -> None:
     """Raise where a unit is not known."""
     if per not in get_args(Per):
         raise ConfigError(expected="per 'user', 'decision' or 'session'", found=repr(per), where=where)
+
+
+def is_per_decision(problem: Problem, estimate: Estimate) -> bool:
+    """Whether J was divided by the decisions; ``estimate.per`` says it since version 0.2."""
+    return estimate.per == "decision"
