@@ -256,6 +256,20 @@ def test_the_blend_of_magic_is_the_minimum_on_the_simplex():
         assert (slope >= x @ square @ x - 1e-8 * np.abs(square).max()).all()  # no direction leads down
 
 
+@pytest.mark.parametrize("count", [3, 6])
+def test_equal_estimates_have_a_blend(count):
+    """Two switches say the same, and there are fewer users than switches: many blends are equally good."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        influences = rng.standard_normal((count, 2)) * 10.0 ** rng.integers(-6, 2, (count, 1))
+        influences[-1] = influences[-2] + 1e-9 * rng.standard_normal(2)
+        square = influences @ influences.T
+        x = mixture(np.zeros(count), square, (-1.0, 1.0))
+        assert x.min() >= 0
+        assert x.sum() == pytest.approx(1)
+        assert (square @ x >= x @ square @ x - 1e-6 * np.abs(square).max()).all()
+
+
 def test_switches_hold_both_ends():
     assert switch_places(3, 8) == [0, 1, 2, 3]
     assert switch_places(100, 6)[0] == 0

@@ -12,12 +12,13 @@ fit of Q is in it. It is not paired as DR is: with j < H the same for mu would n
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize
 
-from shpi.errors import ConfigError
+from shpi.errors import ConfigError, DataError
 from shpi.features import FeatureMap, Recipe
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.robust import Residuals
@@ -83,12 +84,26 @@ def mixture(values: Float64Array, covariance: Float64Array, interval: tuple[floa
     scale = float(np.trace(square)) / len(values)
     if scale == 0:  # all agree, and nothing is uncertain
         return np.full(len(values), 1.0 / len(values))
-    root = _root(square / scale)
-    # min |R z|^2 + (1'z - 1)^2 over z >= 0 has z in the direction of the wanted x: its scale is free.
-    system = np.vstack([root, np.ones(len(values))])
-    z, _ = optimize.nnls(system, np.append(np.zeros(len(root)), 1.0))
+    z = _least(square / scale)
     blend: Float64Array = z / z.sum()
     return blend
+
+
+def _least(square: Float64Array) -> Float64Array:
+    """The z >= 0 [J] that minimises z'S z + (1'z - 1)^2: the direction of the wanted x, whose scale is free.
+
+    Where several are equally good, nnls of scipy 1.13 goes round in circles or finds a singular matrix. A
+    little on the diagonal leaves one that is best.
+    """
+    wanted = np.append(np.zeros(len(square)), 1.0)
+    for ridge in (0.0, 1e-9, 1e-6):
+        root = _root(square + ridge * np.eye(len(square)))
+        with suppress(RuntimeError, np.linalg.LinAlgError):  # "maximum number of iterations", "singular"
+            z: Float64Array = optimize.nnls(np.vstack([root, np.ones(len(root))]), wanted)[0]
+            return z
+    raise DataError(
+        expected="a blend of least error", found="none", remedy="leave MAGIC out; WDR needs no blend"
+    )
 
 
 def _root(square: Float64Array) -> Float64Array:
