@@ -14,9 +14,11 @@ from shpi.ope import SNIPS, SNPDIS, WDR, Gate, Problem, Settings, evaluate
 from shpi.ope.checks.balance.joint_test import about_balance
 from shpi.ope.checks.over_time import change_of
 from shpi.ope.checks.training_users import about_training_users
+from shpi.ope.results import Verdict
 from shpi.ope.verdict.deliberation import Deliberation
 from shpi.testing.hard_worlds import WORLDS, Case, looks
 
+MOST_USERS = 60_000  # of a fresh log
 METHODS = ("each look by itself", "asymptotic", "betting")
 
 
@@ -105,6 +107,35 @@ def daily(task: tuple[int, float]) -> Found:
         flags={**{method: day > 0 for method, day in first.items()}, "last look": last},
         numbers={method: float(day) for method, day in first.items()},
     )
+
+
+def needed(task: tuple[str, int]) -> Found:
+    """World, seed: if the gate wants more users, does a fresh log of as many as it says ship?
+
+    The true lift is anything between 0 and half again what is worth finding in that world.
+    """
+    name, seed = task
+    world = WORLDS[name]
+    lift = world.better * np.random.default_rng(seed).uniform(0, 1.5)
+    case = world.make(seed, max(world.users // 4, 50), lift=lift)
+    verdict = _verdict(case, seed)
+    asked = verdict.decision == "need more data" and (verdict.users_needed or 0) > case.logs.n_users
+    if not asked or verdict.users_needed is None or verdict.users_needed > MOST_USERS:
+        return Found(kind=name, flags={"asked": False, "shipped": False})
+    again = _verdict(case.fresh(seed, verdict.users_needed), seed)
+    return Found(
+        kind=name,
+        flags={"asked": True, "shipped": again.ship},
+        numbers={"users": float(verdict.users_needed)},
+    )
+
+
+def _verdict(case: Case, seed: int) -> Verdict:
+    found = evaluate(
+        case.policy, case.logs, estimators=[WDR()], gate=Gate(), details=False, seed=seed, **case.options
+    )
+    assert found.verdict is not None
+    return found.verdict
 
 
 def own_users(seed: int) -> Found:

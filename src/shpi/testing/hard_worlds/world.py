@@ -130,6 +130,12 @@ class Case:
         )
         return of_pi - of_mu
 
+    def fresh(self, seed: int, users: int) -> Case:
+        """Another log of the same world and policy: new users, any number of them."""
+        rng = np.random.default_rng([seed, users])
+        entry, logs = _log(self.setting, self.gain, users, rng, seed)
+        return replace(self, entry=entry, logs=logs)
+
     def mixture_lift(self, share: float) -> float:
         """The true lift if ``share`` of the decisions are the policy's, and the others as before."""
         chain = self.setting.future or self.setting.chain
@@ -177,10 +183,7 @@ class World:
             name: truth.metric_value(name, policies[0]) - truth.metric_value(name, policies[1])
             for name in truth.metrics
         }
-        entry, logs = _log(setting, gain, count, rng)
-        if setting.propensities == "estimated":
-            bare = replace(logs, propensities=None, behaviour=None, propensity_mode="absent")
-            logs = bare.with_estimated_propensities(seed=seed)
+        entry, logs = _log(setting, gain, count, rng, seed)
         return Case(
             logs=logs,
             policy=GroupPolicy(setting.pi),
@@ -199,7 +202,7 @@ class World:
 
 
 def _log(
-    setting: Setting, gain: float, users: int, rng: np.random.Generator
+    setting: Setting, gain: float, users: int, rng: np.random.Generator, seed: int
 ) -> tuple[Int64Array, LoggedData]:
     chain, calendar = setting.chain, setting.calendar
     first = rng.choice(len(chain.initial), size=users, p=chain.initial)
@@ -218,7 +221,11 @@ def _log(
     stop = int(day.max()) + 1 if calendar.end is None else calendar.end
     counts = np.minimum(done.counts, (day < stop).sum(axis=1))
     logged = np.flatnonzero(counts > 0)
-    return entry[logged], _arrays(setting, done, rewards, day, counts, logged, rng)
+    logs = _arrays(setting, done, rewards, day, counts, logged, rng)
+    if setting.propensities == "estimated":
+        bare = replace(logs, propensities=None, behaviour=None, propensity_mode="absent")
+        logs = bare.with_estimated_propensities(seed=seed)
+    return entry[logged], logs
 
 
 def _arrays(
