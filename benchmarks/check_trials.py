@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError
 from shpi.learners import ContextualBandit
 from shpi.ope import SNIPS, SNPDIS, WDR, Gate, Problem, Settings, evaluate
 from shpi.ope.checks.balance.joint_test import about_balance
@@ -117,7 +118,10 @@ def needed(task: tuple[str, int]) -> Found:
     name, seed = task
     world = WORLDS[name]
     lift = world.better * np.random.default_rng(seed).uniform(0, 1.5)
-    case = world.make(seed, max(world.users // 4, 50), lift=lift)
+    try:
+        case = world.make(seed, max(world.users // 4, 50), lift=lift)
+    except ConfigError:  # a random world in which this policy cannot have such a lift
+        return Found(kind=name, flags={"asked": False, "shipped": False})
     verdict = _verdict(case, seed)
     asked = verdict.decision == "need more data" and (verdict.users_needed or 0) > case.logs.n_users
     if not asked or verdict.users_needed is None or verdict.users_needed > MOST_USERS:
