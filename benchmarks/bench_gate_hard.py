@@ -37,6 +37,7 @@ POLICIES, BETTER, FIRST = (
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path(os.environ.get("SHPI_HARD_PAGE", ROOT / "docs" / "gate-hard-worlds.md"))
 BEFORE = Path(__file__).with_name("gate_before.json")
+RARELY = "rarely overridden decisions"
 Task = tuple[str, int, int | None, float, bool]
 
 
@@ -152,6 +153,7 @@ def page(cases: Sequence[Judged]) -> str:
     for name in names:
         why = WORLDS[name].impossible
         parts.append(f"* **{name}**: {WORLDS[name].words}{f' *Impossible: {why}.*' if why else ''}\n")
+    parts += ["\n## Propensities that are taken at their word\n\n", _at_their_word(cases)]
     parts.append("\n## What forbade to decide, without lift\n\n")
     for name in names:
         mine = [one for one in cases if one.world == name and one.wanted == 0 and not one.told]
@@ -161,6 +163,19 @@ def page(cases: Sequence[Judged]) -> str:
         verdicts = ", ".join(f"{word} {count / len(mine):.0%}" for word, count in decisions.most_common())
         parts.append(f"* {name}: {verdicts}; fatal: {said}\n")
     return "".join(parts)
+
+
+def _at_their_word(cases: Sequence[Judged]) -> str:
+    """How many ships say how few false propensities would undo them, where they are false and where not."""
+    ships = [one for one in cases if one.decision == "ship" and one.at_their_word is not None]
+    false, right = ([one for one in ships if (one.world == RARELY) == rarely] for rarely in (True, False))
+    worlds = len({one.world for one in right})
+    return (
+        "A ship by logged propensities says how few decisions, changed afterwards in favour of the policy, "
+        "would undo it, where the log could not show so few. It says so in "
+        f"{sum(one.at_their_word is True for one in false)} of {len(false)} ships of '{RARELY}', and in "
+        f"{sum(one.at_their_word is True for one in right)} of {len(right)} of {worlds} other worlds.\n"
+    )
 
 
 def _line(name: str, told: bool, cases: Sequence[Judged], before: dict[str, dict[str, list[int]]]) -> str:

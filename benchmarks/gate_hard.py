@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shpi.errors import ShpiError
 from shpi.ope import SNPDIS, WDR, Gate, KStepSHPI, evaluate
+from shpi.ope.checks.cautions import AT_THEIR_WORD
 from shpi.ope.diagnostics.diagnose import fatal_for
 from shpi.testing.hard_worlds import WORLDS
 
@@ -38,6 +39,8 @@ class Judged:
     share: float = 1.0  # of the policy in the mixture whose lift leads; 1: the policy itself
     lead_truth: float | None = None  # what that mixture is truly worth; None: the policy itself leads
     recent_truth: float | None = None  # the true lift over mu as it was in the last third of the log
+
+    at_their_word: bool | None = None  # the verdict says how few false propensities would undo it
 
     @property
     def led(self) -> float:
@@ -95,6 +98,7 @@ def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
         share=lead.share,
         lead_truth=None if lead.share == 1 else case.mixture_lift(lead.share),
         recent_truth=case.recent_lift,
+        at_their_word=any(AT_THEIR_WORD in reason for reason in verdict.reasons),
     )
 
 

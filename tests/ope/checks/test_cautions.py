@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.ope import SNIPS, Evaluation, Gate, Problem, evaluate
+from shpi.ope.checks.cautions import AT_THEIR_WORD
 from shpi.ope.checks.clusters import Clusters, clusters_of
 from shpi.ope.checks.looks.sequence import asymptotic_lower, betting_lower, wealth
 from shpi.ope.checks.looks.user_values import floor_of, user_lifts
@@ -77,6 +79,34 @@ def test_estimated_propensities_do_not_ship_on_a_small_lift():
     shipped = judged(large, Gate()).verdict
     assert shipped.ship
     assert any("hidden cause that changes the odds" in reason for reason in shipped.reasons)
+
+
+# ---------------------------------------------------------------------- overridden decisions
+
+
+def overridden(share: float, seed: int = 0, users: int = 4_000) -> LoggedData:
+    """No effect; some users who were about to buy were shown action 1, whatever had been drawn."""
+    rng = np.random.default_rng(seed)
+    drawn, buys = rng.integers(2, size=users), rng.random(users) < 0.3
+    actions = np.where(buys & (rng.random(users) < share / 0.3), 1, drawn)
+    return LoggedData.from_arrays(
+        contexts=rng.standard_normal((users, 1)), actions=actions, n_actions=2, rewards=buys.astype(float),
+        propensities=np.full(users, 0.5), behaviour=np.full((users, 2), 0.5), offsets=np.arange(users + 1),
+        terminated=np.ones(users, dtype=bool),
+    )  # fmt: skip
+
+
+def test_a_ship_says_how_few_false_propensities_would_undo_it():
+    """A share of 2 % is too small for the frequencies; a true effect does not hang on so few users."""
+    found = judged(overridden(0.02), Gate())
+    assert found.verdict.ship  # wrongly, and nobody can know
+    said = next(reason for reason in found.verdict.reasons if AT_THEIR_WORD in reason)
+    few, shown = (float(number) for number in re.findall(r"([\d.]+) %", said))
+    assert 0.5 < few < 2.5
+    assert few < shown < 4
+    true = judged(bandit(0), Gate())
+    assert true.verdict.ship
+    assert not any(AT_THEIR_WORD in reason for reason in true.verdict.reasons)
 
 
 # ---------------------------------------------------------------------- clusters

@@ -1,4 +1,4 @@
-"""What can take a ship back: hidden causes, clusters, a change over time, many looks. Each can only refuse.
+"""What a ship takes for granted, and what can take it back: hidden causes, clusters, change, many looks.
 
 A gate asks these after its own verdict, about the estimate that the verdict rests on: the policy's for a
 ship, the mixture's for a first step. So none of them needs a correction of the level.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shpi.ope.checks.balance.joint_test import visible_override
 from shpi.ope.checks.clusters import Clusters, clusters_of
 from shpi.ope.checks.looks.sequence import asymptotic_width, betting_lower
 from shpi.ope.checks.looks.user_values import floor_of, user_lifts
@@ -27,6 +28,9 @@ from shpi.protocols import Float64Array
 
 if TYPE_CHECKING:
     from shpi.ope.gate import Gate
+
+
+AT_THEIR_WORD = "taken at their word"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,7 @@ def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdic
         return verdict
     checks: tuple[Callable[[Claimed], Caution | None], ...] = (
         _hidden_cause,
+        _overridden,
         _clustered,
         _changing,
         _any_time,
@@ -158,6 +163,28 @@ def _hidden_cause(claimed: Claimed) -> Caution | None:
         sentence=f"{sentence}; the gate asks for {gamma:.3g}. Log the probabilities of actions, or say how "
         "strong a hidden cause can be (hidden_cause, --hidden-cause).",
         decision="hold",
+    )
+
+
+def _overridden(claimed: Claimed) -> Caution | None:
+    """Logged propensities are taken at their word. Say how few false ones would undo what they show.
+
+    A decision that was changed afterwards, to what the policy favours and for a user who was about to buy,
+    looks like an effect. So the users who speak most for the lift are left out, until it is not proven.
+    """
+    problem = claimed.problem
+    if problem.propensity_mode == "estimated":
+        return None
+    _, influence = claimed.margin
+    sums = np.cumsum(np.sort(claimed.lower + influence))  # [U] of all users but those who speak more for it
+    share = (len(sums) - np.searchsorted(sums > 0, True)) / problem.decisions
+    visible = visible_override(problem)
+    if visible is not None and share >= visible:
+        return None
+    seen = "this log cannot show it" if visible is None else f"the log shows it from {100 * visible:.2g} % on"
+    return Caution(
+        sentence=f"The propensities are {AT_THEIR_WORD}: if {100 * share:.2g} % of the decisions had been "
+        f"changed afterwards in favour of the policy, this would not be proven, and {seen}."
     )
 
 

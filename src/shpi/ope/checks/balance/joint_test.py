@@ -90,9 +90,18 @@ def about_balance(problem: Problem) -> list[Diagnostic]:
         return []
     groups = Groups.of(problem)
     days = days_of(problem, groups)
-    finding = clearest(problem, groups, days)
+    finding = problem.memo("clearest imbalance", lambda: clearest(problem, groups, days))
     about_days = [] if days is None else days.diagnostics()
     return [*about_days, _said(finding, estimated=problem.propensity_mode == "estimated")]
+
+
+def visible_override(problem: Problem) -> float | None:
+    """The share of decisions whose override the frequencies of actions would show; None: nobody knows."""
+    groups = Groups.of(problem)
+    finding: Finding = problem.memo(
+        "clearest imbalance", lambda: clearest(problem, groups, days_of(problem, groups))
+    )
+    return finding.visible
 
 
 def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
