@@ -85,6 +85,10 @@ def test_advice_is_what_one_can_type(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "--estimate-propensities" in said
     assert "with_estimated_propensities" not in said
+    assert (
+        spelled("or truncated='complete' if the log is whole")
+        == "or --truncated complete if the log is whole"
+    )
     assert spelled("set horizon=3, or KStepSHPI(k=4)") == "set --horizon 3, or --estimators shpi:4"
 
 

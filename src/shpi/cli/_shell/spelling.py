@@ -19,6 +19,8 @@ SPELLINGS = {
     r"DirectMethod, FQE": "--estimators dm,fqe",
     r"KStepSHPI\(k=(\d+)\)": r"--estimators shpi:\1",
     r"horizon=(\d+)": r"--horizon \1",
+    r"truncated='complete'": "--truncated complete",
+    r"anytime=True": "--anytime",
 }
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shpi.cli._shell.cautions import add_caution_options, caution_settings, with_looks
 from shpi.cli._shell.reading import add_reading_options, read_logs
 from shpi.cli._shell.shards import open_shards
+from shpi.cli._shell.spelling import spelled
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
 from shpi.report.terminal import render
@@ -300,7 +301,7 @@ def show(comparison: Comparison, gate: Gate) -> None:
     if several:
         print(f"best to ship: {comparison.best or 'none'}\n")
     for number, evaluation in enumerate(comparison.evaluations):
-        print(("\n" if number else "") + render(evaluation, verdict_first=True))
+        print(("\n" if number else "") + spelled(render(evaluation, verdict_first=True)))
 
 
 def _lift(evaluation: Evaluation) -> str:
