@@ -103,6 +103,15 @@ def test_every_line_of_the_map_says_what_it_means(tmp_path):
     assert "--estimate-propensities" in text
 
 
+@pytest.mark.parametrize(("second", "unit"), [(1, "s"), (1000, "ms"), (10**6, "us"), (10**9, "ns")])
+def test_numbers_since_1970_get_their_unit(second, unit):
+    """Failed before: the map had a session gap of 30m and no unit, and no verb could read it."""
+    sample = pl.DataFrame({"item": ["a", "b"], "ts": [1_760_000_000 * second, 1_770_000_000 * second]})
+    guess = init.guessed(sample)
+    assert (guess["time_unit"], guess["session_gap"]) == (unit, "30m")
+    assert "time_unit" not in init.guessed(pl.DataFrame({"item": ["a", "b"], "ts": [1, 2]}))
+
+
 def test_texts_that_hardly_repeat_are_no_context():
     """Failed before: an id under a name that says nothing was proposed as context."""
     sample = pl.DataFrame(

@@ -133,3 +133,17 @@ def test_names_that_differ_in_capitals_or_blanks_are_meant() -> None:
     assert close_names("iten_id", ["user_id", "item_id", "ts"])[0] == "item_id"
     with pytest.raises(ColumnError, match="did you mean 'Item ID'"):
         read_log(pl.DataFrame({"user_id": [1], "Item ID": [2]}), Columns(user="user_id", action="item_id"))
+
+
+@pytest.mark.parametrize(("separator", "point"), [(",", "."), (";", ",")])
+def test_quoted_blanks_among_numbers_are_missing_numbers(tmp_path, separator, point):
+    """Failed before: the numbers became categories without a word."""
+    cells = [f"0{point}5", '""', f"-1{point}25", '" "', "2"]
+    lines = [
+        separator.join(("user", "score", "city")),
+        *(separator.join(("u", cell, '""')) for cell in cells),
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    frame = open_table(tmp_path / "t.csv").frame.collect()
+    assert frame["score"].to_list() == [0.5, None, -1.25, None, 2.0]
+    assert frame.schema["city"] == pl.String  # nothing but blanks: not known to be numbers

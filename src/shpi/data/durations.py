@@ -53,7 +53,8 @@ def in_time_unit(value: Duration, unit: Literal["us", "step"]) -> int | float:
             raise ConfigError(
                 expected="a plain number, because this log's times are plain numbers and not timestamps",
                 found=repr(value),
-                remedy="give the duration in the unit of the time column, e.g. horizon=20",
+                remedy="say what they count, e.g. time_unit = 'ms' in the column map, or give the duration "
+                "as a number in the unit of the time column",
             )
         return parse_duration(value)
     if isinstance(value, bool) or not isinstance(value, int | float):

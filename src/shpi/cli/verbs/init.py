@@ -56,6 +56,7 @@ LATER = (
     ("metric", 'metric = "reward in 30d"', "the question: what is one user worth, over which time?"),
 )
 EXTRAS = {
+    "time_unit": "what the numbers of the time count, since 1970",
     "order": "breaks ties in time",
     "candidates": "the items that could have been shown",
     "terminated": ABSENT["terminated"],
@@ -65,6 +66,7 @@ EXTRAS = {
     "session_gap": "a longer pause starts a new session",
 }
 WIDTH = 34  # of a line before its comment
+SECOND = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units in a second
 SAMPLE = 5000  # rows that are looked at
 # More different texts than this in the sample, or one in every second row, and a column is an id.
 MANY = 100
@@ -114,10 +116,12 @@ def run(options: argparse.Namespace) -> int:
     if not options.yes and sys.stdin.isatty():
         guess = asked(guess, sample, lambda question: input(question))
     if any(key not in guess for key in NEEDED):
+        likely = [name for name in sample.columns if 2 <= sample[name].n_unique() <= MANY]
         raise ColumnError(
             expected="a column that says what was shown (action)",
-            found=f"none that looks like it among {', '.join(sample.columns)}",
-            remedy='run shpi init in a terminal and name it, or write the map by hand: action = "…"',
+            found=f"none that is called so among {', '.join(sample.columns)}",
+            remedy='run shpi init in a terminal, which asks, or write the map by hand: action = "…". '
+            f"Columns of few values: {', '.join(likely) or 'none'}",
         )
     text = as_toml(guess, sample, " ".join(options.log), options.out)
     Columns.from_mapping(tomllib.loads(text), where="the map")
@@ -134,9 +138,20 @@ def guessed(sample: pl.DataFrame) -> dict[str, Any]:
 
     scattered = [name for name in sample.columns if is_scattered(sample[name])]
     columns: dict[str, Any] = tomllib.loads(guess_columns(sample.columns, sample.schema, scattered))
-    if "time" in columns and "session" not in columns and is_calendar(sample[columns["time"]]):
-        columns.setdefault("session_gap", GAP)
+    if "time" in columns:
+        unit = unit_of(sample[columns["time"]])
+        columns |= {} if unit is None else {"time_unit": unit}
+        if "session" not in columns and is_calendar(sample[columns["time"]]):
+            columns.setdefault("session_gap", GAP)
     return columns
+
+
+def unit_of(times: pl.Series) -> str | None:
+    """What numbers count, if they are times since 1970 of this century; None: dates, or a count of steps."""
+    if not times.dtype.is_numeric():
+        return None
+    middle = float(times.drop_nulls().cast(float).median() or 0)  # type: ignore[arg-type]
+    return next((unit for unit, second in SECOND.items() if 1e8 <= middle / second < 1e10), None)
 
 
 def is_scattered(values: pl.Series) -> bool:
@@ -149,9 +164,7 @@ def is_scattered(values: pl.Series) -> bool:
 
 def is_calendar(times: pl.Series) -> bool:
     """Dates, texts of dates, or seconds since 1970 and finer; not a count of steps."""
-    if times.dtype.is_numeric():
-        return float(times.drop_nulls().cast(float).median() or 0) > 1e8  # type: ignore[arg-type]
-    return not times.dtype.is_nested()
+    return unit_of(times) is not None if times.dtype.is_numeric() else not times.dtype.is_nested()
 
 
 # ---------------------------------------------------------------------- questions

@@ -25,7 +25,9 @@ _HINTS: dict[str, tuple[str, ...]] = {
         "action", "item", "item id", "itemid", "action id", "arm", "arm id", "product", "product id", "sku",
         "video id", "article", "article id", "news id", "content id", "template", "template id", "variant",
         "message", "message id", "campaign", "campaign id", "creative", "offer", "offer id", "treatment",
-        "chosen action", "reward action id", "a",
+        "chosen action", "reward action id", "recommendation", "recommended item", "shown item", "shown",
+        "subject", "banner", "ad", "ad id", "creative id", "coupon", "promotion", "song", "track", "track id",
+        "movie", "movie id", "video", "a",
     ),
     "propensity": (
         "propensity", "p", "prob", "probability", "pscore", "propensity score", "action probability", "ps",

@@ -23,18 +23,33 @@ def read_delimited(file: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
     separator = delimiter_of(text, file)
     notes = (f"{file.name} is not UTF-8: it was read as Windows-1252",) if encoding == "cp1252" else ()
     _check_lines(text, separator, file)
+    decimal_comma = _decimal_commas(text, separator)
     try:
         frame = pl.read_csv(
             io.BytesIO(text.encode("utf-8")),
             separator=separator,
             infer_schema_length=None,
             try_parse_dates=False,
-            decimal_comma=_decimal_commas(text, separator),
+            decimal_comma=decimal_comma,
         )
     except pl.exceptions.PolarsError as error:
         short = str(error).strip().splitlines()[0][:160]
         raise DataError(expected="a readable CSV file", found=short, where=str(file)) from None
-    return frame, notes
+    return _blanks_as_missing(frame, decimal_comma=decimal_comma), notes
+
+
+def _blanks_as_missing(frame: pl.DataFrame, *, decimal_comma: bool) -> pl.DataFrame:
+    """Numbers with quoted blanks among them ("") are numbers, some missing; polars takes them for text."""
+    numbers = []
+    for column in frame.select(pl.col(pl.String)).iter_columns():
+        filled = column.str.strip_chars().replace("", None)
+        if filled.null_count() in (column.null_count(), len(column)):  # no blanks, or nothing else
+            continue
+        plain = filled.str.replace(",", ".", literal=True) if decimal_comma else filled
+        values = plain.cast(pl.Float64, strict=False)
+        if values.null_count() == filled.null_count():
+            numbers.append(values)
+    return frame.with_columns(numbers)
 
 
 def delimiter_of(text: str, file: Path) -> str:
