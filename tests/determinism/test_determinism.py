@@ -1,4 +1,4 @@
-"""The same bytes for the same input, whatever the threads, the hash seed and the order of the rows."""
+"""The same bytes for the same input, whatever the threads, processes, hash seed and order of the rows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def run(threads: int, hash_seed: str, *arguments: str) -> dict[str, str]:
     return found
 
 
-def test_threads_hash_seed_and_row_order_change_nothing() -> None:
+def test_threads_processes_hash_seed_and_row_order_change_nothing() -> None:
     with ThreadPoolExecutor(2) as pool:
-        first, other = pool.map(lambda case: run(*case), [(1, "1"), (3, "2", "shuffle")])
+        first, other = pool.map(lambda case: run(*case), [(1, "1"), (3, "2", "shuffle", "processes")])
     if (os.cpu_count() or 1) < 2:
         pytest.skip("one core: there is nothing to compare")
     assert first == other

@@ -1,6 +1,6 @@
-"""What must come out the same whatever the threads, the hash seed and the order of rows: prints JSON.
+"""What must come out the same whatever the threads, processes, hash seed and order of rows: prints JSON.
 
-python -m tests.determinism.work [shuffle]
+python -m tests.determinism.work [shuffle] [processes]
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,9 +16,13 @@ import numpy as np
 import polars as pl
 
 import shpi
+from shpi.data.shards import prepare_shards
 from shpi.features import Chain, RandomFourier, Standardise
 from shpi.learners import registry
+from shpi.ope.results import Estimate
+from shpi.passes import Processes, Serial
 from shpi.policies import read_policy_file, save_policy
+from shpi.protocols import Float64Array
 from shpi.values import LSTD
 
 LEARNERS = {
@@ -25,6 +30,7 @@ LEARNERS = {
     "mbs": {"features": Chain((Standardise(), RandomFourier(n_features=150))), "iterations": 10},
     "bandit": {},
     "clone": {},
+    "shpi": {},
     "shpi-paper": {"iterations": 2, "value": "lstd"},
 }
 if find_spec("torch") is None:
@@ -49,7 +55,7 @@ def table(users: int = 1500, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def main(shuffle: bool) -> None:
+def main(shuffle: bool, processes: bool) -> None:
     """Read, learn, judge and write; print what came of it."""
     frame = table()
     if shuffle:
@@ -72,11 +78,28 @@ def main(shuffle: bool) -> None:
             place = save_policy(policy, Path(folder) / name)
             found[name] = read_policy_file(place).sha256
         value = LSTD().fit(logs, gamma=0.9, seed=0)
-        found["value"] = value(logs.contexts[:50]).tobytes().hex()[:64]
-        evaluation = shpi.evaluate(policy, logs)
-        found["evaluation"] = repr(evaluation[evaluation.main].lift)
+        found["value"] = digest(value(logs.contexts))
+        shards = prepare_shards(frame, columns, Path(folder) / "shards", shards=5, progress=False)
+        executor = Processes(jobs=2) if processes else Serial()
+        found["shards"] = json.dumps([shard.fingerprint() for shard in shards])
+        found["value of shards"] = digest(
+            LSTD().fit(shards, gamma=0.9, seed=0, executor=executor)(logs.contexts)
+        )
+        for source, name in ((logs, "evaluation"), (shards, "evaluation of shards")):
+            found[name] = repr([numbers(estimate) for estimate in shpi.evaluate(policy, source).estimates])
     print(json.dumps(found))
 
 
+def digest(array: Float64Array) -> str:
+    """A hash of an array's bytes."""
+    return sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def numbers(estimate: Estimate) -> tuple[str, float, float, float, float]:
+    """What an estimator says of the lift."""
+    interval = estimate.lift_interval
+    return estimate.name, estimate.value, estimate.lift, interval.lower, interval.upper
+
+
 if __name__ == "__main__":
-    main("shuffle" in sys.argv[1:])
+    main("shuffle" in sys.argv[1:], "processes" in sys.argv[1:])
