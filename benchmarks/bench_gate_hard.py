@@ -149,6 +149,7 @@ def page(cases: Sequence[Judged]) -> str:
         + ". An interval that reaches far above 5 % means few logs, not many false ships; the environment "
         "variables of the benchmark make larger runs.\n"
     )
+    parts.append(_all_lost(cases, before))
     parts.append("\n## Worlds, and where no gate can be right\n\n")
     for name in names:
         why = WORLDS[name].impossible
@@ -198,12 +199,37 @@ def _line(name: str, told: bool, cases: Sequence[Judged], before: dict[str, dict
 
 
 def _lost(better: Sequence[Judged], old: dict[str, list[int]]) -> str:
-    """Rightly shipped before and not now, and how many of these can take a first step."""
+    """How many were rightly shipped before and not now, and how many of these can take a first step."""
     if "shipped" not in old:
         return ""
-    lost = [
+    return "{} ({})".format(*_counted(lost(better, old)))
+
+
+def lost(better: Sequence[Judged], old: dict[str, list[int]]) -> list[Judged]:
+    """Those that were rightly shipped before, and are not now."""
+    return [
         one
         for one in better
-        if one.seed in old["shipped"] and one.decision != "ship" and (one.recent_truth or one.truth) > 0
+        if one.seed in old.get("shipped", ())
+        and one.decision != "ship"
+        and (one.recent_truth or one.truth) > 0
     ]
-    return f"{len(lost)} ({sum(one.decision == 'first step' for one in lost)})"
+
+
+def _counted(some: Sequence[Judged]) -> tuple[int, int]:
+    return len(some), sum(one.decision == "first step" for one in some)
+
+
+def _all_lost(cases: Sequence[Judged], before: dict[str, dict[str, list[int]]]) -> str:
+    """The sum of the last column, and what the others wait for."""
+    better = [one for one in cases if one.wanted > 0 and not one.told]
+    names = dict.fromkeys(one.world for one in better)
+    gone = [x for name in names for x in lost([o for o in better if o.world == name], before.get(name, {}))]
+    endings = [one for one in gone if "endings" in one.fatal]
+    false = [one for one in gone if one not in endings and "propensity balance" in one.fatal]
+    rest = [one for one in gone if one not in endings and one not in false]
+    return (
+        "\nOf those that version 0.1 shipped rightly, {} do not ship now; {} of these are offered a first "
+        "step. {} logs do not say how users end, and ship once their owner does; in {} the propensities fail "
+        "their test, so nothing can be proven with them. Of the other {}, {} are offered a first step.\n"
+    ).format(*_counted(gone), len(endings), len(false), *_counted(rest))
