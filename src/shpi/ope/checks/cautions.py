@@ -173,7 +173,7 @@ def _overridden(claimed: Claimed) -> Caution | None:
     looks like an effect. So the users who speak most for the lift are left out, until it is not proven.
     """
     problem = claimed.problem
-    if problem.propensity_mode == "estimated":
+    if problem.propensity_mode == "estimated" or claimed.share < 1:  # the log of a first step settles it
         return None
     _, influence = claimed.margin
     sums = np.cumsum(np.sort(claimed.lower + influence))  # [U] of all users but those who speak more for it
