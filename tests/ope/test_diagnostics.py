@@ -312,3 +312,22 @@ def test_few_users_behind_the_error_are_said():
     few = found(ConstantPolicy((0.1, 0.9)), logs.with_rewards(rewards), "users behind the error")
     assert few.severity == "warning"
     assert few.figure < few.threshold
+
+
+@pytest.mark.parametrize(("longest", "severity"), [(120, "warning"), (3, "fine")])
+def test_a_few_users_with_long_histories_are_named(longest, severity):
+    """Effective users are many, since users who left count at every later step."""
+    rng = np.random.default_rng(0)
+    lengths = np.where(np.arange(600) < 6, longest, 3)
+    rows = int(lengths.sum())
+    actions = rng.integers(2, size=rows)
+    logs = LoggedData.from_arrays(
+        contexts=rng.standard_normal((rows, 1)), actions=actions, n_actions=2, rewards=np.ones(rows),
+        propensities=np.full(rows, 0.5), offsets=np.append(0, np.cumsum(lengths)),
+        terminated=np.ones(600, dtype=bool),
+    )  # fmt: skip
+    evaluation = evaluate(ConstantPolicy((0.4, 0.6)), logs, estimators=[WDR()], details=False)
+    check = named(evaluation.diagnostics, "late value")
+    assert check.severity == severity
+    assert check.figure == pytest.approx(6 * 117 / rows if longest > 3 else 0.0)
+    assert evaluation.decisive.effective_users > 200

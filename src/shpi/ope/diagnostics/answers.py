@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from shpi.errors import ShpiError
+from shpi.ope.diagnostics.late import about_late_value
 from shpi.ope.diagnostics.steps import about_steps
 from shpi.ope.estimators.base import LEAST_EFFECTIVE, ROUNDING, apart
 from shpi.ope.estimators.baseline import on_policy, reward_terms
@@ -42,6 +43,7 @@ def about_answers(problem: Problem, estimates: Sequence[Estimate], decisive: Est
         return diagnostics
     if decisive.weights is not None:
         diagnostics += _clipping(problem, decisive)
+        diagnostics += about_late_value(problem, decisive)
     if problem.horizon > 1 and (decisive.weights is not None or decisive.steps is not None):
         diagnostics += about_steps(problem, decisive)
     return diagnostics

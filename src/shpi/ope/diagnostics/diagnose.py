@@ -10,6 +10,7 @@
     checks.table               the value of the logging policy against the table's own mean
     diagnostics_propensities   the logging policy judged by itself, calibration
     diagnostics_answers        range, top users, disagreement, sensitivity to k and to clipping
+    diagnostics_late           value that comes at decisions which few users reach
 
 Thresholds stand beside what they are for, with the reason for each. None looks at whether the lift is large,
 so a policy that is better is not checked less than one that is worse.
