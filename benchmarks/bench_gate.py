@@ -477,10 +477,9 @@ WHY = """
 ## What decided, and what forbade to decide
 
 Shares of the logs. A policy far from mu leaves few effective users and is refused for that alone, whether it
-is better or worse: such a policy says nothing about the bounds. Horizons are short here, and false ships over
-long ones have not been measured. There the k-step estimator decides more often, whose bias depends on the
-world; it ships only if the same estimator over more decisions proves the lift too ([how far that
-helps](gate-steps.md)).
+is better or worse: such a policy says nothing about the bounds. Horizons are short here; long
+ones are among the [hard worlds](gate-hard-worlds.md). Where the k-step estimator decides, nothing ships: its
+bias depends on the world ([how much](gate-steps.md)).
 
 """
 
