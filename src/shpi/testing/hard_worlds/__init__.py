@@ -27,7 +27,7 @@ from shpi.testing.hard_worlds.false_propensities import (
     rule_changes,
 )
 from shpi.testing.hard_worlds.late import clickbait, late_harm, unmarked_churn
-from shpi.testing.hard_worlds.people import big_spenders, heavy_and_light, small_log, user_types
+from shpi.testing.hard_worlds.people import big_spenders, bots, heavy_and_light, small_log, user_types
 from shpi.testing.hard_worlds.random_worlds import random_worlds
 from shpi.testing.hard_worlds.tails import heavy_tails, rare_action, rare_disaster, rare_rewards
 from shpi.testing.hard_worlds.world import Calendar, Case, GroupPolicy, Setting, World
@@ -45,6 +45,7 @@ WORLDS: dict[str, World] = {
         rarely_overridden,
         rare_disaster,
         big_spenders,
+        bots,
         drifting_mu,
         switched_by_day,
         turned_effect,

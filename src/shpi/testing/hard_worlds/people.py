@@ -67,6 +67,26 @@ def _heavy_and_light(rng: np.random.Generator, users: int) -> Setting:
     )
 
 
+def _bots(rng: np.random.Generator, users: int) -> Setting:
+    """Bots decide 100 times and do not care; people leave soon, and the policy changes what they bring."""
+    share, leaves = rng.uniform(0.005, 0.015), rng.uniform(0.3, 0.5)
+    transition = np.zeros((3, 2, 3))  # a bot, a person, gone
+    transition[0, :, 0] = transition[2, :, 2] = 1.0
+    transition[1, :, 1:] = [1 - leaves, leaves]
+    chain = Chain(
+        initial=np.array([share, 1 - share, 0.0]),
+        transition=transition,
+        reward=np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]),
+        bonus=np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
+        horizon=100,
+        gone=np.arange(3) == 2,
+        draw=normal_noise(0.5),
+    )
+    mu, pi = two_actions(rng, far=0.3)
+    group = np.zeros(3, dtype=np.int64)
+    return Setting(chain=chain, mu=mu[group], pi=pi, group=group)
+
+
 def _big_spenders(rng: np.random.Generator, users: int) -> Setting:
     """One user in a hundred brings a hundred times as much, and likes the action less."""
     loss = rng.uniform(0.2, 0.6)
@@ -103,6 +123,12 @@ heavy_and_light = World(
     words="Heavy users decide 20 times, light ones 3 to 5 times, whatever is shown to them; the log does not "
     "say that they are done. The action is good for heavy users and bad for light ones.",
     build=_heavy_and_light,
+)
+bots = World(
+    name="bots among users",
+    words="Up to 1.5 % of the users are bots, which decide 100 times, whatever is shown; people leave after 2 "
+    "or 3 decisions. What a policy would do to the bots can hardly be known.",
+    build=_bots,
 )
 big_spenders = World(
     name="big spenders lost",
