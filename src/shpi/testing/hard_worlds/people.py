@@ -126,8 +126,8 @@ heavy_and_light = World(
 )
 bots = World(
     name="bots among users",
-    words="Up to 1.5 % of the users are bots, which decide 100 times, whatever is shown; people leave after 2 "
-    "or 3 decisions. What a policy would do to the bots can hardly be known.",
+    words="Up to 1.5 % of the users are bots, which decide 100 times, whatever is shown; people leave after "
+    "2 or 3 decisions. What a policy would do to the bots can hardly be known.",
     build=_bots,
 )
 big_spenders = World(
