@@ -123,7 +123,7 @@ def needed(task: tuple[str, int]) -> Found:
     except ConfigError:  # a random world in which this policy cannot have such a lift
         return Found(kind=name, flags={"asked": False, "shipped": False})
     verdict = _verdict(case, seed)
-    asked = verdict.decision == "need more data" and (verdict.users_needed or 0) > case.logs.n_users
+    asked = verdict.decision == "need more data" and verdict.users_prove
     if not asked or verdict.users_needed is None or verdict.users_needed > MOST_USERS:
         return Found(kind=name, flags={"asked": False, "shipped": False})
     again = _verdict(case.fresh(seed, verdict.users_needed), seed)

@@ -99,6 +99,10 @@ def test_users_needed_are_a_range_where_one_is_known():
         assert "no number would do if it is one below" in shown
     for shown in said(700):
         assert "users in all would be needed to decide." in shown
+    first = Verdict(decision="need more data", users_needed=1200, users_range=(1200, 5000), users_prove=False)
+    assert "1,200 users in all would be needed to judge it at all" in " ".join(
+        str(ordinary(verdict=first)).split()
+    )
     least = Verdict(decision="need more data", users_needed=1200, users_range=(1200, 5000))
     assert "1,200 to 5,000 users in all would be needed to decide." in " ".join(
         str(ordinary(verdict=least)).split()

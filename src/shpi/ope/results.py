@@ -146,6 +146,7 @@ class Verdict:
     users_needed: int | None = None  # for "need more data" and "first step": about so many users in all
     # The same if the lift is one standard error above, or below, its estimate; None: then none would do.
     users_range: tuple[int, int | None] | None = None
+    users_prove: bool = True  # whether so many are meant to prove the lift; False: to judge it at all
     guards: tuple[Diagnostic, ...] = ()  # one per guard metric
     first_step: FirstStep | None = None  # for "first step": what can be done today
 

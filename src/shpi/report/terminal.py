@@ -94,6 +94,11 @@ def _estimates(evaluation: Evaluation) -> list[str]:
 
 def needed_words(verdict: Verdict) -> str:
     """How many users would be needed: as a range, with what it hangs on."""
+    if not verdict.users_prove:
+        return (
+            f"About {verdict.users_needed:,} users in all would be needed to judge it at all; how many would "
+            "prove a lift is not known yet."
+        )
     about = f"About {verdict.users_needed:,} users in all would be needed to decide"
     if verdict.users_range is None or verdict.users_range[0] == verdict.users_range[1]:
         return f"{about}."

@@ -247,7 +247,13 @@ class Deliberation:
             *(claim.reason(settled=not self.stops) for claim in self.lifts[:1]),
         ]
         spoken = self._say("first step", step.sentence(), SERVE, *reasons)
-        return replace(spoken, first_step=step, users_needed=rest.users_needed, users_range=rest.users_range)
+        return replace(
+            spoken,
+            first_step=step,
+            users_needed=rest.users_needed,
+            users_range=rest.users_range,
+            users_prove=rest.users_prove,
+        )
 
     # ------------------------------------------------------------------ undecided
 
@@ -278,6 +284,7 @@ class Deliberation:
             self._say("need more data", *reasons),
             users_needed=rounded_up(likely * users),
             users_range=(rounded_up(factor.least * users), most),
+            users_prove=settled and self.able,
         )
 
     def _beyond_patience(self, factor: float) -> str:
