@@ -1,6 +1,6 @@
 """CPU seconds of `evaluate` with its gate, against another version of shpi on the same logs.
 
-    git worktree add ../before v0.1.0
+    git worktree add --detach ../before aaac9fb          # version 0.1
     SHPI_BEFORE=../before python -m benchmarks evaluate_cost
 
 Both versions make the logs themselves, in turn and in processes of their own: a busy machine slows both.
