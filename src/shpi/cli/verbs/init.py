@@ -66,7 +66,7 @@ EXTRAS = {
     "session_gap": "a longer pause starts a new session",
 }
 WIDTH = 34  # of a line before its comment
-SECOND = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units in a second
+EARLIEST = 1e8  # seconds since 1970, in 1973: smaller numbers count steps
 SAMPLE = 5000  # rows that are looked at
 # More different texts than this in the sample, or one in every second row, and a column is an id.
 MANY = 100
@@ -148,10 +148,12 @@ def guessed(sample: pl.DataFrame) -> dict[str, Any]:
 
 def unit_of(times: pl.Series) -> str | None:
     """What numbers count, if they are times since 1970 of this century; None: dates, or a count of steps."""
+    from shpi.data._read.times import units_that_fit
+
     if not times.dtype.is_numeric():
         return None
     middle = float(times.drop_nulls().cast(float).median() or 0)  # type: ignore[arg-type]
-    return next((unit for unit, second in SECOND.items() if 1e8 <= middle / second < 1e10), None)
+    return next(iter(units_that_fit(middle)), None) if middle >= EARLIEST else None
 
 
 def is_scattered(values: pl.Series) -> bool:

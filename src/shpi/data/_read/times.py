@@ -53,7 +53,7 @@ def check_number_times(
     if facts["largest"] is None or not facts["largest"] > YEAR_9999:
         return
     value = frame.select(pl.col(column).slice(facts["row"], 1)).collect().item()
-    fits = [name for name in ("s", "ms", "us", "ns") if _in_range(value, name)]
+    fits = units_that_fit(value)
     hint = f"; time_unit = '{fits[0]}' would fit" if fits else ""
     raise DataError(
         expected=f"times before the year 9999 in the unit '{unit}'",
@@ -63,9 +63,12 @@ def check_number_times(
     )
 
 
-def _in_range(value: object, unit: str) -> bool:
-    per_unit = 1e-3 if unit == "ns" else float(MICROSECONDS[unit])
-    return isinstance(value, int | float) and abs(value) * per_unit < YEAR_9999
+def units_that_fit(value: object) -> list[str]:
+    """The units in which a number is a time before the year 9999, the longest first."""
+    if not isinstance(value, int | float):
+        return []
+    microseconds = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+    return [unit for unit, size in microseconds.items() if abs(value) * size < YEAR_9999]
 
 
 def _parsed(column: str) -> pl.Expr:

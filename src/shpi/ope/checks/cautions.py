@@ -140,7 +140,7 @@ def _claimed(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdic
     return Claimed(gate=gate, problem=problem, estimate=estimate, share=share)
 
 
-# ---------------------------------------------------------------------- the four
+# ---------------------------------------------------------------------- the five
 
 
 def _hidden_cause(claimed: Claimed) -> Caution | None:

@@ -38,7 +38,7 @@ def about_late_value(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
         first = int(np.flatnonzero(thin)[0]) + 1
         sentence += (
             f", from decision {first} on: a few users with long histories decide, and the interval may be "
-            "too short. Ask for a shorter horizon or window, or leave out users who are no people"
+            "too short. Ask for a shorter horizon or window, or leave out bots"
         )
     return [
         Diagnostic(

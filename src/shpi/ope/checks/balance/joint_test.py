@@ -90,7 +90,7 @@ def about_balance(problem: Problem) -> list[Diagnostic]:
         return []
     groups = Groups.of(problem)
     days = days_of(problem, groups)
-    finding = problem.memo("clearest imbalance", lambda: clearest(problem, groups, days))
+    finding = _clearest_once(problem, groups, days)
     about_days = [] if days is None else days.diagnostics()
     return [*about_days, _said(finding, estimated=problem.propensity_mode == "estimated")]
 
@@ -98,10 +98,11 @@ def about_balance(problem: Problem) -> list[Diagnostic]:
 def visible_override(problem: Problem) -> float | None:
     """The share of decisions whose override the frequencies of actions would show; None: nobody knows."""
     groups = Groups.of(problem)
-    finding: Finding = problem.memo(
-        "clearest imbalance", lambda: clearest(problem, groups, days_of(problem, groups))
-    )
-    return finding.visible
+    return _clearest_once(problem, groups, days_of(problem, groups)).visible
+
+
+def _clearest_once(problem: Problem, groups: Groups, days: Days | None) -> Finding:
+    return problem.memo("clearest imbalance", lambda: clearest(problem, groups, days))
 
 
 def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
