@@ -30,6 +30,7 @@ from shpi.ope.estimators.baseline import on_policy, reward_terms
 from shpi.ope.inference.steps import step_means
 from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
+from shpi.ope.models.columns import note_of
 from shpi.ope.models.linear import Target, sums_by_step, target_features
 from shpi.ope.models.predictions import value_limits
 from shpi.ope.models.recipes import designed
@@ -44,6 +45,7 @@ class Modelled(NamedTuple):
     value: float
     influence: Float64Array  # [U]
     boost: float = 1.0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +83,10 @@ class FQE:
         gradients = np.zeros_like(fit.theta)
         gradients[-1] = sums.initial[0] / problem.users
         value = float(gradients[-1] @ fit.theta[-1])
-        moved = contributions(problem, design, [adjoint(fit, gradients)] * problem.settings.folds)
+        moved = contributions(problem, design, [adjoint(fit, gradients)])
         own = np.concatenate(problem.map(lambda chunk: _start_values(chunk, fit)))
-        return Modelled(value, own - own.mean() + problem.users * (moved - moved.mean()), fit.boost)
+        influence = own - own.mean() + problem.users * (moved - moved.mean())
+        return Modelled(value, influence, fit.boost, note_of(design.features))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +123,9 @@ class DirectMethod:
             gradients[1] += sums_by_step(
                 chunk, design, share * coefficient[chunk.steps], problem.horizon
             ).sum(axis=0)
-        moved = contributions(
-            problem, design, [adjoint(fit, gradients)] * problem.settings.folds, rewards_only=True
-        )
-        return Modelled(means.value, means.influence + problem.users * (moved - moved.mean()), fit.boost)
+        moved = contributions(problem, design, [adjoint(fit, gradients)], rewards_only=True)
+        influence = means.influence + problem.users * (moved - moved.mean())
+        return Modelled(means.value, influence, fit.boost, note_of(design.features))
 
 
 # ---------------------------------------------------------------------- shared
@@ -139,7 +141,7 @@ def paired_estimate(
 ) -> Estimate:
     """A model's value of pi, or J(mu) plus the difference between its values of pi and of mu."""
     of_pi = model(problem, "pi")
-    notes = []
+    notes = [*of_pi.notes]
     if of_pi.boost > 1:
         notes.append(f"the ridge was raised {of_pi.boost:g} times, because values left the possible range")
     if not paired:

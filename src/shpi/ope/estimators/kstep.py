@@ -48,6 +48,7 @@ from shpi.ope.estimators.robust import cross_fits, through_fits
 from shpi.ope.inference.steps import StepMeans, step_means
 from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups
+from shpi.ope.models.columns import note_of
 from shpi.ope.models.linear import sums_by_step
 from shpi.ope.models.predictions import Predicted, predict
 from shpi.ope.problem import Chunk, Problem
@@ -143,6 +144,7 @@ def weighted_deltas(
         base.value + of_pi.value - of_mu.value,
         base.influence + of_pi.influence - of_mu.influence + moved - moved.mean(),
         of_pi.weights,
+        note_of(deltas.fits[0].design.features),
         steps=follows,
         consistent=consistent,
     )

@@ -31,6 +31,7 @@ from shpi.ope.estimators.importance import window_weights
 from shpi.ope.inference.steps import StepMeans, step_means
 from shpi.ope.inference.weighting import StepWeights, Terms, add_up
 from shpi.ope.models.backups import Adjoint, Backups, adjoint, contributions, fit_backups
+from shpi.ope.models.columns import note_of
 from shpi.ope.models.linear import Design, Target, sums_by_step
 from shpi.ope.models.predictions import Predicted, predict, value_limits
 from shpi.ope.models.recipes import designed
@@ -121,7 +122,7 @@ class Residuals:
         key = ("backups", "pi", problem.number_of(features), ridge)
         fits = cross_fits(problem, "pi", features, ridge)
         possible = problem.head.behaviour is not None
-        notes = []
+        notes = [*note_of(fits[0].design.features)]
         if paired and not possible:
             notes.append("mu(.|x) was not logged: not paired")
         boost = max(fit.boost for fit in fits)
@@ -262,7 +263,7 @@ def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Ar
     decision but those of fold k took part.
     """
     parts = [adjoint(fit, gradient) for fit, gradient in zip(fits, gradients, strict=True)]
-    others = [reduce(Adjoint.__add__, parts[:j] + parts[j + 1 :]) for j in range(len(parts))]
+    others = (reduce(Adjoint.__add__, parts[:j] + parts[j + 1 :]) for j in range(len(parts)))
     return contributions(problem, fits[0].design, others)
 
 

@@ -24,7 +24,7 @@ residual e_i,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -170,10 +170,17 @@ def adjoint(fit: Backups, gradients: Float64Array) -> Adjoint:
 
 
 def contributions(
-    problem: Problem, design: Design, by_fold: Sequence[Adjoint], *, rewards_only: bool = False
+    problem: Problem, design: Design, by_fold: Iterable[Adjoint], *, rewards_only: bool = False
 ) -> Float64Array:
-    """How far every user moves the number [U]; ``by_fold[k]`` is for the decisions of the users in fold k."""
-    by_chunk = problem.map(lambda chunk: _contributions_of(problem, chunk, design, by_fold, not rewards_only))
+    """How far every user moves the number [U].
+
+    The k-th adjoint is for the decisions of the users in fold k; one alone is for all. They are large, so
+    they may be made one by one.
+    """
+    tables = [_by_action(design, adjoint_of_fold) for adjoint_of_fold in by_fold]
+    if len(tables) == 1:
+        tables *= problem.settings.folds
+    by_chunk = problem.map(lambda chunk: _contributions_of(problem, chunk, design, tables, not rewards_only))
     of_reward, of_step, residual = (np.concatenate([arrays[j] for arrays in by_chunk]) for j in range(3))
     squares, sizes, spread, plain = np.sum([arrays[3] for arrays in by_chunk], axis=0)
     noise = float(np.sum((of_reward - of_reward.mean()) ** 2))
@@ -185,10 +192,9 @@ def contributions(
 
 
 def _contributions_of(
-    problem: Problem, chunk: Chunk, design: Design, by_fold: Sequence[Adjoint], ahead: bool
+    problem: Problem, chunk: Chunk, design: Design, tables: Sequence[_ByAction], ahead: bool
 ) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
     """By user: the parts of rewards and of steps, and the sum of the residuals; and the sums of the floor."""
-    tables = [_by_action(design, adjoint_of_fold) for adjoint_of_fold in by_fold]
     total, sums = np.zeros((3, chunk.logs.n_users)), np.zeros(4)
     for block in blocks(problem, chunk, design, ahead=ahead):
         fold = chunk.fold[block.rows]

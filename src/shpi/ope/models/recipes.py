@@ -24,6 +24,7 @@ from shpi.features import (
 from shpi.features.base import fit_features
 from shpi.features.defaults import curves, lines, may_curve
 from shpi.ope.models.backups import fit_backups
+from shpi.ope.models.columns import Take, returns_of, room, telling_columns
 from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums
 from shpi.ope.models.predictions import predict, value_limits
 from shpi.ope.problem import Chunk, Problem
@@ -76,18 +77,23 @@ def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap 
     """The given features, or the best ones, fitted to a sample of the whole log."""
     logs = problem.sample().logs
     codes = np.ones((1, 1)) if target == "state" else action_codes(logs, problem.times_taken)
-    recipe = features if features is not None else best_recipe(problem, codes.shape[1])
+    recipe = features if features is not None else best_recipe(problem, codes)
     sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
     return Design(features=fit_features(recipe, sample), codes=codes, target=target)
 
 
-def best_recipe(problem: Problem, codes: int) -> Recipe:
-    """The best recipe that leaves room for so many codes of an action."""
+def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
+    """The best recipe that leaves room for the codes [A, q]; if none does, lines in as many columns as do."""
     ranked = problem.memo("recipes", lambda: _ranked(problem))
-    for candidate in ranked:
-        if (candidate.width + 1) * codes <= MAX_FEATURES:
+    width, most = problem.head.schema.width, room(codes, problem.settings.folds)
+    fitting = [candidate for candidate in ranked if candidate.width <= most]
+    for candidate in fitting:
+        if (candidate.width + 1) * codes.shape[1] <= MAX_FEATURES:
             return candidate.recipe
-    return min(ranked, key=lambda candidate: candidate.width).recipe
+    if fitting:
+        return min(fitting, key=lambda candidate: candidate.width).recipe
+    columns = problem.memo(("columns", codes.shape), lambda: telling_columns(problem, codes, most))
+    return Chain((Take(columns=columns, width_in=width), *lines(intercept=False).steps))
 
 
 def _ranked(problem: Problem) -> list[Candidate]:
@@ -99,7 +105,7 @@ def _ranked(problem: Problem) -> list[Candidate]:
     if sample is None:
         return recipes
     small = next(sample.chunks())
-    returns, known = _returns(sample, small)
+    returns, known = returns_of(sample, small)
     if known.sum() < LEAST:
         return recipes
     losses = [_loss(sample, small, candidate, returns, known) for candidate in recipes]
@@ -112,22 +118,6 @@ def _sample(problem: Problem) -> Problem | None:
     if logs.n_users < 4:
         return None
     return Problem.of(problem.policy, logs, replace(problem.settings, horizon=None, truncated="censored"))
-
-
-def _returns(problem: Problem, chunk: Chunk) -> tuple[Float64Array, BoolArray]:
-    """The discounted sum of rewards from each decision to the horizon [n], and whether it is known [n]."""
-    logs = chunk.logs
-    returns = np.where(chunk.observed, chunk.rewards, 0.0)
-    order, bounds = chunk.by_step
-    last = np.zeros(len(logs), dtype=bool)
-    last[logs.offsets[1:] - 1] = True
-    for t in range(len(bounds) - 3, -1, -1):
-        rows = order[bounds[t] : bounds[t + 1]]
-        rows = rows[~last[rows]]
-        returns[rows] += problem.gamma * returns[rows + 1]
-    ends = logs.terminated | (np.diff(logs.offsets) == problem.horizon)
-    whole = np.minimum.reduceat(chunk.observed, logs.offsets[:-1])
-    return returns, (ends & whole)[logs.trajectory_of_row]
 
 
 def _loss(
