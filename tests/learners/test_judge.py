@@ -239,3 +239,38 @@ def test_what_followed_is_seen_where_no_state_shows_it() -> None:
     by_log = replace(by_value, realised=True)
     assert abs(by_value.lift(rho).estimate) < 0.1 * everything  # the bonus cannot know
     assert 0.15 * everything < by_log.lift(rho).estimate < everything / 2 + 3 * by_log.lift(rho).error
+
+
+def walk(users: int = 400, decisions: int = 40) -> LoggedData:
+    """x' = 0.9 x -+ 1 + noise, by coin: always up ends near 10, and the log has x up to about 5."""
+    rng, n = np.random.default_rng(0), users * decisions
+    x, up = np.zeros((users, decisions + 1)), rng.integers(0, 2, (users, decisions))
+    for t in range(decisions):
+        x[:, t + 1] = 0.9 * x[:, t] + 2 * up[:, t] - 1 + 0.3 * rng.standard_normal(users)
+    return LoggedData.from_arrays(
+        contexts=x[:, :-1].reshape(n, 1), actions=up.ravel(), rewards=x[:, 1:].ravel(), n_actions=2,
+        propensities=np.full(n, 0.5), offsets=np.arange(0, n + 1, decisions),
+        final_contexts=x[:, -1:], final_observed=np.ones(users, dtype=bool),
+    )  # fmt: skip
+
+
+def test_a_policy_that_leaves_the_log_is_doubted() -> None:
+    logs = walk()
+    judge = Judge.of(logs, gamma=0.99, seed=0)
+    shares = []
+    for chance in (0.5, 0.6, 0.8, 1.0):
+        lift = judge.lift(np.where(logs.actions == 1, chance, 1 - chance) / 0.5)
+        shares.append(float(np.mean(lift.doubts) / lift.estimate))
+    mu, near, far, away = shares
+    assert mu == pytest.approx(0.0, abs=1e-6)
+    assert near < 0.02
+    assert 0.2 < far < away
+    assert away > 0.6
+
+
+def test_a_table_has_no_visits_below_0() -> None:
+    mdp = random_mdp(6, 3, seed=1, gamma=GAMMA)
+    mu = mdp.random_policy(1, concentration=3.0)
+    logs = mdp.log(mu, 200, 20, seed=0, ragged=True)
+    lift = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, mdp.optimal()[1]))
+    assert np.abs(lift.doubts).max() < 1e-9 * abs(lift.estimate)

@@ -12,8 +12,8 @@ from shpi.learners._shpi.lift import Lift, beats, ordered_lifts
 USERS = 300
 
 
-def influence(lift: float, parts: np.ndarray) -> Influence:
-    return Influence(lifts=np.array([lift]), parts=parts[None, :])
+def influence(lift: float, parts: np.ndarray, doubt: float = 0.0) -> Influence:
+    return Influence(lifts=np.array([lift]), parts=parts[None, :], doubts=np.array([doubt]))
 
 
 def sampled(table: np.ndarray, truth: float = 0.0) -> list[Influence]:
@@ -104,12 +104,23 @@ def test_few_users_with_all_the_variance_are_covered() -> None:
 
 def test_what_sets_of_features_differ_by_counts_as_error() -> None:
     parts = np.random.default_rng(4).standard_normal(USERS) / USERS
-    agree = Influence(lifts=np.array([1.0, 1.0]), parts=np.stack([parts, parts]))
-    differ = Influence(lifts=np.array([0.5, 1.5]), parts=np.stack([parts, parts]))
+    both, none = np.stack([parts, parts]), np.zeros(2)
+    agree = Influence(lifts=np.array([1.0, 1.0]), parts=both, doubts=none)
+    differ = Influence(lifts=np.array([0.5, 1.5]), parts=both, doubts=none)
     one, other = (ordered_lifts([i], 1, 0.95)[0] for i in (agree, differ))
     assert one.estimate == other.estimate == 1.0
     assert other.standard_error**2 == pytest.approx(one.standard_error**2 + 0.5)
     assert other.lower < one.lower
+
+
+def test_visits_that_cannot_be_count_as_error() -> None:
+    parts = np.random.default_rng(4).standard_normal(USERS) / USERS
+    sure, doubtful = influence(1.0, parts), influence(1.0, parts, doubt=0.7)
+    assert doubtful.error**2 == pytest.approx(sure.error**2 + 0.49)
+    lifts = ordered_lifts([sure, doubtful], 2, 0.95)
+    assert [lift.proven for lift in lifts] == [True, False]
+    assert doubtful.less(doubtful).error == 0.0
+    assert doubtful.less(sure).error == pytest.approx(0.7)
 
 
 def test_nothing_is_proven_where_nothing_varies() -> None:
