@@ -119,6 +119,7 @@ def test_visits_that_cannot_be_count_as_error() -> None:
     assert doubtful.error**2 == pytest.approx(sure.error**2 + 0.49)
     lifts = ordered_lifts([sure, doubtful], 2, 0.95)
     assert [lift.proven for lift in lifts] == [True, False]
+    assert [lift.outside for lift in lifts] == [0.0, 0.35]
     assert doubtful.less(doubtful).error == 0.0
     assert doubtful.less(sure).error == pytest.approx(0.7)
 

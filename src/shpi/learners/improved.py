@@ -15,6 +15,8 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray
 from shpi.report.cards import improved_card
 from shpi.values import FittedValue
 
+SHOWN = 0.01  # share of visits outside the log, from which the table of trials has a column for it
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
@@ -117,12 +119,15 @@ class ImprovedPolicy(PolicyMethods):
 
     def __str__(self) -> str:
         rows = []
+        leaves = any(trial.lift.outside >= SHOWN for trial in self.trials)  # where none does, no column
         if self.trials:
-            rows.append(f"{'careful to bold':32s} {'lift':>10s} {'± error':>9s} {'at least':>10s}")
+            column = f" {'off the log':>11s}" if leaves else ""
+            rows.append(f"{'careful to bold':32s} {'lift':>10s} {'± error':>9s} {'at least':>10s}{column}")
         for trial in self.trials:
             mark = "  <- returned" if trial.returned else ""
             lift = f"{trial.lift.estimate:+10.4g} {trial.lift.standard_error:9.2g} {trial.lift.lower:+10.4g}"
-            rows.append(f"{trial.words:32s} {lift}{mark}")
+            column = f" {trial.lift.outside:11.0%}" if leaves else ""
+            rows.append(f"{trial.words:32s} {lift}{column}{mark}")
         if self.history:
             rows.append("round  advantage  ± deviation  changed  effective")
         for step in self.history:

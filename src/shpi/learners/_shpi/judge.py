@@ -62,6 +62,12 @@ class Influence:
         return float(self.lifts.mean())
 
     @property
+    def outside(self) -> float:
+        """The share of visits that are below 0: pi goes where the log does not."""
+        total = float(np.abs(self.lifts).sum())
+        return float(np.abs(self.doubts).sum()) / (2 * total) if total > 0 else 0.0
+
+    @property
     def error(self) -> float:
         """The standard error: sampling of users, the spread over sets of features, and visits that cannot be.
 
