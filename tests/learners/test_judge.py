@@ -274,3 +274,20 @@ def test_a_table_has_no_visits_below_0() -> None:
     logs = mdp.log(mu, 200, 20, seed=0, ragged=True)
     lift = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, mdp.optimal()[1]))
     assert np.abs(lift.doubts).max() < 1e-9 * abs(lift.estimate)
+
+
+def test_what_features_miss_of_mu_s_own_visits_is_no_doubt() -> None:
+    """A log of 20 decisions that tells the time: features show visits below 0 even of mu itself."""
+    rng, users, steps = np.random.default_rng(0), 500, 20
+    n = users * steps
+    time = np.tile(np.arange(steps) / steps, users)
+    logs = LoggedData.from_arrays(
+        contexts=np.column_stack([time, rng.normal(size=(n, 3))]), actions=rng.integers(0, 2, n), n_actions=2,
+        rewards=rng.standard_normal(n), propensities=np.full(n, 0.5), offsets=np.arange(0, n + 1, steps),
+        final_contexts=np.column_stack([np.ones(users), rng.normal(size=(users, 3))]),
+        final_observed=np.ones(users, dtype=bool),
+    )  # fmt: skip
+    judge = Judge.of(logs, gamma=0.99, seed=0)
+    lift = judge.lift(np.where(logs.actions == 1, 1.02, 0.98))
+    assert judge._below_zero_of_mu(0, FOLLOWED) > 0.05
+    assert np.abs(lift.doubts).max() < 0.02 * np.abs(lift.lifts).min()

@@ -14,14 +14,14 @@ lift is the user's part of its linearised error, the estimate of V^mu included, 
 on common users. Two sets of features give two lifts; what they differ by counts as error too.
 
 The same system gives visits, d_pi / d_mu at every decision. Where pi goes to states that the log does not
-have, features make them up: visits below 0 here, as many too many there. If a share s of them is below 0, a
-part 2 s of the lift rests on visits that cannot be, and counts as error. A table has none; in HIV, where 50
-decisions of a bolder policy end outside the log, they tell the disasters.
+have, features make them up: visits below 0 here, as many too many there. If a share s of them is below 0
+beyond that of mu's own, a part 2 s of the lift rests on visits that cannot be, and counts as error. A table
+has none; in HIV, where 50 decisions of a bolder policy end outside the log, they tell the disasters.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import sparse
@@ -63,7 +63,7 @@ class Influence:
 
     @property
     def outside(self) -> float:
-        """The share of visits that are below 0: pi goes where the log does not."""
+        """The share of visits below 0, beyond that of mu's own: pi goes where the log does not."""
         total = float(np.abs(self.lifts).sum())
         return float(np.abs(self.doubts).sum()) / (2 * total) if total > 0 else 0.0
 
@@ -118,6 +118,7 @@ class Judge:
     user: IntArray  # [n]
     table: CellsMap | None  # the contexts, where they are few
     realised: bool = False  # whether A^mu is taken from what followed, instead of V^mu at the next state
+    _of_mu: dict[tuple[int, float], float] = field(default_factory=dict, repr=False)  # visits below 0
 
     @classmethod
     def of(cls, logs: LoggedData, *, gamma: float, seed: int) -> Judge:
@@ -154,11 +155,29 @@ class Judge:
     def lift(self, rho: FloatArray, followed: float = FOLLOWED) -> Influence:
         """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
         results = [self._lift(states, rho, followed) for states in self.maps]
+        lifts = np.array([lift for lift, _, _ in results])
+        own = [self._below_zero_of_mu(number, followed) for number in range(len(self.maps))]
+        beyond = np.array([max(below - of_mu, 0.0) for (*_, below), of_mu in zip(results, own, strict=True)])
         return Influence(
-            lifts=self.unit * np.array([lift for lift, _, _ in results]),
+            lifts=self.unit * lifts,
             parts=self.unit * np.stack([parts for _, parts, _ in results]),
-            doubts=self.unit * np.array([2 * lift * impossible for lift, _, impossible in results]),
+            doubts=self.unit * 2 * beyond * lifts,
         )
+
+    def _below_zero_of_mu(self, number: int, followed: float) -> float:
+        """The share of mu's own visits below 0: what these features cannot show of any policy."""
+        if (number, followed) not in self._of_mu:
+            states, known = self.maps[number], self.usable.astype(np.float64)
+            _, system = _difference(states, followed, known, np.zeros(len(known)))
+            visits = _times(states.phi, self._toward(states, system))
+            self._of_mu[number, followed] = _below_zero(visits[self.usable])
+        return self._of_mu[number, followed]
+
+    def _toward(self, states: StateMap, system: Float64Array) -> Float64Array:
+        """How the lift depends on each equation of the system [p]."""
+        starts = states.phi[self.logs.offsets[:-1]].sum(axis=0, dtype=np.float64)
+        toward: Float64Array = np.linalg.solve(system.T, starts / self.logs.n_users)
+        return toward
 
     def _lift(self, states: StateMap, rho: FloatArray, followed: float) -> tuple[float, Float64Array, float]:
         """The lift, every user's part of its error, and the share of visits that are below 0."""
@@ -167,10 +186,7 @@ class Judge:
         coefficients, system = _difference(states, followed, weights, target)
         first, users = self.logs.offsets[:-1], self.logs.n_users
         starts = states.phi[first].astype(np.float64)
-        toward = np.linalg.solve(
-            system.T, starts.sum(axis=0) / users
-        )  # how the lift depends on each equation
-        occupancy = _times(states.phi, toward)  # d_pi / d_mu, up to a factor
+        occupancy = _times(states.phi, self._toward(states, system))  # d_pi / d_mu, up to a factor
         visits = occupancy * weights
         stays = _times(states.phi, coefficients) / followed
         change = _times(states.change, coefficients) * (1 - 1 / followed)
@@ -195,9 +211,8 @@ class Judge:
         for states in self.maps:
             known = self.usable.astype(np.float64)
             _, system = _difference(states, FOLLOWED, known, known * states.delta)
-            starts = states.phi[self.logs.offsets[:-1]].sum(axis=0, dtype=np.float64)
-            toward = np.linalg.solve(system.T, starts / self.logs.n_users).astype(np.float64)
-            total += _times(states.phi, toward) * (states.surprise if self.realised else states.delta)
+            visits = _times(states.phi, self._toward(states, system))
+            total += visits * (states.surprise if self.realised else states.delta)
         mean: Float64Array = total * (self.unit / len(self.maps))
         return mean
 

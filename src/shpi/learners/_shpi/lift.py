@@ -33,7 +33,7 @@ class Lift:
     tests: int  # how many candidates were tested
     users: int
     proven: bool  # whether the test says that it is above 0
-    outside: float = 0.0  # share of estimated visits that are below 0, because the policy leaves the log
+    outside: float = 0.0  # share of estimated visits below 0, beyond mu's own: the policy leaves the log
 
     def promising(self, shorter: Influence) -> Lift:
         """The same lift, which promises no more than pi brings when it is followed for a shorter time."""
