@@ -39,7 +39,10 @@ def evaluate(logs: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("rewards", ["normal", "constant", "tiny", "large"])
 def test_a_handful_of_users(users: int, rewards: str, tmp_path: Path) -> None:
     report = evaluate(table(users, rewards), gate=shpi.Gate())
-    assert all(np.isfinite([one.value, one.lift, one.lift_error]).all() for one in report.estimates)
+    assert all(
+        np.isfinite([estimate.value, estimate.lift, estimate.lift_error]).all()
+        for estimate in report.estimates
+    )
     assert not report.verdict.ship
     report.write_html(tmp_path / "report.html")
     str(report)
@@ -49,19 +52,23 @@ def test_without_context_columns() -> None:
     logs = table(400, width=0)
     report = evaluate(logs)
     truth = 10 * (0.6 - 1 / 3)  # ten decisions, action 1 pays 1 more
-    for one in report.estimates:
-        if one.name in MODELS:
-            assert one.lift == pytest.approx(truth, abs=5 * max(one.lift_error, 0.1)), one
+    for estimate in report.estimates:
+        if estimate.name in MODELS:
+            assert estimate.lift == pytest.approx(truth, abs=5 * max(estimate.lift_error, 0.1)), estimate
 
 
 @pytest.mark.parametrize("width", [0, 1])
 def test_constant_rewards_have_no_lift(width: int) -> None:
     report = evaluate(table(300, "constant", width))
-    lifts = {one.name: one.lift for one in report.estimates}
+    lifts = {estimate.name: estimate.lift for estimate in report.estimates}
     assert set(lifts) >= MODELS
     assert max(abs(lifts[name]) for name in MODELS) < 1e-6
-    ours = [one for one in report.diagnostics if one.estimator in MODELS]
-    assert not [one for one in ours if one.name in ("range", "disagreement") and one.severity == "fatal"]
+    ours = [diagnostic for diagnostic in report.diagnostics if diagnostic.estimator in MODELS]
+    assert not [
+        diagnostic
+        for diagnostic in ours
+        if diagnostic.name in ("range", "disagreement") and diagnostic.severity == "fatal"
+    ]
 
 
 def test_blocks_of_probabilities_stay_small_with_many_actions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +87,6 @@ def test_blocks_of_probabilities_stay_small_with_many_actions(monkeypatch: pytes
             return super().action_probs(contexts, candidates)
 
     parts = shpi.evaluate(Watched(np.array([0.2, 0.6, 0.2]), 1), logs, details=False)
-    for one, other in zip(whole.estimates, parts.estimates, strict=True):
-        assert one.lift == pytest.approx(other.lift, rel=1e-9, abs=1e-9)
+    for whole_estimate, block_estimate in zip(whole.estimates, parts.estimates, strict=True):
+        assert whole_estimate.lift == pytest.approx(block_estimate.lift, rel=1e-9, abs=1e-9)
     assert largest <= 256 < len(logs)

@@ -36,10 +36,10 @@ def bandit(
     )
 
 
-def found(policy, logs, name, *, estimators=None, **options):
+def diagnostic_of(policy, logs, name, *, estimators=None, **options):
     evaluation = evaluate(policy, logs, estimators=estimators or [SNIPS()], details=False, **options)
-    mine = [one for one in evaluation.diagnostics if one.name == name]
-    assert mine, [one.name for one in evaluation.diagnostics]
+    mine = [diagnostic for diagnostic in evaluation.diagnostics if diagnostic.name == name]
+    assert mine, [diagnostic.name for diagnostic in evaluation.diagnostics]
     return mine[0]
 
 
@@ -54,7 +54,7 @@ def healthy():
 
 def test_a_healthy_log_has_no_fatal_diagnostic(healthy):
     assert not fatal_for(healthy.diagnostics, "WDR")
-    names = {one.name for one in healthy.diagnostics}
+    names = {diagnostic.name for diagnostic in healthy.diagnostics}
     assert {
         "users", "support", "logging policy", "propensities", "effective users", "weight tails",
         "mean weight", "range", "top users", "disagreement", "sensitivity to clipping", "sensitivity to k",
@@ -62,16 +62,16 @@ def test_a_healthy_log_has_no_fatal_diagnostic(healthy):
 
 
 def test_each_is_a_plain_sentence(healthy):
-    for one in healthy.diagnostics:
-        assert one.sentence.endswith(".")
-        assert one.sentence[0].isupper() or one.sentence[0].isdigit()
-        assert "nan" not in one.sentence
-        assert one.figure is None or np.isfinite(one.figure)
+    for diagnostic in healthy.diagnostics:
+        assert diagnostic.sentence.endswith(".")
+        assert diagnostic.sentence[0].isupper() or diagnostic.sentence[0].isdigit()
+        assert "nan" not in diagnostic.sentence
+        assert diagnostic.figure is None or np.isfinite(diagnostic.figure)
 
 
 def test_the_gravest_come_first(healthy):
     order = ["fatal", "warning", "note", "fine"]
-    ranks = [order.index(one.severity) for one in healthy.diagnostics]
+    ranks = [order.index(diagnostic.severity) for diagnostic in healthy.diagnostics]
     assert ranks == sorted(ranks)
 
 
@@ -82,7 +82,9 @@ def test_right_logs_raise_hardly_a_false_alarm():
         logs = bandit(seed, full=seed % 2 == 0)
         problem = Problem.of(policy, logs)
         estimate = SNIPS().estimate(problem)
-        alarms += [one.name for one in fatal_for(diagnose(problem, [estimate], "SNIPS"), "SNIPS")]
+        alarms += [
+            diagnostic.name for diagnostic in fatal_for(diagnose(problem, [estimate], "SNIPS"), "SNIPS")
+        ]
     assert len(alarms) <= 2  # at a level of 1 % for the balance of the propensities
     assert set(alarms) <= {"propensity balance"}
 
@@ -98,26 +100,26 @@ def test_an_unknown_main_is_refused(healthy):
 
 def test_few_effective_users_are_fatal():
     logs = bandit(n=400, mu=(0.97, 0.03))
-    one = found(ConstantPolicy((0.0, 1.0)), logs, "effective users")
-    assert one.severity == "fatal"
-    assert one.figure == pytest.approx(int(np.sum(logs.actions == 1)))
-    assert one.threshold == 30
-    assert found(ConstantPolicy((0.9, 0.1)), logs, "effective users").severity == "fine"
+    diagnostic = diagnostic_of(ConstantPolicy((0.0, 1.0)), logs, "effective users")
+    assert diagnostic.severity == "fatal"
+    assert diagnostic.figure == pytest.approx(int(np.sum(logs.actions == 1)))
+    assert diagnostic.threshold == 30
+    assert diagnostic_of(ConstantPolicy((0.9, 0.1)), logs, "effective users").severity == "fine"
 
 
 def test_heavy_tails_are_named():
     logs = bandit(n=1_000, mu=(0.99, 0.01))
-    one = found(ConstantPolicy((0.3, 0.7)), logs, "weight tails")
-    assert one.severity == "warning"
-    assert one.figure > 0.5
+    diagnostic = diagnostic_of(ConstantPolicy((0.3, 0.7)), logs, "weight tails")
+    assert diagnostic.severity == "warning"
+    assert diagnostic.figure > 0.5
 
 
 @pytest.mark.parametrize(("told", "words"), [((0.25, 0.25), "too small"), ((0.8, 0.8), "too large")])
 def test_a_mean_weight_far_from_one_is_fatal(told, words):
-    one = found(ConstantPolicy((0.3, 0.7)), bandit(told=told, full=False), "mean weight")
-    assert one.severity == "fatal"
-    assert one.figure == pytest.approx(0.5 / told[0], rel=0.15)
-    assert words in one.sentence
+    diagnostic = diagnostic_of(ConstantPolicy((0.3, 0.7)), bandit(told=told, full=False), "mean weight")
+    assert diagnostic.severity == "fatal"
+    assert diagnostic.figure == pytest.approx(0.5 / told[0], rel=0.15)
+    assert words in diagnostic.sentence
 
 
 # ---------------------------------------------------------------------- support
@@ -125,12 +127,12 @@ def test_a_mean_weight_far_from_one_is_fatal(told, words):
 
 def test_actions_that_mu_never_takes_are_counted():
     logs = bandit(mu=(0.5, 0.5, 0.0))
-    one = found(ConstantPolicy((0.4, 0.4, 0.2)), logs, "support")
-    assert one.severity == "fatal"
-    assert one.figure == pytest.approx(0.2)
-    blind = found(ConstantPolicy((0.4, 0.4, 0.2)), bandit(mu=(0.5, 0.5, 0.0), full=False), "support")
+    diagnostic = diagnostic_of(ConstantPolicy((0.4, 0.4, 0.2)), logs, "support")
+    assert diagnostic.severity == "fatal"
+    assert diagnostic.figure == pytest.approx(0.2)
+    blind = diagnostic_of(ConstantPolicy((0.4, 0.4, 0.2)), bandit(mu=(0.5, 0.5, 0.0), full=False), "support")
     assert blind.figure >= 0.2  # the action is not in the log at all
-    assert found(ConstantPolicy((0.49, 0.49, 0.02)), logs, "support").severity == "warning"
+    assert diagnostic_of(ConstantPolicy((0.49, 0.49, 0.02)), logs, "support").severity == "warning"
 
 
 def test_missing_support_shows_in_the_mean_ratio():
@@ -143,16 +145,16 @@ def test_missing_support_shows_in_the_mean_ratio():
         propensities=np.where(state == 1, 0.5, 1.0), offsets=np.arange(n + 1), n_actions=2,
     )  # fmt: skip
     policy = TabularPolicy(np.array([[0.6, 0.4], [0.5, 0.5]]))
-    one = found(policy, logs, "support")
-    assert one.severity == "fatal"
-    assert one.figure == pytest.approx(0.4 * np.mean(state == 0), abs=0.03)
+    diagnostic = diagnostic_of(policy, logs, "support")
+    assert diagnostic.severity == "fatal"
+    assert diagnostic.figure == pytest.approx(0.4 * np.mean(state == 0), abs=0.03)
 
 
 def test_rarely_taken_actions_are_a_warning():
     logs = bandit(n=1_000, mu=(0.995, 0.005))
-    one = found(ConstantPolicy((0.6, 0.4)), logs, "support")
-    assert one.severity == "warning"
-    assert "hardly ever" in one.sentence
+    diagnostic = diagnostic_of(ConstantPolicy((0.6, 0.4)), logs, "support")
+    assert diagnostic.severity == "warning"
+    assert "hardly ever" in diagnostic.sentence
 
 
 # ---------------------------------------------------------------------- propensities
@@ -160,32 +162,34 @@ def test_rarely_taken_actions_are_a_warning():
 
 def test_wrong_probabilities_fail_mu_itself():
     logs = bandit(n=2_000, mu=(0.7, 0.3), told=(0.5, 0.5))
-    one = found(ConstantPolicy((0.5, 0.5)), logs, "logging policy")
-    assert one.severity == "fatal"
-    assert "not those by which actions were chosen" in one.sentence
+    diagnostic = diagnostic_of(ConstantPolicy((0.5, 0.5)), logs, "logging policy")
+    assert diagnostic.severity == "fatal"
+    assert "not those by which actions were chosen" in diagnostic.sentence
     bold = bandit(n=2_000, mu=(0.7, 0.3), told=(0.85, 0.15))
-    calibration = found(ConstantPolicy((0.8, 0.2)), bold, "propensities")
+    calibration = diagnostic_of(ConstantPolicy((0.8, 0.2)), bold, "propensities")
     assert calibration.severity == "fatal"
     assert calibration.figure == pytest.approx(1.0, abs=0.15)  # 30 % where 15 % was said
     right = bandit(n=2_000, mu=(0.7, 0.3))
-    assert found(ConstantPolicy((0.5, 0.5)), right, "logging policy").severity == "fine"
-    assert found(ConstantPolicy((0.5, 0.5)), right, "propensities").severity == "fine"
+    assert diagnostic_of(ConstantPolicy((0.5, 0.5)), right, "logging policy").severity == "fine"
+    assert diagnostic_of(ConstantPolicy((0.5, 0.5)), right, "propensities").severity == "fine"
 
 
 def test_small_propensities_are_found_without_the_whole_mu():
-    one = found(ConstantPolicy((0.5, 0.5)), bandit(told=(0.25, 0.25), full=False), "propensity balance")
-    assert one.severity == "fatal"
-    assert "times as often as the propensities say" in one.sentence
-    fine = found(ConstantPolicy((0.5, 0.5)), bandit(full=False), "propensity balance")
+    diagnostic = diagnostic_of(
+        ConstantPolicy((0.5, 0.5)), bandit(told=(0.25, 0.25), full=False), "propensity balance"
+    )
+    assert diagnostic.severity == "fatal"
+    assert "times as often as the propensities say" in diagnostic.sentence
+    fine = diagnostic_of(ConstantPolicy((0.5, 0.5)), bandit(full=False), "propensity balance")
     assert fine.severity == "fine"
 
 
 def test_estimated_propensities_are_never_just_fine():
     bare = LoggedData.from_arrays(**_without_propensities(bandit(n=500, mu=(0.7, 0.3))))
     logs = bare.with_estimated_propensities(seed=0)
-    one = found(ConstantPolicy((0.5, 0.5)), logs, "propensities")
-    assert one.severity == "note"
-    assert "were estimated from the log" in one.sentence
+    diagnostic = diagnostic_of(ConstantPolicy((0.5, 0.5)), logs, "propensities")
+    assert diagnostic.severity == "note"
+    assert "were estimated from the log" in diagnostic.sentence
     unkept = replace(logs, behaviour=None)
     assert about_propensities(Problem.of(ConstantPolicy((0.5, 0.5)), unkept))[0].severity == "warning"
 
@@ -220,7 +224,7 @@ def test_few_users_are_said(n, severity):
 def answers():
     logs = MDP.log(MU, 400, H, seed=1, ragged=False)
     problem = Problem.of(MDP.policy(PI), logs, Settings(gamma=0.9))
-    return problem, [one.estimate(problem) for one in (KStepSHPI(k=1), WDR(), SNPDIS())]
+    return problem, [estimator.estimate(problem) for estimator in (KStepSHPI(k=1), WDR(), SNPDIS())]
 
 
 def named(diagnostics, name, estimator=None):
@@ -248,10 +252,11 @@ def test_per_decision_has_its_own_range():
 def test_one_user_who_brings_it_all_is_named():
     logs = bandit(n=300)
     rewards = np.where(np.arange(300) == 7, 3_000.0, 1.0)
-    one = found(ConstantPolicy((0.5, 0.5)), logs.with_rewards(rewards), "top users")
-    assert one.severity == "warning"
-    assert one.figure > 0.85
-    assert found(ConstantPolicy((0.5, 0.5)), logs.with_rewards(np.ones(300)), "top users").severity == "fine"
+    diagnostic = diagnostic_of(ConstantPolicy((0.5, 0.5)), logs.with_rewards(rewards), "top users")
+    assert diagnostic.severity == "warning"
+    assert diagnostic.figure > 0.85
+    equal = diagnostic_of(ConstantPolicy((0.5, 0.5)), logs.with_rewards(np.ones(300)), "top users")
+    assert equal.severity == "fine"
 
 
 def test_a_main_that_promises_more_than_sound_ones_is_stopped(answers):
@@ -285,7 +290,7 @@ def test_sensitivity_to_k_names_the_lifts(answers):
 
 def test_capping_changes_nothing_where_weights_are_equal():
     logs = bandit()
-    same = found(ConstantPolicy((0.5, 0.5)), logs, "sensitivity to clipping")
+    same = diagnostic_of(ConstantPolicy((0.5, 0.5)), logs, "sensitivity to clipping")
     assert (same.severity, same.figure) == ("fine", 0.0)
 
 
@@ -298,18 +303,18 @@ def test_capping_shows_what_a_few_weights_carry():
         contexts=np.zeros((n, 1)), actions=actions, rewards=actions + 0.01 * rng.standard_normal(n),
         propensities=mu[actions], offsets=np.arange(n + 1), n_actions=2,
     )  # fmt: skip
-    one = found(ConstantPolicy((0.5, 0.5)), logs, "sensitivity to clipping")
-    assert one.severity == "warning"
-    assert one.figure < -0.4  # capped at 0.5, the second action is all but lost
+    diagnostic = diagnostic_of(ConstantPolicy((0.5, 0.5)), logs, "sensitivity to clipping")
+    assert diagnostic.severity == "warning"
+    assert diagnostic.figure < -0.4  # capped at 0.5, the second action is all but lost
 
 
 def test_few_users_behind_the_error_are_said():
     logs = bandit(n=300)
-    ordinary = found(ConstantPolicy((0.5, 0.5)), logs, "users behind the error")
+    ordinary = diagnostic_of(ConstantPolicy((0.5, 0.5)), logs, "users behind the error")
     assert ordinary.severity == "fine"
     assert ordinary.figure > 100
     rewards = np.where(np.arange(300) < 3, 100.0, logs.rewards)
-    few = found(ConstantPolicy((0.1, 0.9)), logs.with_rewards(rewards), "users behind the error")
+    few = diagnostic_of(ConstantPolicy((0.1, 0.9)), logs.with_rewards(rewards), "users behind the error")
     assert few.severity == "warning"
     assert few.figure < few.threshold
 

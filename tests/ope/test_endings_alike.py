@@ -51,12 +51,12 @@ def test_estimates_are_those_of_the_whole_log(name: str) -> None:
     logs = cut(world.log(mu, 6000, 60, seed=11, ragged=False), hazard=hazard, seed=11)
     settings = {"horizon": HORIZON, "gamma": GAMMA, "details": False}
     report = shpi.evaluate(OneHot(pi), logs, truncated="censored", **settings)
-    found = {one.name: one for one in report.estimates}
-    assert set(found) >= CONSISTENT
+    estimates = {estimate.name: estimate for estimate in report.estimates}
+    assert set(estimates) >= CONSISTENT
     for estimator in CONSISTENT:
-        one = found[estimator]
-        assert abs(one.value - true_value(world, pi)) < 4 * one.value_error, one
-        assert abs(one.baseline - true_value(world, mu)) < 4 * one.value_error, one
+        estimate = estimates[estimator]
+        assert abs(estimate.value - true_value(world, pi)) < 4 * estimate.value_error, estimate
+        assert abs(estimate.baseline - true_value(world, mu)) < 4 * estimate.value_error, estimate
     as_if_gone = shpi.evaluate(OneHot(pi), logs, truncated="complete", **settings)
-    low = {one.name: one for one in as_if_gone.estimates}["FQE"]
+    low = {estimate.name: estimate for estimate in as_if_gone.estimates}["FQE"]
     assert low.value < true_value(world, pi) - 4 * low.value_error  # what the test would see

@@ -44,16 +44,17 @@ def evaluation(logs):
 
 def test_every_estimator_answers_and_none_is_far_off(evaluation):
     truth = value(MDP, PI) - value(MDP, MU)
-    names = [one.name for one in evaluation.estimates]
+    names = [estimate.name for estimate in evaluation.estimates]
     assert names[:2] == ["WDR", "SHPI(k=2)"]
     assert {"SNPDIS", "SNIPS", "PDIS", "IPS", "DR", "MAGIC", "FQE", "DM", "MIS"} < set(names)
-    for one in evaluation.estimates:
-        assert one.lift == pytest.approx(one.value - one.baseline)
-        assert one.baseline == pytest.approx(evaluation["SNPDIS"].baseline)
-        assert one.lift_interval.lower < one.lift_interval.lower_bound < one.lift < one.lift_interval.upper
-        assert one.influence_lift.shape == (800,)
-        assert abs(one.influence_lift.mean()) < 1e-8
-        assert abs(one.lift - truth) < 5 * one.lift_error + 0.15  # DM and MIS are biased by design
+    for estimate in evaluation.estimates:
+        assert estimate.lift == pytest.approx(estimate.value - estimate.baseline)
+        assert estimate.baseline == pytest.approx(evaluation["SNPDIS"].baseline)
+        interval = estimate.lift_interval
+        assert interval.lower < interval.lower_bound < estimate.lift < interval.upper
+        assert estimate.influence_lift.shape == (800,)
+        assert abs(estimate.influence_lift.mean()) < 1e-8
+        assert abs(estimate.lift - truth) < 5 * estimate.lift_error + 0.15  # DM and MIS are biased by design
 
 
 def test_the_evaluation_describes_itself(evaluation, logs):
@@ -70,18 +71,18 @@ def test_the_evaluation_describes_itself(evaluation, logs):
 
 def test_breakdowns_add_up(evaluation, logs):
     by_column: dict[str, list] = {}
-    for one in evaluation.segments:
-        by_column.setdefault(one.column, []).append(one)
+    for segment in evaluation.segments:
+        by_column.setdefault(segment.column, []).append(segment)
     assert by_column
     for parts in by_column.values():
-        users = np.array([one.users for one in parts])
-        assert users @ [one.lift for one in parts] / users.sum() == pytest.approx(
+        users = np.array([segment.users for segment in parts])
+        assert users @ [segment.lift for segment in parts] / users.sum() == pytest.approx(
             evaluation.decisive.lift, abs=0.05
         )
     shifts = evaluation.actions_gained_lost
-    assert sum(one.change for one in shifts) == pytest.approx(0)
+    assert sum(shift.change for shift in shifts) == pytest.approx(0)
     assert shifts[0].logged == pytest.approx(np.mean(logs.actions == int(shifts[0].action)))
-    product = np.prod([one.baseline for one in evaluation.decomposition])
+    product = np.prod([factor.baseline for factor in evaluation.decomposition])
     assert product == pytest.approx(np.sum(logs.rewards) / 800)
 
 
@@ -97,11 +98,11 @@ def test_short_term_is_the_bandit_view(evaluation):
 
 
 def test_per_decision_divides_by_decisions(logs):
-    found = evaluate(MDP.policy(MU), logs, estimators=[SNPDIS(), WDR()], per="decision", details=False)
-    for one in found.estimates:
-        assert one.value == pytest.approx(logs.rewards.mean())
-        assert one.lift == pytest.approx(0, abs=1e-12)
-    assert "per decision" in found.metric
+    per_decision = evaluate(MDP.policy(MU), logs, estimators=[SNPDIS(), WDR()], per="decision", details=False)
+    for estimate in per_decision.estimates:
+        assert estimate.value == pytest.approx(logs.rewards.mean())
+        assert estimate.lift == pytest.approx(0, abs=1e-12)
+    assert "per decision" in per_decision.metric
 
 
 def test_another_metric(logs):
@@ -112,9 +113,9 @@ def test_another_metric(logs):
     )  # fmt: skip
     never = np.zeros_like(PI)
     never[:, [0, 2]] = 0.5
-    found = evaluate(MDP.policy(never), with_clicks, estimators=[SNPDIS()], metric="click", details=False)
-    assert found.decisive.value == 0
-    assert found.decisive.baseline > 0
+    of_clicks = evaluate(MDP.policy(never), with_clicks, estimators=[SNPDIS()], metric="click", details=False)
+    assert of_clicks.decisive.value == 0
+    assert of_clicks.decisive.baseline > 0
     with pytest.raises(ConfigError, match="one of the metrics"):
         evaluate(MDP.policy(PI), with_clicks, metric="clock")
 
@@ -126,29 +127,30 @@ def test_a_gate_gives_the_verdict(logs):
             assert problem.users == evaluation.users
             return Verdict(decision="hold", reasons=("never",))
 
-    found = evaluate(MDP.policy(PI), logs, estimators=[SNPDIS()], gate=Never(), details=False)
-    assert found.verdict is not None
-    assert found.verdict.reasons == ("never",)
+    gated = evaluate(MDP.policy(PI), logs, estimators=[SNPDIS()], gate=Never(), details=False)
+    assert gated.verdict is not None
+    assert gated.verdict.reasons == ("never",)
 
 
 def test_an_estimator_without_an_answer_is_named(logs):
     taken = int(logs.actions[0])
     other = ConstantPolicy(tuple(np.eye(3)[(taken + 1) % 3]))
-    found = evaluate(other, logs, estimators=[PDIS(), SNPDIS(k=1, name="bandit")], details=False)
-    assert {one.name for one in found.estimates} == {"PDIS", "bandit"}
+    report = evaluate(other, logs, estimators=[PDIS(), SNPDIS(k=1, name="bandit")], details=False)
+    assert {estimate.name for estimate in report.estimates} == {"PDIS", "bandit"}
     rare = logs.select(np.arange(30))
     short = evaluate(other, rare, estimators=[SNPDIS(), FQE()], details=False)
-    failures = [one for one in short.diagnostics if one.name == "no estimate"]
-    assert [one.name for one in short.estimates] == ["FQE"] or not failures
-    for one in failures:
-        assert one.severity == "fatal"
-        assert one.estimator == "SNPDIS"
+    failures = [diagnostic for diagnostic in short.diagnostics if diagnostic.name == "no estimate"]
+    assert [estimate.name for estimate in short.estimates] == ["FQE"] or not failures
+    for diagnostic in failures:
+        assert diagnostic.severity == "fatal"
+        assert diagnostic.estimator == "SNPDIS"
 
 
 def test_the_estimator_that_decides_has_enough_users(logs):
     few = evaluate(MDP.policy(PI), logs.select(np.arange(25)), details=False)
     sound = [few[name] for name in ("WDR", "SHPI(k=session)", "SNPDIS", "SNIPS")]
-    assert few.main == max(sound, key=lambda one: one.effective_users).name  # nobody has 30 effective users
+    # Nobody has 30 effective users.
+    assert few.main == max(sound, key=lambda estimate: estimate.effective_users).name
     assert evaluate(MDP.policy(PI), logs, details=False).main == "WDR"
     named = evaluate(MDP.policy(PI), logs, estimators=[SNPDIS(), IPS()], main="IPS", details=False)
     assert named.main == "IPS"
@@ -164,13 +166,13 @@ def test_one_decision_per_user_is_a_bandit():
         contexts=rng.standard_normal((n, 2)), actions=actions, rewards=(actions == 2) + 0.1 * rng.random(n),
         propensities=np.full(n, 0.25), offsets=np.arange(n + 1), n_actions=4,
     )  # fmt: skip
-    found = evaluate(ConstantPolicy((0.0, 0.0, 1.0, 0.0)), logs, details=False)
-    assert "PDIS" not in [one.name for one in found.estimates]
-    for one in found.estimates:
-        assert abs(one.value - 1.05) < 5 * one.value_error + 0.01
+    report = evaluate(ConstantPolicy((0.0, 0.0, 1.0, 0.0)), logs, details=False)
+    assert "PDIS" not in [estimate.name for estimate in report.estimates]
+    for estimate in report.estimates:
+        assert abs(estimate.value - 1.05) < 5 * estimate.value_error + 0.01
     weights = (actions == 2) * 4.0
-    assert found["IPS"].value == pytest.approx(np.mean(weights * logs.rewards))
-    assert found["SNIPS"].value == pytest.approx(np.sum(weights * logs.rewards) / weights.sum())
+    assert report["IPS"].value == pytest.approx(np.mean(weights * logs.rewards))
+    assert report["SNIPS"].value == pytest.approx(np.sum(weights * logs.rewards) / weights.sum())
 
 
 def test_shards_give_the_same_answer(tmp_path, logs):
@@ -194,10 +196,10 @@ def test_shards_give_the_same_answer(tmp_path, logs):
     table_model = {"features": Identity(intercept=False)}
     models = [estimator(**table_model) for estimator in (WDR, DR, FQE)]
     estimators = [SNPDIS(), PDIS(), SNIPS(), IPS(), *models, KStepSHPI(k=2, **table_model)]
-    one = evaluate(MDP.policy(PI), whole, gamma=0.9, estimators=estimators)
-    two = evaluate(MDP.policy(PI), sharded, gamma=0.9, estimators=estimators)
-    assert one.users == two.users
-    for left, right in zip(one.estimates, two.estimates, strict=True):
+    of_whole = evaluate(MDP.policy(PI), whole, gamma=0.9, estimators=estimators)
+    of_shards = evaluate(MDP.policy(PI), sharded, gamma=0.9, estimators=estimators)
+    assert of_whole.users == of_shards.users
+    for left, right in zip(of_whole.estimates, of_shards.estimates, strict=True):
         assert right.value == pytest.approx(left.value, rel=1e-8)
         assert right.lift_error == pytest.approx(left.lift_error, rel=1e-6)
 
@@ -216,11 +218,12 @@ def test_no_estimator_forgets_the_users_who_left():
         final_contexts=np.ones((80, 1)),
     )  # fmt: skip
     problem = Problem.of(UniformPolicy(2), logs)
-    for one in (*default_estimators(problem), KStepSHPI(k=1), KStepSHPI(), SLOPE()):
-        found = one.estimate(problem)
-        within = 0.05 if one.name == "MAGIC" else 1e-9  # its model has no counterpart for mu to take away
-        assert found.value == pytest.approx(1.5, abs=within), one.name
-        assert found.baseline == pytest.approx(1.5, abs=1e-12)
+    for estimator in (*default_estimators(problem), KStepSHPI(k=1), KStepSHPI(), SLOPE()):
+        estimate = estimator.estimate(problem)
+        # MAGIC's model has no counterpart for mu to take away.
+        within = 0.05 if estimator.name == "MAGIC" else 1e-9
+        assert estimate.value == pytest.approx(1.5, abs=within), estimator.name
+        assert estimate.baseline == pytest.approx(1.5, abs=1e-12)
 
 
 # ---------------------------------------------------------------------- coverage, quickly
@@ -240,9 +243,9 @@ def test_intervals_cover_when_rows_share_users():
             rewards=effect + actions + rng.standard_normal(lengths.sum()),
             propensities=np.full(lengths.sum(), 0.5), offsets=np.append(0, np.cumsum(lengths)), n_actions=2,
         )  # fmt: skip
-        found = SNPDIS().estimate(Problem.of(policy, logs, Settings(horizon=3))).lift_interval
-        hits += found.lower <= truth <= found.upper
-        bounds += found.lower_bound <= truth
+        interval = SNPDIS().estimate(Problem.of(policy, logs, Settings(horizon=3))).lift_interval
+        hits += interval.lower <= truth <= interval.upper
+        bounds += interval.lower_bound <= truth
     assert hits >= 134  # 142 are expected, with a standard deviation of 2.7
     assert bounds >= 134
 
@@ -316,9 +319,9 @@ def test_missing_propensities_leave_the_models(logs):
     bare = LoggedData.from_arrays(
         contexts=logs.contexts, actions=logs.actions, rewards=logs.rewards, offsets=logs.offsets, n_actions=3
     )
-    found = evaluate(MDP.policy(PI), bare, gamma=0.9)
-    assert [one.name for one in found.estimates] == ["FQE", "DM"]
-    assert found.short_term is None
+    report = evaluate(MDP.policy(PI), bare, gamma=0.9)
+    assert [estimate.name for estimate in report.estimates] == ["FQE", "DM"]
+    assert report.short_term is None
     with pytest.raises(DataError, match="a log with propensities"):
         evaluate(MDP.policy(PI), bare, estimators=[SNPDIS()])
 
@@ -327,10 +330,10 @@ def test_a_constant_reward_has_no_lift_where_nobody_leaves():
     mdp, mu, pi = small_world(n_terminal=0)
     logs = mdp.log(mu, 100, H, seed=0, ragged=True)
     constant = logs.with_rewards(np.full(len(logs), 2.0))
-    found = evaluate(mdp.policy(pi), constant, estimators=[SNPDIS(), SNIPS(), WDR(), KStepSHPI(k=2)])
-    for one in found.estimates:
-        assert one.lift == pytest.approx(0, abs=1e-6)
-        assert one.lift_error == pytest.approx(0, abs=1e-6)
+    report = evaluate(mdp.policy(pi), constant, estimators=[SNPDIS(), SNIPS(), WDR(), KStepSHPI(k=2)])
+    for estimate in report.estimates:
+        assert estimate.lift == pytest.approx(0, abs=1e-6)
+        assert estimate.lift_error == pytest.approx(0, abs=1e-6)
 
 
 def test_settings_are_checked(logs):
@@ -357,13 +360,15 @@ def test_settings_are_checked(logs):
 def test_unobserved_rewards_leave_their_step(logs):
     from dataclasses import replace
 
-    seen = np.random.default_rng(0).random(len(logs)) < 0.7
-    partly = replace(logs, reward_observed=seen)
-    whole, part = (
-        evaluate(MDP.policy(PI), one, estimators=[SNPDIS()], details=False) for one in (logs, partly)
+    observed = np.random.default_rng(0).random(len(logs)) < 0.7
+    partly = replace(logs, reward_observed=observed)
+    of_whole, of_partly = (
+        evaluate(MDP.policy(PI), log, estimators=[SNPDIS()], details=False) for log in (logs, partly)
     )
-    assert part.decisive.value != whole.decisive.value
-    assert part.decisive.value == pytest.approx(whole.decisive.value, abs=4 * part.decisive.value_error)
+    assert of_partly.decisive.value != of_whole.decisive.value
+    assert of_partly.decisive.value == pytest.approx(
+        of_whole.decisive.value, abs=4 * of_partly.decisive.value_error
+    )
     with pytest.raises(DataError, match="every reward is censored"):
         evaluate(MDP.policy(PI), replace(logs, reward_observed=np.zeros(len(logs), dtype=bool)))
 

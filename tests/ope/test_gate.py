@@ -83,9 +83,9 @@ def test_ships_if_and_only_if_the_lower_bound_is_above():
     sd=st.floats(0.01, 10),
 )
 def test_the_verdict_follows_from_the_bounds(lift, least, confidence, sd):
-    found = evaluation(lift, sd=sd)
-    verdict = Gate(min_lift=least, confidence=confidence).decide(found)
-    bound = careful(lift - least, found.decisive.influence_lift, confidence)
+    candidate = evaluation(lift, sd=sd)
+    verdict = Gate(min_lift=least, confidence=confidence).decide(candidate)
+    bound = careful(lift - least, candidate.decisive.influence_lift, confidence)
     assert verdict.ship == (bound > 0)
     if lift <= least:
         assert verdict.decision == "hold"
@@ -113,11 +113,11 @@ def test_a_relative_lift_is_paired_with_its_baseline():
     rng = np.random.default_rng(0)
     psi, base = rng.standard_normal((2, 500))
     base -= base.mean()
-    one = estimate(psi, 0.3, baseline=-10.0, base_influence=base)
-    found = Evaluation(estimates=(one,), users=500, **SHARED)
-    bound = careful(0.3 - 0.02 * 10, one.influence_lift + 0.02 * base, 0.95)
-    assert Gate(min_lift=0.02, relative=True).decide(found).ship == (bound > 0)
-    assert not Gate(min_lift=0.05, relative=True).decide(found).ship
+    paired = estimate(psi, 0.3, baseline=-10.0, base_influence=base)
+    candidate = Evaluation(estimates=(paired,), users=500, **SHARED)
+    bound = careful(0.3 - 0.02 * 10, paired.influence_lift + 0.02 * base, 0.95)
+    assert Gate(min_lift=0.02, relative=True).decide(candidate).ship == (bound > 0)
+    assert not Gate(min_lift=0.05, relative=True).decide(candidate).ship
 
 
 def test_users_needed_would_do():
@@ -137,15 +137,15 @@ def test_users_needed_holds_what_it_promises_after_selection():
     """Over true lifts of all sizes, of which those that look promising but unproven are asked about."""
     rng = np.random.default_rng(3)
     truth = np.abs(2 * rng.standard_normal(20_000))  # in standard errors of the log
-    seen = truth + rng.standard_normal(len(truth))
+    observed = truth + rng.standard_normal(len(truth))
     asked = [
         (true, Factors.of(t, 1.0, 0.95, 0.8))
-        for true, t in zip(truth, seen, strict=True)
+        for true, t in zip(truth, observed, strict=True)
         if 0 < t < stats.norm.ppf(0.95)
     ]
-    asked = [(true, one) for true, one in asked if one.plain <= Gate().patience]
+    asked = [(true, factors) for true, factors in asked if factors.plain <= Gate().patience]
     rates = {
-        name: np.mean([rng.normal(true * np.sqrt(getattr(one, name))) > 1.645 for true, one in asked])
+        name: np.mean([rng.normal(true * np.sqrt(getattr(factors, name))) > 1.645 for true, factors in asked])
         for name in ("plain", "likely")
     }
     assert 0.78 < rates["likely"] < 0.9
@@ -160,10 +160,10 @@ def test_patience_ends():
 
 
 def test_never_ships_on_a_fatal_diagnostic():
-    for one in (fatal("mean weight", "SNIPS"), fatal("support"), fatal("logging policy")):
-        verdict = Gate().decide(evaluation(5.0, diagnostics=[one]))
+    for diagnostic in (fatal("mean weight", "SNIPS"), fatal("support"), fatal("logging policy")):
+        verdict = Gate().decide(evaluation(5.0, diagnostics=[diagnostic]))
         assert verdict.decision == "hold"
-        assert one.sentence in verdict.reasons[0]
+        assert diagnostic.sentence in verdict.reasons[0]
     other = fatal("mean weight", "MIS")  # not the one that decides
     assert Gate().decide(evaluation(5.0, diagnostics=[other])).ship
 
@@ -222,14 +222,14 @@ def judged(logs, *guards, policy=BETTER, **options):
 def test_guards_that_hold_let_it_pass(logs):
     verdict = judged(logs, Guard(metric="like", max_drop=0.1))
     assert verdict.ship
-    assert [one.severity for one in verdict.guards] == ["fine"]
+    assert [guard.severity for guard in verdict.guards] == ["fine"]
     assert judged(logs, Guard(metric="click", max_drop=0.5)).ship
 
 
 def test_a_guard_that_falls_holds_a_lift(logs):
     verdict = judged(logs, Guard(metric="like", max_drop=0.1), Guard(metric="click", max_drop=0.02))
     assert verdict.decision == "hold"
-    assert [one.severity for one in verdict.guards] == ["fine", "fatal"]
+    assert [guard.severity for guard in verdict.guards] == ["fine", "fatal"]
     assert "Evidence against the guard 'click'" in verdict.reasons[0]
 
 
@@ -248,13 +248,14 @@ def test_absolute_and_relative_guards_agree(logs):
     for drop in (0.1, 0.4):
         absolute = Guard(metric="click", max_drop=drop * baseline, relative=False)
         relative = Guard(metric="click", max_drop=drop)
-        one, two = judged(logs, absolute).guards[0], judged(logs, relative).guards[0]
-        assert one.figure == pytest.approx(two.figure)  # the same margin, with slightly different errors
+        by_absolute, by_relative = judged(logs, absolute).guards[0], judged(logs, relative).guards[0]
+        # The same margin, with slightly different errors.
+        assert by_absolute.figure == pytest.approx(by_relative.figure)
 
 
 def test_a_guard_may_be_a_function(logs):
-    def second(found: LoggedData):
-        return (found.actions == 1).astype(float)
+    def second(log: LoggedData):
+        return (log.actions == 1).astype(float)
 
     guard = Guard(metric=second, max_drop=0.0)
     verdict = judged(logs, guard)
@@ -265,8 +266,8 @@ def test_a_guard_may_be_a_function(logs):
 
 def test_guards_per_decision(logs):
     gate = Gate(guards=(Guard(metric="like", max_drop=0.1),))
-    found = evaluate(BETTER, logs, estimators=[SNIPS()], gate=gate, per="decision", details=False)
-    assert found.verdict.ship
+    per_decision = evaluate(BETTER, logs, estimators=[SNIPS()], gate=gate, per="decision", details=False)
+    assert per_decision.verdict.ship
 
 
 # ---------------------------------------------------------------------- several candidates
@@ -274,12 +275,13 @@ def test_guards_per_decision(logs):
 
 def test_copies_need_no_correction_and_strangers_sidaks():
     rng = np.random.default_rng(0)
-    one = rng.standard_normal(2_000)
-    assert joint_level(np.stack([one, one, 3 * one]), 0.95) == pytest.approx(0.95, abs=0.003)
+    influence = rng.standard_normal(2_000)
+    copies = np.stack([influence, influence, 3 * influence])
+    assert joint_level(copies, 0.95) == pytest.approx(0.95, abs=0.003)
     many = rng.standard_normal((5, 2_000))
     assert joint_level(many, 0.95) == pytest.approx(0.95 ** (1 / 5), abs=0.003)
-    assert joint_level(one[None], 0.95) == 0.95
-    assert joint_level(np.stack([one, 0 * one]), 0.95) == 0.95  # mu itself has no error
+    assert joint_level(influence[None], 0.95) == 0.95
+    assert joint_level(np.stack([influence, 0 * influence]), 0.95) == 0.95  # mu itself has no error
     big = rng.standard_normal((3, 12_000))
     assert joint_level(big, 0.9) == pytest.approx(0.9 ** (1 / 3), abs=0.006)
 
@@ -299,12 +301,12 @@ def test_false_ships_of_a_family_stay_below_the_level():
         shared = rng.standard_normal(300)
         rows = [0.9 * shared + 0.4 * rng.standard_normal(300) for _ in range(3)]
         rows += [rng.standard_normal(300) for _ in range(3)]
-        found = [
+        family = [
             Evaluation(estimates=(estimate(row, row.mean()),), users=300, fingerprint="x", **SHARED)
             for row in rows
         ]
-        any_ship += any(one.ship for one in Gate().decide_many(found))
-        naive += any(Gate().decide(one).ship for one in found)
+        any_ship += any(verdict.ship for verdict in Gate().decide_many(family))
+        naive += any(Gate().decide(candidate).ship for candidate in family)
     assert any_ship <= 10  # 4 are expected, with a standard deviation of 2
     assert naive >= 9  # about 16 are expected
 
@@ -315,26 +317,26 @@ def test_compare_names_the_best(logs):
         "better": ConstantPolicy((0.4, 0.6)),
         "best": ConstantPolicy((0.1, 0.9)),
     }
-    found = compare(policies, logs, Gate(), estimators=[SNIPS()], details=False)
-    assert [one.verdict.decision for one in found.evaluations] == ["hold", "ship", "ship"]
-    assert found.best == "best"
-    assert found["better"].policy_name == "better"
-    assert "One of 3 candidates" in found["best"].verdict.reasons[-1]
+    comparison = compare(policies, logs, Gate(), estimators=[SNIPS()], details=False)
+    assert [candidate.verdict.decision for candidate in comparison.evaluations] == ["hold", "ship", "ship"]
+    assert comparison.best == "best"
+    assert comparison["better"].policy_name == "better"
+    assert "One of 3 candidates" in comparison["best"].verdict.reasons[-1]
     assert compare({"worse": policies["worse"]}, logs, Gate(), details=False).best is None
     with pytest.raises(ConfigError, match="one of the candidates"):
-        found["other"]
+        comparison["other"]
     with pytest.raises(ConfigError, match="at least one policy"):
         compare({}, logs, Gate())
 
 
 def test_candidates_must_share_a_log():
-    one, two = (replace(evaluation(1.0), fingerprint=name) for name in "ab")
+    on_a, on_b = (replace(evaluation(1.0), fingerprint=name) for name in "ab")
     with pytest.raises(ConfigError, match="candidates evaluated on one log"):
-        Gate().decide_many([one, two])
+        Gate().decide_many([on_a, on_b])
     with pytest.raises(ConfigError, match="at least one evaluation"):
         Gate().decide_many([])
     with pytest.raises(ConfigError, match="1 problems"):
-        Gate().decide_many([one], [None, None])
+        Gate().decide_many([on_a], [None, None])
 
 
 # ---------------------------------------------------------------------- bad input
@@ -419,8 +421,8 @@ def test_wrong_propensities_are_held(logs):
 
 
 def test_the_verdict_is_printed_and_written(logs, tmp_path):
-    found = evaluate(BETTER, logs, estimators=[SNIPS()], gate=Gate(), details=False)
-    assert "VERDICT: SHIP" in str(found)
-    assert '"decision": "ship"' in found.write_json(tmp_path / "e.json").read_text()
-    assert found.to_json()["verdict"]["decision"] == "ship"
-    assert Gate().decide(replace(found, verdict=None), Problem.of(BETTER, logs)).ship
+    shipped = evaluate(BETTER, logs, estimators=[SNIPS()], gate=Gate(), details=False)
+    assert "VERDICT: SHIP" in str(shipped)
+    assert '"decision": "ship"' in shipped.write_json(tmp_path / "e.json").read_text()
+    assert shipped.to_json()["verdict"]["decision"] == "ship"
+    assert Gate().decide(replace(shipped, verdict=None), Problem.of(BETTER, logs)).ship

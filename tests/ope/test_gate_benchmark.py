@@ -10,10 +10,10 @@ from benchmarks.gate_hard import judge
 def test_a_page_from_a_few_judgements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_gate_hard, "POLICIES", 2)
     cases = [judge(("small log", seed, None, lift, False)) for seed in (1, 2) for lift in (0.0, 0.15)]
-    found = [one for one in cases if one is not None]
-    assert len(found) == 4
-    assert all((one.truth > 1e-9) == (one.wanted > 0) for one in found)
-    page = bench_gate_hard.page(found)
+    judgements = [case for case in cases if case is not None]
+    assert len(judgements) == 4
+    assert all((judgement.truth > 1e-9) == (judgement.wanted > 0) for judgement in judgements)
+    page = bench_gate_hard.page(judgements)
     assert "| small log | 100 | **" in page
     assert "false ships of 2" in page
 

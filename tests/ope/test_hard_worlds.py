@@ -45,18 +45,18 @@ def test_noise_around_a_mean_has_that_mean() -> None:
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_no_lift_is_exact_and_seeds_differ(name: str) -> None:
     world = WORLDS[name]
-    one, again, other = (
+    case, again, other = (
         world.make(seed=1, users=80),
         world.make(seed=1, users=80),
         world.make(seed=2, users=80),
     )
-    assert abs(one.lift) < 1e-9 * max(abs(one.baseline), 1.0)
-    assert one.logs.fingerprint() == again.logs.fingerprint()
-    assert one.logs.fingerprint() != other.logs.fingerprint()
-    assert len(one.entry) == one.logs.n_users
-    assert one.mixture_lift(0.0) == pytest.approx(0.0, abs=1e-9)
-    assert one.mixture_lift(1.0) == pytest.approx(one.lift, abs=1e-9)
-    probs = one.policy.action_probs(one.logs.contexts)
+    assert abs(case.lift) < 1e-9 * max(abs(case.baseline), 1.0)
+    assert case.logs.fingerprint() == again.logs.fingerprint()
+    assert case.logs.fingerprint() != other.logs.fingerprint()
+    assert len(case.entry) == case.logs.n_users
+    assert case.mixture_lift(0.0) == pytest.approx(0.0, abs=1e-9)
+    assert case.mixture_lift(1.0) == pytest.approx(case.lift, abs=1e-9)
+    probs = case.policy.action_probs(case.logs.contexts)
     assert np.allclose(probs.sum(axis=1), 1)
     worse = world.make(seed=1, users=80, lift=-0.05)
     assert worse.lift == pytest.approx(-0.05 * abs(worse.baseline))
@@ -86,7 +86,7 @@ def _overridden_share(name: str, seed: int) -> float:
 def test_looks_grow_to_the_whole_log() -> None:
     case = hard_worlds.WORLDS["no lift, looked at daily"].make(seed=0, users=300)
     logs = looks(case)
-    sizes = [one.n_users for one in logs]
+    sizes = [log.n_users for log in logs]
     assert sizes == sorted(sizes)
     assert sizes[-1] == case.logs.n_users
     assert len(logs) == 30

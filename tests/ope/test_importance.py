@@ -42,8 +42,8 @@ def test_exact_expectation_over_every_path(estimator):
     logs, chance = every_path(mdp, mu, 3)
     assert chance.sum() == pytest.approx(1.0)
     settings = Settings(gamma=0.9, errors="linearised")
-    found = estimator.estimate(Problem.of(mdp.policy(pi), logs, settings))
-    contributions = found.value + found.influence_value  # of every path, had it been the only one
+    estimate = estimator.estimate(Problem.of(mdp.policy(pi), logs, settings))
+    contributions = estimate.value + estimate.influence_value  # of every path, had it been the only one
     assert chance @ contributions == pytest.approx(value(mdp, pi, 3), rel=1e-10)
 
 
@@ -52,11 +52,11 @@ def test_the_policy_of_the_log_gives_exactly_its_own_mean(estimator):
     logs = MDP.log(MU, 500, H, seed=1, ragged=True)
     assert logs.terminated.any()
     assert (~logs.terminated).any()
-    found = estimator.estimate(problem_of(logs, MU))
-    assert found.value == pytest.approx(found.baseline, rel=1e-13)
-    assert found.lift == 0
-    assert found.lift_error == 0
-    assert found.lift_interval.lower == found.lift_interval.upper == 0
+    estimate = estimator.estimate(problem_of(logs, MU))
+    assert estimate.value == pytest.approx(estimate.baseline, rel=1e-13)
+    assert estimate.lift == 0
+    assert estimate.lift_error == 0
+    assert estimate.lift_interval.lower == estimate.lift_interval.upper == 0
 
 
 def test_on_policy_mean_of_users_that_leave():
@@ -78,9 +78,9 @@ def test_half_of_the_users_leave_after_one_step(estimator):
         terminated=lengths == 1,
         n_actions=1,
     )
-    found = estimator.estimate(Problem.of(UniformPolicy(1), logs))
-    assert found.value == pytest.approx(1.5)
-    assert found.baseline == pytest.approx(1.5)
+    estimate = estimator.estimate(Problem.of(UniformPolicy(1), logs))
+    assert estimate.value == pytest.approx(1.5)
+    assert estimate.baseline == pytest.approx(1.5)
 
 
 def test_a_policy_that_keeps_users_is_worth_more():
@@ -101,9 +101,9 @@ def test_a_policy_that_keeps_users_is_worth_more():
         n_actions=2,
     )
     for estimator in (SNPDIS(), PDIS()):
-        found = estimator.estimate(Problem.of(ConstantPolicy((1.0, 0.0)), logs))
-        assert abs(found.value - 2) <= 4 * found.value_error + 1e-9
-        assert abs(found.baseline - 1.5) < 0.05
+        estimate = estimator.estimate(Problem.of(ConstantPolicy((1.0, 0.0)), logs))
+        assert abs(estimate.value - 2) <= 4 * estimate.value_error + 1e-9
+        assert abs(estimate.baseline - 1.5) < 0.05
 
 
 def test_censoring_and_termination_together_are_unbiased():
@@ -111,8 +111,8 @@ def test_censoring_and_termination_together_are_unbiased():
     errors = []
     for seed in range(40):
         logs = MDP.log(MU, 400, H, seed=seed, ragged=True)
-        found = SNPDIS().estimate(problem_of(logs))
-        errors.append((found.value - value(MDP, PI), found.baseline - value(MDP, MU)))
+        estimate = SNPDIS().estimate(problem_of(logs))
+        errors.append((estimate.value - value(MDP, PI), estimate.baseline - value(MDP, MU)))
     mean, error = np.mean(errors, axis=0), np.std(errors, axis=0) / np.sqrt(len(errors))
     assert (np.abs(mean) < 4 * error).all()
     assert (error < 0.05).all()
@@ -121,8 +121,8 @@ def test_censoring_and_termination_together_are_unbiased():
 def test_complete_logs_count_what_is_not_there_as_zero():
     logs = MDP.log(MU, 300, H, seed=1, ragged=True)
     sums = np.add.reduceat(0.9**logs.steps * logs.rewards, logs.offsets[:-1])
-    found = SNPDIS().estimate(problem_of(logs, truncated="complete"))
-    assert found.baseline == pytest.approx(sums.mean(), rel=1e-12)
+    estimate = SNPDIS().estimate(problem_of(logs, truncated="complete"))
+    assert estimate.baseline == pytest.approx(sums.mean(), rel=1e-12)
 
 
 @pytest.mark.parametrize("k", [None, 2])
@@ -159,9 +159,9 @@ def test_several_trajectories_of_a_user_are_one_observation():
     logs = MDP.log(MU, 200, H, seed=3, ragged=False)
     twice = logs.select(np.repeat(np.arange(200), 2))  # each trajectory twice, under one user
     assert twice.n_users == 200
-    one, two = (SNPDIS().estimate(problem_of(part, errors="linearised")) for part in (logs, twice))
-    assert two.value == pytest.approx(2 * one.value)
-    assert two.value_error == pytest.approx(2 * one.value_error)  # and not sqrt(2) times
+    once, doubled = (SNPDIS().estimate(problem_of(log, errors="linearised")) for log in (logs, twice))
+    assert doubled.value == pytest.approx(2 * once.value)
+    assert doubled.value_error == pytest.approx(2 * once.value_error)  # and not sqrt(2) times
 
 
 @pytest.mark.parametrize("estimator", [SNIPS(), SNPDIS(), SNPDIS(k=2)])
@@ -197,10 +197,10 @@ def test_products_over_long_trajectories_neither_vanish_nor_overflow():
             return np.concatenate([1 - contexts, contexts], axis=1).astype(np.float64)
 
     problem = Problem.of(FromContext(), logs)
-    found = SNPDIS().estimate(problem)
-    assert np.isfinite(found.value)
-    assert 0 < found.value < steps
-    assert found.effective_users < 3
+    estimate = SNPDIS().estimate(problem)
+    assert np.isfinite(estimate.value)
+    assert 0 < estimate.value < steps
+    assert estimate.effective_users < 3
     assert np.isfinite(SNPDIS(k=3).estimate(problem).lift_error)
 
 
@@ -274,14 +274,14 @@ def random_log(seed: int) -> LoggedData:
         terminated=rng.random(count) < rng.random(),
         n_actions=3,
     )
-    seen = rng.random(n) < 0.9
-    seen[logs.steps == 0] = True
-    return replace(logs, reward_observed=seen) if rng.random() < 0.5 else logs
+    observed = rng.random(n) < 0.9
+    observed[logs.steps == 0] = True
+    return replace(logs, reward_observed=observed) if rng.random() < 0.5 else logs
 
 
 def _seen_at_every_step(logs: LoggedData) -> bool:
-    seen = np.ones(len(logs), dtype=bool) if logs.reward_observed is None else logs.reward_observed
-    return bool((np.bincount(logs.steps, weights=seen) > 0).all())
+    observed = np.ones(len(logs), dtype=bool) if logs.reward_observed is None else logs.reward_observed
+    return bool((np.bincount(logs.steps, weights=observed) > 0).all())
 
 
 @settings(max_examples=30, deadline=None)
@@ -293,15 +293,15 @@ def test_any_log_in_any_order(seed, estimator):
         with pytest.raises(DataError, match="at every step"):
             estimator.estimate(Problem.of(policy, logs))
         return
-    one = estimator.estimate(Problem.of(policy, logs))
-    assert np.isfinite([one.value, one.lift_error, one.effective_users]).all()
-    assert one.effective_users <= logs.n_users * (1 + 1e-9)
-    assert len(one.influence_value) == logs.n_users
+    estimate = estimator.estimate(Problem.of(policy, logs))
+    assert np.isfinite([estimate.value, estimate.lift_error, estimate.effective_users]).all()
+    assert estimate.effective_users <= logs.n_users * (1 + 1e-9)
+    assert len(estimate.influence_value) == logs.n_users
     order = np.random.default_rng(seed).permutation(logs.n_trajectories)
-    two = estimator.estimate(Problem.of(policy, logs.select(order)))
-    assert two.value == pytest.approx(one.value, rel=1e-9, abs=1e-9)
+    shuffled = estimator.estimate(Problem.of(policy, logs.select(order)))
+    assert shuffled.value == pytest.approx(estimate.value, rel=1e-9, abs=1e-9)
     # A user who is alone at a step has a leverage of 1, which enlarges rounding.
-    np.testing.assert_allclose(two.influence_lift, one.influence_lift, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(shuffled.influence_lift, estimate.influence_lift, rtol=1e-6, atol=1e-6)
 
 
 @settings(max_examples=30, deadline=None)
@@ -311,6 +311,6 @@ def test_any_log_evaluates_its_own_policy_exactly(seed, estimator):
     table = np.array([0.2, 0.3, 0.5])
     itself = replace(logs, propensities=table[logs.actions])
     assume(_seen_at_every_step(logs))
-    found = estimator.estimate(Problem.of(ConstantPolicy(tuple(table)), itself))
-    assert found.lift == 0
-    assert found.lift_error <= 1e-8 * (1 + found.value_error)
+    estimate = estimator.estimate(Problem.of(ConstantPolicy(tuple(table)), itself))
+    assert estimate.lift == 0
+    assert estimate.lift_error <= 1e-8 * (1 + estimate.value_error)

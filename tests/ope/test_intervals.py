@@ -24,37 +24,37 @@ def centred(values):
 
 def test_student_t_is_that_of_the_textbook():
     x = np.random.default_rng(0).standard_normal(30)
-    found = interval_of(x.mean(), centred(x), level=0.9)
+    interval = interval_of(x.mean(), centred(x), level=0.9)
     lower, upper = stats.t.interval(0.9, 29, loc=x.mean(), scale=stats.sem(x))
-    assert (found.lower, found.upper) == (pytest.approx(lower), pytest.approx(upper))
+    assert (interval.lower, interval.upper) == (pytest.approx(lower), pytest.approx(upper))
     one_sided = x.mean() - stats.t.ppf(0.9, 29) * stats.sem(x)
-    assert found.lower_bound == pytest.approx(one_sided)
+    assert interval.lower_bound == pytest.approx(one_sided)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_two_sided_interval_is_wider_than_the_one_sided_bound(method):
     x = np.random.default_rng(1).exponential(size=200)
-    found = interval_of(x.mean(), centred(x), method=method)
-    assert found.lower < found.lower_bound < x.mean() < found.upper
+    interval = interval_of(x.mean(), centred(x), method=method)
+    assert interval.lower < interval.lower_bound < x.mean() < interval.upper
     wider = interval_of(x.mean(), centred(x), method=method, level=0.99)
-    assert wider.lower < found.lower
-    assert wider.upper > found.upper
+    assert wider.lower < interval.lower
+    assert wider.upper > interval.upper
 
 
 def test_bernstein_is_maurer_and_pontil():
     x = np.random.default_rng(2).random(100)
-    found = interval_of(x.mean(), centred(x), method="bernstein", value_range=1.0)
+    interval = interval_of(x.mean(), centred(x), method="bernstein", value_range=1.0)
     log = np.log(2 / 0.05)
     bound = x.mean() - np.sqrt(2 * x.var(ddof=1) * log / 100) - 7 * log / (3 * 99)
-    assert found.lower_bound == pytest.approx(bound)
+    assert interval.lower_bound == pytest.approx(bound)
 
 
 def test_the_bootstrap_leans_away_from_the_tail():
     """Of a right-skewed sample the mean may be far too low, so the interval reaches up."""
     x = np.random.default_rng(3).lognormal(sigma=1.2, size=80)
-    found = interval_of(x.mean(), centred(x), method="bootstrap", seed=0)
-    assert found.upper - x.mean() > 1.2 * (x.mean() - found.lower)
-    assert found == interval_of(x.mean(), centred(x), method="bootstrap", seed=0)
+    interval = interval_of(x.mean(), centred(x), method="bootstrap", seed=0)
+    assert interval.upper - x.mean() > 1.2 * (x.mean() - interval.lower)
+    assert interval == interval_of(x.mean(), centred(x), method="bootstrap", seed=0)
 
 
 def test_the_bootstrap_of_many_normal_users_is_normal():
@@ -78,12 +78,12 @@ def test_skewness_is_the_third_moment_whatever_the_unit():
 
 def test_losses_of_a_few_users_lengthen_the_lower_side_alone():
     x = -np.random.default_rng(7).lognormal(sigma=1.2, size=200)
-    found, plain = (interval_of(x.mean(), centred(x), method=one) for one in ("skewed", "t"))
-    assert found.lower_bound < plain.lower_bound
-    assert found.lower < plain.lower
+    skewed, plain = (interval_of(x.mean(), centred(x), method=method) for method in ("skewed", "t"))
+    assert skewed.lower_bound < plain.lower_bound
+    assert skewed.lower < plain.lower
     quantile = stats.t.ppf(0.975, 3 * degrees_of_freedom(centred(x)))
-    assert found.upper - x.mean() == pytest.approx(with_unseen(-centred(x), quantile))
-    assert found.upper - x.mean() < 1.01 * quantile * stats.sem(x)
+    assert skewed.upper - x.mean() == pytest.approx(with_unseen(-centred(x), quantile))
+    assert skewed.upper - x.mean() < 1.01 * quantile * stats.sem(x)
 
 
 def test_a_quarter_of_one_more_user_is_what_four_copies_of_the_log_and_one_user_say():
@@ -95,8 +95,8 @@ def test_a_quarter_of_one_more_user_is_what_four_copies_of_the_log_and_one_user_
 
 def test_one_more_user_is_nothing_to_many():
     x = centred(np.random.default_rng(10).standard_normal(100_000))
-    found, plain = (interval_of(0.0, x, method=one) for one in ("skewed", "t"))
-    assert found.lower_bound == pytest.approx(plain.lower_bound, rel=0.005)
+    skewed, plain = (interval_of(0.0, x, method=method) for method in ("skewed", "t"))
+    assert skewed.lower_bound == pytest.approx(plain.lower_bound, rel=0.005)
 
 
 def test_lower_bounds_of_skewed_losses_hold_more_often():
@@ -123,16 +123,16 @@ def test_heavy_tails_cost_degrees_of_freedom():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_to_be_unsure_about(method):
-    found = interval_of(2.0, np.zeros(10), method=method)
-    assert found.lower == found.upper == found.lower_bound == 2.0
+    interval = interval_of(2.0, np.zeros(10), method=method)
+    assert interval.lower == interval.upper == interval.lower_bound == 2.0
 
 
 @given(st.floats(1e-6, 1e6), st.floats(-1e6, 1e6), st.sampled_from(["t", "normal", "heavy", "bernstein"]))
 def test_intervals_follow_units(scale, shift, method):
     x = centred(np.random.default_rng(6).exponential(size=40))
-    one, two = interval_of(0.0, x, method=method), interval_of(shift, scale * x, method=method)
-    assert two.width == pytest.approx(scale * one.width, rel=1e-6, abs=1e-9 * abs(shift))
-    assert two.lower - shift == pytest.approx(scale * one.lower, rel=1e-4, abs=1e-9 * abs(shift))
+    unit, scaled = interval_of(0.0, x, method=method), interval_of(shift, scale * x, method=method)
+    assert scaled.width == pytest.approx(scale * unit.width, rel=1e-6, abs=1e-9 * abs(shift))
+    assert scaled.lower - shift == pytest.approx(scale * unit.lower, rel=1e-4, abs=1e-9 * abs(shift))
 
 
 def test_bad_input_is_refused():
@@ -151,9 +151,9 @@ def test_nominal_coverage_of_a_plain_mean(method):
     rng, hits, above = np.random.default_rng(7), 0, 0
     for trial in range(200):
         x = rng.standard_normal(40) + rng.random(40)
-        found = interval_of(x.mean(), centred(x), method=method, seed=trial)
-        hits += found.lower <= 0.5 <= found.upper
-        above += found.lower_bound <= 0.5
+        interval = interval_of(x.mean(), centred(x), method=method, seed=trial)
+        hits += interval.lower <= 0.5 <= interval.upper
+        above += interval.lower_bound <= 0.5
     assert 180 <= hits <= 199  # 190 are expected, with a standard deviation of 3
     assert 180 <= above <= 199
 

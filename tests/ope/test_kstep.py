@@ -22,9 +22,9 @@ def large():
 
 @pytest.mark.parametrize("k", [1, 2, 3, H])
 def test_what_k_steps_estimate(large, k):
-    found = KStepSHPI(k=k, **EXACT).estimate(large)
-    assert abs(found.lift - sliding_lift(MDP, PI, MU, k)) < 4 * found.lift_error
-    assert found.lift_error < 0.05
+    estimate = KStepSHPI(k=k, **EXACT).estimate(large)
+    assert abs(estimate.lift - sliding_lift(MDP, PI, MU, k)) < 4 * estimate.lift_error
+    assert estimate.lift_error < 0.05
 
 
 def test_many_steps_are_the_lift_itself():
@@ -37,17 +37,17 @@ def test_one_step_is_the_first_term_of_theorem_1():
 
 
 def test_what_sessions_estimate(large):
-    found = KStepSHPI(k="session", **EXACT).estimate(large)
-    assert abs(found.lift - session_lift(MDP, PI, MU, 0.3)) < 4 * found.lift_error
-    assert found.lift_error < 0.05
+    estimate = KStepSHPI(k="session", **EXACT).estimate(large)
+    assert abs(estimate.lift - session_lift(MDP, PI, MU, 0.3)) < 4 * estimate.lift_error
+    assert estimate.lift_error < 0.05
 
 
 def test_what_the_start_estimates(large):
     """E A_(k)(x_0, a_0) with a_0 ~ pi: pi for k steps, then mu."""
     for k in (1, 3):
-        found = KStepSHPI(k=k, form="start", **EXACT).estimate(large)
+        estimate = KStepSHPI(k=k, form="start", **EXACT).estimate(large)
         truth = MDP.initial @ np.sum(PI * MDP.k_step_advantage_by_time(PI, MU, k, H)[0], axis=1)
-        assert abs(found.lift - truth) < 4 * found.lift_error
+        assert abs(estimate.lift - truth) < 4 * estimate.lift_error
     only_first = MDP.initial @ np.sum(PI * advantage(MDP, MU, 0), axis=1)
     assert MDP.initial @ np.sum(PI * MDP.k_step_advantage_by_time(PI, MU, 1, H)[0], axis=1) == pytest.approx(
         only_first
@@ -57,18 +57,18 @@ def test_what_the_start_estimates(large):
 @pytest.mark.parametrize("k", [1, 3, "session"])
 def test_standard_errors_hold_the_noise_of_the_bonus(k):
     estimator = KStepSHPI(k=k, **EXACT)
-    found = [estimator.estimate(problem_of(MDP.log(MU, 150, H, seed=s, ragged=True))) for s in range(40)]
-    spread = np.std([one.lift for one in found])
-    said = np.sqrt(np.mean([one.lift_error**2 for one in found]))
+    estimates = [estimator.estimate(problem_of(MDP.log(MU, 150, H, seed=s, ragged=True))) for s in range(40)]
+    spread = np.std([estimate.lift for estimate in estimates])
+    said = np.sqrt(np.mean([estimate.lift_error**2 for estimate in estimates]))
     assert 0.7 < said / spread < 1.5
 
 
 @pytest.mark.parametrize("k", [1, 2, H, "session"])
 def test_the_policy_of_the_log_has_no_lift(k):
-    found = KStepSHPI(k=k).estimate(problem_of(MDP.log(MU, 200, H, seed=1, ragged=True), MU))
-    assert found.lift == 0
-    assert found.lift_error == 0
-    assert found.value == found.baseline
+    estimate = KStepSHPI(k=k).estimate(problem_of(MDP.log(MU, 200, H, seed=1, ragged=True), MU))
+    assert estimate.lift == 0
+    assert estimate.lift_error == 0
+    assert estimate.value == estimate.baseline
 
 
 def test_few_steps_keep_weights_that_products_lose():
@@ -95,9 +95,9 @@ def test_settings_are_checked():
 
 def test_slope_stops_where_the_difference_is_no_longer_noise():
     rows = [(1.0, 0.5), (1.1, 0.3), (0.9, 0.2), (0.1, 0.1), (0.9, 0.05)]  # lift, standard error
-    found = [an_estimate(str(i), lift=lift, error=error) for i, (lift, error) in enumerate(rows)]
-    assert select(found) == 2  # the fourth is too far from the third, so those after it are biased too
-    assert select(found[:1]) == 0
+    estimates = [an_estimate(str(i), lift=lift, error=error) for i, (lift, error) in enumerate(rows)]
+    assert select(estimates) == 2  # the fourth is too far from the third, so those after it are biased too
+    assert select(estimates[:1]) == 0
     same = [an_estimate("a", lift=1.0, error=0.5), an_estimate("a", lift=0.9, error=0.499)]
     assert select(same) == 0  # the users agree on the difference: it is small, but it is not noise
     noisy = [an_estimate("a", lift=0.0, error=0.1), an_estimate("b", lift=5.0, error=0.2)]

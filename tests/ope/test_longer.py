@@ -57,7 +57,7 @@ def shop(share: float, users: int, seed: int) -> Problem:
         (KStepSHPI(k=H), None), (KStepSHPI(k=H + 3), None),
         (SLOPE(candidates=(KStepSHPI(k=1),)), 1), (PerDecision(KStepSHPI(k=2)), 2),
     ],
-    ids=lambda one: getattr(one, "name", str(one)),
+    ids=lambda argument: getattr(argument, "name", str(argument)),
 )  # fmt: skip
 def test_an_estimate_says_how_many_decisions_it_follows(problem, estimator, steps):
     assert estimator.estimate(problem).steps == steps
@@ -72,48 +72,48 @@ def test_a_session_has_its_mean_length():
 
 
 def test_witnesses_are_known_by_what_they_are_not_by_their_names(problem):
-    for one in (WDR(name="a"), SNPDIS(name="b"), SNIPS(name="c")):
-        assert one.estimate(problem).consistent
-    for one in (KStepSHPI(k=2, name="WDR"), SNPDIS(k=2), PDIS(), DR(), FQE(name="SNIPS")):
-        assert not one.estimate(problem).consistent
+    for estimator in (WDR(name="a"), SNPDIS(name="b"), SNIPS(name="c")):
+        assert estimator.estimate(problem).consistent
+    for estimator in (KStepSHPI(k=2, name="WDR"), SNPDIS(k=2), PDIS(), DR(), FQE(name="SNIPS")):
+        assert not estimator.estimate(problem).consistent
 
 
 def test_the_longest_has_as_many_decisions_as_effective_users_allow(problem):
-    one = KStepSHPI(k=1).estimate(problem)
-    found = longest(problem, one)
+    shortest = KStepSHPI(k=1).estimate(problem)
+    witness = longest(problem, shortest)
     exact = KStepSHPI(k=H).estimate(problem)  # 1, 2, 4, then all of them
-    assert found is not None
-    assert (found.lift, found.steps) == (exact.lift, None)
+    assert witness is not None
+    assert (witness.lift, witness.steps) == (exact.lift, None)
     assert longest(problem, exact) is None
     assert longest(problem, WDR().estimate(problem)) is None
 
 
 def test_the_longest_stops_where_effective_users_run_out():
     far = shop(1.0, 2_000, 3)
-    one = KStepSHPI(k="session").estimate(far)
-    found = longest(far, one)
-    assert found is not None
-    assert found.steps is not None
-    twice = k_step(far, min(2 * found.steps, far.horizon), like=one)
-    assert found.effective_users >= LEAST_WITNESS > twice.effective_users
+    session = KStepSHPI(k="session").estimate(far)
+    witness = longest(far, session)
+    assert witness is not None
+    assert witness.steps is not None
+    twice = k_step(far, min(2 * witness.steps, far.horizon), like=session)
+    assert witness.effective_users >= LEAST_WITNESS > twice.effective_users
     few = shop(1.0, 200, 3)
     assert longest(few, KStepSHPI(k=3).estimate(few)) is None
 
 
 def test_the_witness_is_per_decision_where_the_estimate_is(problem):
-    one = PerDecision(KStepSHPI(k=1)).estimate(problem)
-    assert longest(problem, one).lift == PerDecision(KStepSHPI(k=H)).estimate(problem).lift
+    estimate = PerDecision(KStepSHPI(k=1)).estimate(problem)
+    assert longest(problem, estimate).lift == PerDecision(KStepSHPI(k=H)).estimate(problem).lift
 
 
 def test_a_name_of_its_own_escapes_no_check(problem):
     """The same estimator under two names: the same diagnostics, the same verdict."""
     said = []
     for name in ("", "mine"):
-        one = KStepSHPI(k=1, name=name).estimate(problem)
-        up = replace(one, lift=one.lift + 12 * one.lift_error)
-        found = diagnose(problem, [up, WDR().estimate(problem)], up.name)
-        said.append({d.name: d.severity for d in found if d.estimator == up.name})
-        assert {"drift with k", "disagreement"} <= {d.name for d in fatal_for(found, up.name)}
+        short = KStepSHPI(k=1, name=name).estimate(problem)
+        up = replace(short, lift=short.lift + 12 * short.lift_error)
+        diagnostics = diagnose(problem, [up, WDR().estimate(problem)], up.name)
+        said.append({d.name: d.severity for d in diagnostics if d.estimator == up.name})
+        assert {"drift with k", "disagreement"} <= {d.name for d in fatal_for(diagnostics, up.name)}
     assert said[0] == said[1]
 
 
@@ -131,33 +131,35 @@ def test_what_is_left_out_is_flagged_unless_it_is_small(problem):
 def test_a_k_step_bound_never_ships():
     """Two decisions promise too much, and more, of which fewer users know, do not show as much."""
     far = shop(1.0, 2_000, 3)
-    found = evaluate(far.policy, far.source, estimators=[KStepSHPI(k="session", name="mine")], details=False)
-    own, witness = found.decisive, found.longer
+    evaluation = evaluate(
+        far.policy, far.source, estimators=[KStepSHPI(k="session", name="mine")], details=False
+    )
+    own, witness = evaluation.decisive, evaluation.longer
     assert witness is not None
     assert witness.lift_interval.lower_bound < own.lift_interval.lower_bound
     truth = SHOP.exact_value(SHOP.session_rl()) - SHOP.exact_value(SHOP.uniform())
     assert own.lift_interval.lower_bound > truth
-    verdict = Gate().decide(replace(found, diagnostics=()))
+    verdict = Gate().decide(replace(evaluation, diagnostics=()))
     assert not verdict.ship
     assert "mine leaves out" in verdict.reasons[0]
 
 
 def test_not_even_a_sure_one_ships_if_it_leaves_decisions_out(problem):
-    one = KStepSHPI(k=1).estimate(problem)
-    found = evaluate(
+    short = KStepSHPI(k=1).estimate(problem)
+    evaluation = evaluate(
         MDP.policy(PI), MDP.log(MU, 400, H, seed=1), estimators=[KStepSHPI(k=1)], gamma=0.9, details=False
     )
-    sure = replace(one, lift=10 * one.lift_error)
+    sure = replace(short, lift=10 * short.lift_error)
     for longer in (replace(sure, steps=2), replace(sure, steps=None), None):
-        assert not Gate().decide(replace(found, estimates=(sure,), longer=longer, diagnostics=())).ship
+        assert not Gate().decide(replace(evaluation, estimates=(sure,), longer=longer, diagnostics=())).ship
 
 
 def test_without_a_witness_more_data_are_needed():
     few = shop(1.0, 200, 3)
-    found = evaluate(
+    evaluation = evaluate(
         few.policy, few.source, estimators=[KStepSHPI(k=3)], gate=Gate(patience=1_000), details=False
     )
-    fatal = {d.name: d for d in fatal_for(found.diagnostics, found.main)}
-    assert found.longer is None
+    fatal = {d.name: d for d in fatal_for(evaluation.diagnostics, evaluation.main)}
+    assert evaluation.longer is None
     assert fatal["steps left out"].figure < fatal["steps left out"].threshold == LEAST_WITNESS
-    assert not found.verdict.ship
+    assert not evaluation.verdict.ship

@@ -47,8 +47,8 @@ def counted_model(logs: LoggedData):
     would look too frequent.
     """
     s, a = logs.contexts.argmax(axis=1), logs.actions
-    seen, total, ends, moves = np.zeros((5, 3)), np.zeros((5, 3)), np.zeros((5, 3)), np.zeros((5, 3, 5))
-    np.add.at(seen, (s, a), 1)
+    visits, total, ends, moves = np.zeros((5, 3)), np.zeros((5, 3)), np.zeros((5, 3)), np.zeros((5, 3, 5))
+    np.add.at(visits, (s, a), 1)
     np.add.at(total, (s, a), logs.rewards)
     inside = np.flatnonzero(np.diff(logs.trajectory_of_row) == 0)
     np.add.at(moves, (s[inside], a[inside], s[inside + 1]), 1)
@@ -56,7 +56,7 @@ def counted_model(logs: LoggedData):
     np.add.at(ends, (s[last], a[last]), 1)
     shares = moves / np.maximum(moves.sum(axis=2) + ends, 1)[:, :, None]
     first = np.bincount(s[logs.offsets[:-1]], minlength=5) / logs.n_trajectories
-    return total / np.maximum(seen, 1), shares, first
+    return total / np.maximum(visits, 1), shares, first
 
 
 def test_fqe_is_the_value_of_the_counted_model():
@@ -65,8 +65,8 @@ def test_fqe_is_the_value_of_the_counted_model():
     values = np.zeros(5)
     for _ in range(H):
         values = np.sum(PI * (mean + 0.9 * moves @ values), axis=1)
-    found = FQE(paired=False, **EXACT).estimate(problem_of(logs))
-    assert found.value == pytest.approx(first @ values, rel=1e-4)
+    estimate = FQE(paired=False, **EXACT).estimate(problem_of(logs))
+    assert estimate.value == pytest.approx(first @ values, rel=1e-4)
 
 
 def test_direct_method_is_the_mean_of_counted_rewards():
@@ -75,10 +75,10 @@ def test_direct_method_is_the_mean_of_counted_rewards():
     mean, _, _ = counted_model(logs)
     states = logs.contexts.argmax(axis=1)
     by_hand = np.sum(0.9**logs.steps * np.sum(pi[states] * mean[states], axis=1)) / 1_000
-    found = DirectMethod(paired=False, **EXACT).estimate(
+    estimate = DirectMethod(paired=False, **EXACT).estimate(
         Problem.of(mdp.policy(pi), logs, Settings(gamma=0.9))
     )
-    assert found.value == pytest.approx(by_hand, rel=1e-5)
+    assert estimate.value == pytest.approx(by_hand, rel=1e-5)
 
 
 @pytest.mark.parametrize("normalise", [False, True])
@@ -86,9 +86,9 @@ def test_doubly_robust_equals_the_obvious_loop(normalise):
     logs = MDP.log(MU, 200, H, seed=0, ragged=False)
     problem = problem_of(logs)
     estimator = (WDR if normalise else DR)(paired=False, **EXACT)
-    part = next(problem.chunks())
-    q = predict(problem, part, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]))
-    ahead, ratios = q.following(part), np.exp(part.log_ratios)
+    chunk = next(problem.chunks())
+    q = predict(problem, chunk, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]))
+    ahead, ratios = q.following(chunk), np.exp(chunk.log_ratios)
     top, weight = np.zeros(H), np.zeros(H)
     for i, (start, stop) in enumerate(zip(logs.offsets, logs.offsets[1:], strict=False)):
         for t in range(H):
@@ -107,12 +107,12 @@ def test_models_with_h_decisions_to_go_find_the_true_values():
     mdp, mu, pi = small_world(noise=0.0)
     logs = mdp.log(mu, 20_000, H, seed=0, ragged=False)
     problem = Problem.of(mdp.policy(pi), logs, Settings(gamma=0.9))
-    part = next(problem.chunks())
-    q = predict(problem, part, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]))
-    truth = mdp.values_by_time(pi, H)[part.steps, logs.contexts.argmax(axis=1)]
+    chunk = next(problem.chunks())
+    q = predict(problem, chunk, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]))
+    truth = mdp.values_by_time(pi, H)[chunk.steps, logs.contexts.argmax(axis=1)]
     assert np.abs(q.value - truth).max() < 0.15
-    v = predict(problem, part, cross_fits(problem, "state", EXACT["features"], EXACT["ridge"]))
-    of_mu = mdp.values_by_time(mu, H)[part.steps, logs.contexts.argmax(axis=1)]
+    v = predict(problem, chunk, cross_fits(problem, "state", EXACT["features"], EXACT["ridge"]))
+    of_mu = mdp.values_by_time(mu, H)[chunk.steps, logs.contexts.argmax(axis=1)]
     assert np.abs(v.value - of_mu).max() < 0.15
 
 
@@ -122,9 +122,9 @@ def test_models_with_h_decisions_to_go_find_the_true_values():
 @pytest.mark.parametrize("estimator", [*MODELS[:1], *MODELS[2:], MAGIC(**EXACT), FQE(paired=False, **EXACT)])
 def test_ragged_and_censored_logs_give_the_true_value(estimator):
     logs = MDP.log(MU, 6_000, H, seed=5, ragged=True)
-    found = estimator.estimate(problem_of(logs))
-    assert abs(found.lift - (value(MDP, PI) - value(MDP, MU))) < 4 * found.lift_error
-    assert 0 < found.lift_error < 0.1
+    estimate = estimator.estimate(problem_of(logs))
+    assert abs(estimate.lift - (value(MDP, PI) - value(MDP, MU))) < 4 * estimate.lift_error
+    assert 0 < estimate.lift_error < 0.1
 
 
 @pytest.mark.parametrize(
@@ -132,18 +132,18 @@ def test_ragged_and_censored_logs_give_the_true_value(estimator):
     [FQE(**EXACT), FQE(paired=False, **EXACT), DirectMethod(**EXACT), WDR(**EXACT), MAGIC(**EXACT)],
 )
 def test_standard_errors_agree_with_the_spread_over_logs(estimator):
-    found = [estimator.estimate(problem_of(MDP.log(MU, 150, H, seed=s, ragged=True))) for s in range(40)]
-    spread = np.std([one.lift for one in found])
-    said = np.sqrt(np.mean([one.lift_error**2 for one in found]))
+    estimates = [estimator.estimate(problem_of(MDP.log(MU, 150, H, seed=s, ragged=True))) for s in range(40)]
+    spread = np.std([estimate.lift for estimate in estimates])
+    said = np.sqrt(np.mean([estimate.lift_error**2 for estimate in estimates]))
     assert 0.7 < said / spread < 1.5  # the spread of 40 has an error of 11 %
 
 
 @pytest.mark.parametrize("estimator", [*MODELS, MIS(features=Identity(intercept=False))])
 def test_the_policy_of_the_log_has_no_lift(estimator):
     logs = MDP.log(MU, 300, H, seed=6, ragged=True)
-    found = estimator.estimate(problem_of(logs, MU))
-    assert found.lift == pytest.approx(0, abs=1e-12)
-    assert found.lift_error == pytest.approx(0, abs=1e-10)
+    estimate = estimator.estimate(problem_of(logs, MU))
+    assert estimate.lift == pytest.approx(0, abs=1e-12)
+    assert estimate.lift_error == pytest.approx(0, abs=1e-10)
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -159,10 +159,10 @@ def test_the_noise_of_q_times_that_of_the_weights_is_in_the_error(paired):
     problem = Problem.of(ConstantPolicy((0.5, 0.5)), logs, Settings())
     residuals = Residuals.of(problem, None, None, paired=paired)
     alone = residuals.sums(normalise=True).influence
-    found = WDR(paired=paired).estimate(problem)
-    assert 1.01 < found.value_error / standard_error(alone) < 1.5
+    estimate = WDR(paired=paired).estimate(problem)
+    assert 1.01 < estimate.value_error / standard_error(alone) < 1.5
     moved = residuals.noise_of_fit(np.ones(1)) * problem.users
-    assert found.influence_value == pytest.approx(alone + moved - moved.mean())
+    assert estimate.influence_value == pytest.approx(alone + moved - moved.mean())
 
 
 def test_dr_answers_where_no_weight_is_left_at_a_step():
@@ -173,9 +173,9 @@ def test_dr_answers_where_no_weight_is_left_at_a_step():
         offsets=np.arange(51) * 2,
     )  # fmt: skip
     problem = Problem.of(ConstantPolicy((0.0, 1.0)), logs, Settings())
-    found = DR().estimate(problem)
-    assert np.isfinite(found.value)
-    assert found.value_error > 0
+    estimate = DR().estimate(problem)
+    assert np.isfinite(estimate.value)
+    assert estimate.value_error > 0
     with pytest.raises(DataError, match="every importance product is 0"):
         WDR().estimate(problem)
 
@@ -183,30 +183,30 @@ def test_dr_answers_where_no_weight_is_left_at_a_step():
 def test_without_logged_distributions_pairs_are_rougher_and_say_so():
     logs = bare(MDP.log(MU, 2_000, H, seed=6, ragged=False))
     for estimator in (FQE(**EXACT), DirectMethod(**EXACT), DR(**EXACT)):
-        found = estimator.estimate(problem_of(logs, MU))
-        assert abs(found.lift) < 4 * found.lift_error
-        assert any("mu(.|x) was not logged" in note for note in found.notes)
+        estimate = estimator.estimate(problem_of(logs, MU))
+        assert abs(estimate.lift) < 4 * estimate.lift_error
+        assert any("mu(.|x) was not logged" in note for note in estimate.notes)
 
 
 def test_marginalised_weights_find_the_long_run():
     mdp, mu, pi = small_world(n_terminal=0)
     logs = mdp.log(mu, 1_500, 40, seed=0, ragged=False)
-    found = MIS(features=Identity(intercept=False)).estimate(
+    estimate = MIS(features=Identity(intercept=False)).estimate(
         Problem.of(mdp.policy(pi), logs, Settings(gamma=0.9))
     )
     truth = value(mdp, pi, 40) - value(mdp, mu, 40)
-    assert abs(found.lift - truth) < 4 * found.lift_error
-    assert found.effective_users > 300  # products over 40 steps would have left a handful
+    assert abs(estimate.lift - truth) < 4 * estimate.lift_error
+    assert estimate.effective_users > 300  # products over 40 steps would have left a handful
 
 
 def test_marginalised_weights_follow_users_who_stay_longer():
     mdp, mu, pi = small_world()
     logs = mdp.log(mu, 3_000, 60, seed=0, ragged=False)
-    found = MIS(features=Identity(intercept=False)).estimate(
+    estimate = MIS(features=Identity(intercept=False)).estimate(
         Problem.of(mdp.policy(pi), logs, Settings(gamma=0.9))
     )
     truth = value(mdp, pi, 60) - value(mdp, mu, 60)
-    assert abs(found.lift - truth) < 5 * found.lift_error
+    assert abs(estimate.lift - truth) < 5 * estimate.lift_error
 
 
 @pytest.mark.parametrize("estimator", [FQE(), DirectMethod(), DR(), WDR(), MAGIC(), MIS()])
@@ -222,9 +222,9 @@ def test_units_of_the_reward_do_not_matter(estimator):
 def test_the_order_of_users_does_not_matter(estimator):
     logs = MDP.log(MU, 200, H, seed=8, ragged=True)
     shuffled = logs.select(np.random.default_rng(0).permutation(200))
-    one, two = (estimator.estimate(problem_of(part)) for part in (logs, shuffled))
-    assert two.lift == pytest.approx(one.lift, rel=1e-7)
-    np.testing.assert_allclose(two.influence_lift, one.influence_lift, rtol=1e-5, atol=1e-6)
+    in_order, reordered = (estimator.estimate(problem_of(log)) for log in (logs, shuffled))
+    assert reordered.lift == pytest.approx(in_order.lift, rel=1e-7)
+    np.testing.assert_allclose(reordered.influence_lift, in_order.influence_lift, rtol=1e-5, atol=1e-6)
 
 
 # ---------------------------------------------------------------------- parts
@@ -233,10 +233,10 @@ def test_the_order_of_users_does_not_matter(estimator):
 def test_trees_and_other_oracles_back_values_up():
     logs = MDP.log(MU, 1_500, H, seed=9, ragged=False)
     ridge = Ridge(features=Identity(intercept=False), penalty=0.01, shared_penalty=0.01)
-    found = OracleFQE(oracle=ridge, backups=3).estimate(problem_of(logs))
+    by_oracle = OracleFQE(oracle=ridge, backups=3).estimate(problem_of(logs))
     linear = FQE(paired=False).estimate(problem_of(logs))
-    assert found.value == pytest.approx(linear.value, abs=0.05)
-    assert found.value_error >= linear.value_error * (1 - 1e-9)
+    assert by_oracle.value == pytest.approx(linear.value, abs=0.05)
+    assert by_oracle.value_error >= linear.value_error * (1 - 1e-9)
     pytest.importorskip("lightgbm")
     boosted = OracleFQE(oracle=Gbdt(trees=30), backups=2).estimate(problem_of(logs, folds=2))
     assert abs(boosted.value - value(MDP, PI)) < 5 * boosted.value_error
@@ -293,8 +293,8 @@ def test_many_actions_share_their_slopes():
     from shpi.policies import UniformPolicy
 
     for estimator in (FQE(), WDR()):
-        found = estimator.estimate(Problem.of(UniformPolicy(a), logs))
-        assert abs(found.lift) < 4 * found.lift_error + 1e-9
+        estimate = estimator.estimate(Problem.of(UniformPolicy(a), logs))
+        assert abs(estimate.lift) < 4 * estimate.lift_error + 1e-9
 
 
 def test_values_that_explode_are_refused():
@@ -310,8 +310,8 @@ def test_values_that_explode_are_refused():
 
     linear = Identity(intercept=False)
     stretched = Problem.of(UniformPolicy(1), logs)
-    found = FQE(features=linear, ridge=1e-9).estimate(stretched)  # two steps do not explode
-    assert np.isfinite(found.value)
+    estimate = FQE(features=linear, ridge=1e-9).estimate(stretched)  # two steps do not explode
+    assert np.isfinite(estimate.value)
     with pytest.raises(ConfigError, match="a horizon of at most 2"):
         Problem.of(UniformPolicy(1), logs, Settings(horizon=60))
 

@@ -16,28 +16,29 @@ def logs():
 
 
 def test_every_decision_is_counted_once(logs):
-    found = overlap(Problem.of(MDP.policy(PI), logs))
-    assert sum(found.logged.counts) == len(logs)
-    assert sum(found.policy.counts) + found.never == sum(found.ratios.counts) + found.never == len(logs)
-    low, high = found.logged.edges[17:19]
+    figures = overlap(Problem.of(MDP.policy(PI), logs))
+    assert sum(figures.logged.counts) == len(logs)
+    assert sum(figures.policy.counts) + figures.never == len(logs)
+    assert sum(figures.ratios.counts) + figures.never == len(logs)
+    low, high = figures.logged.edges[17:19]
     within = int(((logs.propensities >= low) & (logs.propensities < high)).sum())
-    assert found.logged.counts[17] == within > 0
+    assert figures.logged.counts[17] == within > 0
 
 
 def test_effective_users_are_those_of_the_estimator(logs):
     problem = Problem.of(MDP.policy(PI), logs)
-    found = overlap(problem)
+    figures = overlap(problem)
     weights = SNPDIS().estimate(problem).weights
-    assert found.steps == tuple(range(1, H + 1))
-    assert 1 / np.mean(1 / np.array(found.effective_users)) == pytest.approx(weights.ess)
-    assert min(found.effective_users) == pytest.approx(weights.worst)
+    assert figures.steps == tuple(range(1, H + 1))
+    assert 1 / np.mean(1 / np.array(figures.effective_users)) == pytest.approx(weights.ess)
+    assert min(figures.effective_users) == pytest.approx(weights.worst)
 
 
 def test_the_logging_policy_loses_nobody(logs):
-    found = overlap(Problem.of(MDP.policy(MU), MDP.log(MU, 200, H, seed=1, ragged=False)))
-    assert found.effective_users == pytest.approx([200.0] * H)
-    assert found.logged == found.policy
-    assert found.never == 0
+    figures = overlap(Problem.of(MDP.policy(MU), MDP.log(MU, 200, H, seed=1, ragged=False)))
+    assert figures.effective_users == pytest.approx([200.0] * H)
+    assert figures.logged == figures.policy
+    assert figures.never == 0
 
 
 def test_what_the_policy_never_does_is_counted(logs):
@@ -57,7 +58,7 @@ def test_steps_that_nobody_reaches_are_empty(logs):
 
 
 def test_an_evaluation_has_it_where_there_are_propensities(logs):
-    found = evaluate(MDP.policy(PI), logs, estimators=[SNPDIS()])
-    assert found.overlap is not None
-    assert json.dumps(found.to_json()["overlap"], allow_nan=False)
+    evaluation = evaluate(MDP.policy(PI), logs, estimators=[SNPDIS()])
+    assert evaluation.overlap is not None
+    assert json.dumps(evaluation.to_json()["overlap"], allow_nan=False)
     assert evaluate(MDP.policy(PI), logs, estimators=[SNPDIS()], details=False).overlap is None

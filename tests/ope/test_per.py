@@ -33,29 +33,29 @@ def ageing(users: int = 60, window: int = 4) -> LoggedData:
 @pytest.mark.parametrize("per", ["decision", "session"])
 def test_users_who_came_late_count_alike_above_and_below(per: str) -> None:
     """Failed before: the rewards were weighted for late users, the decisions were not."""
-    found = evaluate(UniformPolicy(2), ageing(), estimators=[SNIPS(), WDR()], per=per)
-    for estimate in found.estimates:
+    evaluation = evaluate(UniformPolicy(2), ageing(), estimators=[SNIPS(), WDR()], per=per)
+    for estimate in evaluation.estimates:
         assert estimate.baseline == pytest.approx(1.5, rel=0.02)  # ages 0, 1, 2, 3
         assert estimate.per == per
-    assert f"per {per}" in found.metric
+    assert f"per {per}" in evaluation.metric
 
 
 def test_the_factors_belong_to_the_window() -> None:
     """Failed before: 30 sessions in the window were divided by the months of the whole log."""
-    found = evaluate(UniformPolicy(2), ageing(), estimators=[SNIPS()])
-    reward, recommendations, sessions = (factor.baseline for factor in found.decomposition)
+    evaluation = evaluate(UniformPolicy(2), ageing(), estimators=[SNIPS()])
+    reward, recommendations, sessions = (factor.baseline for factor in evaluation.decomposition)
     assert reward == pytest.approx(1.5, rel=0.02)
     assert recommendations == pytest.approx(1.0)
     assert sessions == pytest.approx(30.0, rel=0.02)  # 4 in 4 days
-    assert found.decisive.baseline == pytest.approx(reward * recommendations * sessions * 4 / 30)
+    assert evaluation.decisive.baseline == pytest.approx(reward * recommendations * sessions * 4 / 30)
 
 
 def test_per_session_divides_by_sessions() -> None:
     shop = Storefront()
     mu = UniformPolicy(shop.n_actions)
     logs = shop.rollout(mu, 300, seed=0)
-    found = evaluate(mu, logs, estimators=[SNPDIS()], per="session", truncated="complete")
-    for estimate in found.estimates:
+    evaluation = evaluate(mu, logs, estimators=[SNPDIS()], per="session", truncated="complete")
+    for estimate in evaluation.estimates:
         assert estimate.value == pytest.approx(logs.rewards.sum() / logs.n_sessions)
         assert estimate.lift == pytest.approx(0, abs=1e-12)
 
@@ -88,9 +88,9 @@ def test_more_sessions_of_equal_worth_are_no_lift_per_session(estimator: SNIPS) 
 
 def test_guards_per_session() -> None:
     gate = Gate(guards=(Guard(metric="visit", max_drop=0.01, per="session"),))
-    found = evaluate(ConstantPolicy((0.2, 0.8)), returning(), gate=gate, details=False)
-    assert found.verdict.ship
-    assert "'visit' per session" in found.verdict.guards[0].sentence
+    evaluation = evaluate(ConstantPolicy((0.2, 0.8)), returning(), gate=gate, details=False)
+    assert evaluation.verdict.ship
+    assert "'visit' per session" in evaluation.verdict.guards[0].sentence
     assert parse_guard("click/session:-2%").per == "session"
     assert parse_guard("click/other:-2%").metric == "click/other"
     with pytest.raises(ConfigError, match="'user', 'decision' or 'session'"):

@@ -84,20 +84,20 @@ def test_each_shop_policy_is_found_in_the_log_of_the_other(data_dir, campaign):
     for policy, logs, other in directions:
         problem = Problem.of(policy, logs, Settings())
         for estimator in (SNIPS(), IPS()):
-            found = estimator.estimate(problem)
-            assert found.value_interval.lower < other.rewards.mean() < found.value_interval.upper
-            assert 0 < found.value < 0.01
-        assert found.effective_users > 300
+            estimate = estimator.estimate(problem)
+            assert estimate.value_interval.lower < other.rewards.mean() < estimate.value_interval.upper
+            assert 0 < estimate.value < 0.01
+        assert estimate.effective_users > 300
 
 
 def test_two_effective_users_decide_nothing(data_dir):
     bts = open_bandit(data_dir, campaign="women", policy="bts")
-    found = evaluate(UniformPolicy(46), bts, estimators=[SNIPS(), IPS()], gate=Gate(), details=False)
-    assert found.decisive.effective_users == pytest.approx(2.1, abs=0.1)
-    assert not found.verdict.ship
-    fatal = {one.name for one in found.diagnostics if one.severity == "fatal"}
+    evaluation = evaluate(UniformPolicy(46), bts, estimators=[SNIPS(), IPS()], gate=Gate(), details=False)
+    assert evaluation.decisive.effective_users == pytest.approx(2.1, abs=0.1)
+    assert not evaluation.verdict.ship
+    fatal = {diagnostic.name for diagnostic in evaluation.diagnostics if diagnostic.severity == "fatal"}
     assert "effective users" in fatal
-    assert found["SNIPS"].value_interval.width > 0.1  # the interval says the same: anything is possible
+    assert evaluation["SNIPS"].value_interval.width > 0.1  # the interval says the same: anything is possible
 
 
 # ---------------------------------------------------------------------- KuaiRand
@@ -109,8 +109,8 @@ def random_log(data_dir):
 
 
 def bandit(logs):
-    seen = logs.reward_observed
-    rows = np.arange(len(logs)) if seen is None else np.flatnonzero(seen)
+    observed = logs.reward_observed
+    rows = np.arange(len(logs)) if observed is None else np.flatnonzero(observed)
     return single_decisions(logs, rows, np.ones((len(rows), 1)))
 
 
@@ -118,13 +118,13 @@ def bandit(logs):
 def test_no_single_tag_brings_users_back(random_log, horizon):
     """The negative control: every tag as a policy of its own, the bounds valid for all of them together."""
     logs = bandit(random_log.with_rewards(ReturnWithin(horizon=horizon, pays="decision")))
-    found = [
-        evaluate(ConstantPolicy(one), logs, estimators=[SNIPS()], details=False)
-        for one in np.eye(logs.n_actions)
+    evaluations = [
+        evaluate(ConstantPolicy(tag), logs, estimators=[SNIPS()], details=False)
+        for tag in np.eye(logs.n_actions)
     ]
-    verdicts = Gate().decide_many(found)
+    verdicts = Gate().decide_many(evaluations)
     assert len(verdicts) == 31
-    assert not any(one.ship for one in verdicts)
+    assert not any(verdict.ship for verdict in verdicts)
 
 
 def test_the_best_five_tags_of_other_users_bring_clicks(random_log):
@@ -136,11 +136,11 @@ def test_the_best_five_tags_of_other_users_bring_clicks(random_log):
         rate = np.bincount(train.actions, weights=train.rewards, minlength=31) / shown
         policy = ConstantPolicy(np.isin(np.arange(31), np.argsort(-rate)[:5]) / 5)
         logs = bandit(held_out)
-        found = evaluate(policy, logs, estimators=[SNIPS()], gate=Gate(), details=False)
-        value, lower, upper = per_decision(found.decisive, logs)
+        evaluation = evaluate(policy, logs, estimators=[SNIPS()], gate=Gate(), details=False)
+        value, lower, upper = per_decision(evaluation.decisive, logs)
         assert lower < 0.233 < upper + 0.02
-        assert found.decisive.lift_interval.lower > 0
+        assert evaluation.decisive.lift_interval.lower > 0
         values.append(value)
-        shipped += found.verdict.ship
+        shipped += evaluation.verdict.ship
     assert 0.205 < np.mean(values) < 0.245
     assert shipped == 4

@@ -70,7 +70,7 @@ def test_json_has_no_nan_and_no_numbers_per_user():
 def test_json_is_written_whole(tmp_path):
     path = an_evaluation().write_json(tmp_path / "evaluation.json")
     assert json.loads(path.read_text())["main"] == "WDR"
-    assert [one.name for one in tmp_path.iterdir()] == ["evaluation.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["evaluation.json"]
 
 
 def test_estimates_are_found_by_name():

@@ -20,11 +20,11 @@ class Favourite:
 
     action: int = 0
     share: float = 0.5
-    seen: tuple[set, ...] = ()
+    fitted_users: tuple[set, ...] = ()
 
     def fit(self, logs):
-        for one in self.seen:
-            one.update(logs.users.tolist())
+        for users in self.fitted_users:
+            users.update(logs.users.tolist())
         probs = np.full(ACTIONS, (1 - self.share) / (ACTIONS - 1))
         probs[self.action] = self.share
         return ConstantPolicy(tuple(probs))
@@ -55,9 +55,9 @@ def test_the_naive_winner_is_optimistic_and_ours_is_not():
     """No action earns more than another, so the true lift of every candidate is exactly 0."""
     naive, ours = [], []
     for seed in range(25):
-        found = select(FAVOURITES, bandit(seed), folds=2, confirm=0.4, seed=seed, **OPTIONS)
-        naive.append(next(one.lift for one in found.trials if one.name == found.winner))
-        ours.append(found.evaluation.decisive.lift)
+        selection = select(FAVOURITES, bandit(seed), folds=2, confirm=0.4, seed=seed, **OPTIONS)
+        naive.append(next(trial.lift for trial in selection.trials if trial.name == selection.winner))
+        ours.append(selection.evaluation.decisive.lift)
     error = np.std(ours, ddof=1) / np.sqrt(len(ours))
     assert abs(np.mean(ours)) < 3 * error
     assert np.mean(naive) > 4 * np.std(naive, ddof=1) / np.sqrt(len(naive))
@@ -66,27 +66,27 @@ def test_the_naive_winner_is_optimistic_and_ours_is_not():
 
 def test_the_best_candidate_wins():
     effects = (0.0, 0.0, 0.0, 1.5, 0.0, 0.0, 0.0, 0.0)
-    found = select(FAVOURITES, bandit(0, 600, effects), gate=Gate(), **OPTIONS)
-    assert found.winner == "action 3"
-    assert found.evaluation.policy_name == "action 3"
-    assert found.evaluation.verdict.ship
+    selection = select(FAVOURITES, bandit(0, 600, effects), gate=Gate(), **OPTIONS)
+    assert selection.winner == "action 3"
+    assert selection.evaluation.policy_name == "action 3"
+    assert selection.evaluation.verdict.ship
     truth = 1.5 * (0.5 - 1 / ACTIONS)
-    assert found.evaluation.decisive.lift == pytest.approx(
-        truth, abs=4 * found.evaluation.decisive.lift_error
+    assert selection.evaluation.decisive.lift == pytest.approx(
+        truth, abs=4 * selection.evaluation.decisive.lift_error
     )
-    assert found.policy.action_probs(np.zeros((1, 1)))[0, 3] == 0.5
-    text = str(found)
+    assert selection.policy.action_probs(np.zeros((1, 1)))[0, 3] == 0.5
+    text = str(selection)
     assert "action 3 *" in text
     assert "no part in the choice" in text
 
 
 def test_the_users_that_confirm_are_seen_by_no_fit():
-    seen: set = set()
+    users: set = set()
     logs = bandit(1)
-    learners = {"a": Favourite(seen=(seen,)), "b": Favourite(action=1, seen=(seen,))}
-    found = select(learners, logs, confirm=0.25, **OPTIONS)
-    assert found.evaluation.users == 60
-    assert len(seen) == 180
+    learners = {"a": Favourite(fitted_users=(users,)), "b": Favourite(action=1, fitted_users=(users,))}
+    selection = select(learners, logs, confirm=0.25, **OPTIONS)
+    assert selection.evaluation.users == 60
+    assert len(users) == 180
 
 
 def test_lower_bounds_decide_and_not_estimates():
@@ -103,17 +103,17 @@ def test_lower_bounds_decide_and_not_estimates():
 
 
 def test_the_error_is_that_of_all_inner_users():
-    found = select({"only": Favourite()}, bandit(2, 400), folds=4, confirm=0.5, **OPTIONS)
-    (trial,) = found.trials
-    assert trial.error == pytest.approx(found.evaluation.decisive.lift_error, rel=0.35)  # as many users
+    selection = select({"only": Favourite()}, bandit(2, 400), folds=4, confirm=0.5, **OPTIONS)
+    (trial,) = selection.trials
+    assert trial.error == pytest.approx(selection.evaluation.decisive.lift_error, rel=0.35)  # as many users
     assert trial.lower_bound < trial.lift
 
 
 def test_a_learner_that_fails_is_named():
-    found = select({"bad": Failing(), "good": Favourite()}, bandit(3), **OPTIONS)
-    assert found.winner == "good"
-    assert "another log" in found.trials[0].problem
-    assert "bad: " in str(found)
+    selection = select({"bad": Failing(), "good": Favourite()}, bandit(3), **OPTIONS)
+    assert selection.winner == "good"
+    assert "another log" in selection.trials[0].problem
+    assert "bad: " in str(selection)
     with pytest.raises(DataError, match="a candidate that can be judged"):
         select({"bad": Failing()}, bandit(3), **OPTIONS)
 
@@ -127,9 +127,9 @@ def test_default_estimators_and_ragged_trajectories():
         propensities=np.full(n, 1 / ACTIONS), behaviour=np.full((n, ACTIONS), 1 / ACTIONS),
         offsets=np.append(0, np.cumsum(lengths)), n_actions=ACTIONS,
     )  # fmt: skip
-    found = select(variants(Favourite(), action=(0, 1), share=(0.2,)), logs, folds=2, details=False)
-    assert found.winner in ("action=0, share=0.2", "action=1, share=0.2")
-    assert "over 3 decisions" in found.evaluation.metric
+    selection = select(variants(Favourite(), action=(0, 1), share=(0.2,)), logs, folds=2, details=False)
+    assert selection.winner in ("action=0, share=0.2", "action=1, share=0.2")
+    assert "over 3 decisions" in selection.evaluation.metric
 
 
 def test_variants_are_all_combinations():

@@ -60,35 +60,37 @@ def both(tmp_path_factory):
     return tuple(Problem.of(MDP.policy(PI), source, settings) for source in (whole, shards))
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: one.name)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.name)
 def test_shards_give_the_answer_of_the_whole(both, estimator):
-    one, two = (estimator.estimate(problem) for problem in both)
-    assert two.value == pytest.approx(one.value, rel=1e-8)
-    assert two.lift == pytest.approx(one.lift, rel=1e-7)
-    assert two.lift_error == pytest.approx(one.lift_error, rel=1e-6)
-    assert two.effective_users == pytest.approx(one.effective_users, rel=1e-8)
-    np.testing.assert_allclose(two.influence_lift, one.influence_lift, rtol=1e-5, atol=1e-8)
+    of_whole, of_shards = (estimator.estimate(problem) for problem in both)
+    assert of_shards.value == pytest.approx(of_whole.value, rel=1e-8)
+    assert of_shards.lift == pytest.approx(of_whole.lift, rel=1e-7)
+    assert of_shards.lift_error == pytest.approx(of_whole.lift_error, rel=1e-6)
+    assert of_shards.effective_users == pytest.approx(of_whole.effective_users, rel=1e-8)
+    np.testing.assert_allclose(of_shards.influence_lift, of_whole.influence_lift, rtol=1e-5, atol=1e-8)
 
 
-def differing(one: Any, two: Any, place: str = "") -> Iterator[str]:
+def differing(left: Any, right: Any, place: str = "") -> Iterator[str]:
     """What differs between two results, beyond rounding; users may come in another order."""
-    if is_dataclass(one):
-        for field in fields(one):
-            yield from differing(getattr(one, field.name), getattr(two, field.name), f"{place}.{field.name}")
-    elif isinstance(one, tuple | list):
-        if len(one) != len(two):
-            yield f"{place}: {len(one)} and {len(two)} entries"
-        for left, right in zip(one, two, strict=False):
-            yield from differing(left, right, f"{place}[{getattr(left, 'name', '')}]")
-    elif isinstance(one, np.ndarray):
-        if not np.allclose(np.sort(one), np.sort(two), rtol=1e-8, atol=1e-8 * np.abs(one).max()):
+    if is_dataclass(left):
+        for field in fields(left):
+            yield from differing(
+                getattr(left, field.name), getattr(right, field.name), f"{place}.{field.name}"
+            )
+    elif isinstance(left, tuple | list):
+        if len(left) != len(right):
+            yield f"{place}: {len(left)} and {len(right)} entries"
+        for a, b in zip(left, right, strict=False):
+            yield from differing(a, b, f"{place}[{getattr(a, 'name', '')}]")
+    elif isinstance(left, np.ndarray):
+        if not np.allclose(np.sort(left), np.sort(right), rtol=1e-8, atol=1e-8 * np.abs(left).max()):
             yield place
-    elif isinstance(one, float):
+    elif isinstance(left, float):
         # Inverses of nearly singular Gram matrices enlarge the rounding of sums, which is 1e-16.
-        if two != pytest.approx(one, rel=1e-8, abs=1e-10, nan_ok=True):
-            yield f"{place}: {one} and {two}"
-    elif one != two and place != ".fingerprint":
-        yield f"{place}: {one} and {two}"
+        if right != pytest.approx(left, rel=1e-8, abs=1e-10, nan_ok=True):
+            yield f"{place}: {left} and {right}"
+    elif left != right and place != ".fingerprint":
+        yield f"{place}: {left} and {right}"
 
 
 def test_an_evaluation_is_the_same_in_memory_and_in_shards_of_any_order(tmp_path):
@@ -168,12 +170,12 @@ def test_samples_do_not_depend_on_the_shards(tmp_path):
     whole = MDP.log(MU, 240, H, seed=3, ragged=True)
     order = np.random.default_rng(0).permutation(whole.n_trajectories)
     shards = write_shards([whole.select(order[i::5]) for i in range(5)], tmp_path / "shards")
-    one, two = (draw(raw_chunks(source), 200, seed=7) for source in (whole, shards))
-    np.testing.assert_array_equal(one.users, two.users)
-    np.testing.assert_array_equal(one.contexts, two.contexts)
-    assert 200 <= len(one) < 200 + H
-    assert set(draw([one], 50, seed=7, least=2).users) == set(draw([whole], 50, seed=7, least=2).users)
-    assert set(one.users) != set(draw([whole], 200, seed=8).users)
+    from_whole, from_shards = (draw(raw_chunks(source), 200, seed=7) for source in (whole, shards))
+    np.testing.assert_array_equal(from_whole.users, from_shards.users)
+    np.testing.assert_array_equal(from_whole.contexts, from_shards.contexts)
+    assert 200 <= len(from_whole) < 200 + H
+    assert set(draw([from_whole], 50, seed=7, least=2).users) == set(draw([whole], 50, seed=7, least=2).users)
+    assert set(from_whole.users) != set(draw([whole], 200, seed=8).users)
 
 
 def test_codes_of_many_actions_are_those_of_the_whole_log(tmp_path):
@@ -188,9 +190,11 @@ def test_codes_of_many_actions_are_those_of_the_whole_log(tmp_path):
     )  # fmt: skip
     shards = write_shards([whole.select(early), whole.select(~early)], tmp_path / "shards")
     policy = ConstantPolicy(np.full(n_actions, 1 / n_actions))
-    one, two = (FQE(**MODEL).estimate(Problem.of(policy, source, Settings())) for source in (whole, shards))
-    assert two.value == pytest.approx(one.value, rel=1e-9)
-    assert two.lift == pytest.approx(one.lift, rel=1e-7)
+    of_whole, of_shards = (
+        FQE(**MODEL).estimate(Problem.of(policy, source, Settings())) for source in (whole, shards)
+    )
+    assert of_shards.value == pytest.approx(of_whole.value, rel=1e-9)
+    assert of_shards.lift == pytest.approx(of_whole.lift, rel=1e-7)
 
 
 def wide_log(shard):

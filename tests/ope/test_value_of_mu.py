@@ -36,8 +36,8 @@ COLUMNS = Columns(
 def value_of_mu(logs: LoggedData, **settings: object) -> tuple[float, float]:
     """J(mu) and its standard error, as every report has them."""
     problem = Problem.of(UniformPolicy(logs.n_actions), logs, Settings(**settings))
-    found = on_policy(problem)
-    return found.value, standard_error(found.influence)
+    of_mu = on_policy(problem)
+    return of_mu.value, standard_error(of_mu.influence)
 
 
 def by_hand(logs: LoggedData) -> float:
@@ -106,12 +106,12 @@ def test_in_every_hard_world(name: str) -> None:
     """Where nobody is censored before the end, exactly; elsewhere both numbers are shown."""
     logs = WORLDS[name].make(seed=0).logs
     problem = Problem.of(UniformPolicy(logs.n_actions), logs)
-    value, found = on_policy(problem).value, about_table(problem)[0]
+    value, diagnostic = on_policy(problem).value, about_table(problem)[0]
     if problem.censored == 0:
         assert value == pytest.approx(by_hand(logs), rel=1e-9, abs=1e-12)
-        assert found.severity == "fine"
+        assert diagnostic.severity == "fine"
     else:
-        assert f"the table holds {by_hand(logs):.5g}" in found.sentence
+        assert f"the table holds {by_hand(logs):.5g}" in diagnostic.sentence
 
 
 def test_in_marked_worlds() -> None:
@@ -166,8 +166,8 @@ def test_churn_after_is_right_within_its_interval() -> None:
 def test_every_evaluation_checks_the_value_of_mu_against_the_table() -> None:
     logs = read_log(shop(0).filter(pl.col("t") < 60 * DAY), COLUMNS)
     evaluation = evaluate(UniformPolicy(3), logs, estimators=[SNPDIS(), SNIPS()], details=False)
-    checked = [one for one in evaluation.diagnostics if one.name == "value of the log"]
-    assert [one.severity for one in checked] == ["fine"]
+    checked = [diagnostic for diagnostic in evaluation.diagnostics if diagnostic.name == "value of the log"]
+    assert [diagnostic.severity for diagnostic in checked] == ["fine"]
     assert evaluation.decisive.baseline == pytest.approx(by_hand(logs))
     assert "as one counts in the table" in checked[0].sentence
     assert "does not say how users end" in evaluation.question
@@ -177,9 +177,9 @@ def test_every_evaluation_checks_the_value_of_mu_against_the_table() -> None:
 def test_the_diagnostic_warns_of_a_value_that_is_mostly_expected() -> None:
     logs = read_log(shop(0).filter(pl.col("t") < 60 * DAY), COLUMNS, churn_after="never")
     problem = Problem.of(UniformPolicy(3), logs)
-    (found,) = about_table(problem)
-    assert found.severity == "warning"
-    assert f"the table holds {by_hand(logs):.5g}" in found.sentence
+    (diagnostic,) = about_table(problem)
+    assert diagnostic.severity == "warning"
+    assert f"the table holds {by_hand(logs):.5g}" in diagnostic.sentence
 
 
 def test_the_diagnostic_catches_a_value_that_is_wrong() -> None:
@@ -194,5 +194,5 @@ def test_early_and_late_users_who_differ_are_noticed() -> None:
     table = shop(0, users=2_000).filter(pl.col("t") < 60 * DAY)
     late = (pl.col("t").min().over("u") > 40 * DAY).cast(pl.Float64)
     logs = read_log(table.with_columns(r=pl.col("r") + 2 * late), COLUMNS, metric="reward in 20d")
-    found = about_table(Problem.of(UniformPolicy(3), logs))
-    assert [one.severity for one in found] == ["fine", "warning"]
+    diagnostics = about_table(Problem.of(UniformPolicy(3), logs))
+    assert [diagnostic.severity for diagnostic in diagnostics] == ["fine", "warning"]

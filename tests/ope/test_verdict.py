@@ -46,13 +46,13 @@ def test_a_mixture_is_judged_as_if_it_were_a_policy():
     problem = Problem.of(case.policy, case.logs, Settings(horizon=case.horizon))
     assert case.logs.behaviour is not None
     for share in (0.3, 1.0):
-        found = WholeHorizon(share=share).estimate(problem)
+        estimate = WholeHorizon(share=share).estimate(problem)
         mixed = _Mixed(case, share)
         other = Problem.of(mixed, case.logs, Settings(horizon=case.horizon))
         exact = KStepSHPI(k=case.horizon).estimate(other)
-        assert found.lift == pytest.approx(exact.lift, rel=1e-6)
-        assert found.lift_error == pytest.approx(exact.lift_error, rel=1e-6)
-        assert found.consistent
+        assert estimate.lift == pytest.approx(exact.lift, rel=1e-6)
+        assert estimate.lift_error == pytest.approx(exact.lift_error, rel=1e-6)
+        assert estimate.consistent
 
 
 class _Mixed:
@@ -84,7 +84,7 @@ def test_a_first_step_is_offered_where_the_policy_is_too_far():
     without = evaluate(FAR, logs, gate=Gate(first_steps=False, patience=1e12), details=False).verdict
     assert without.decision == "need more data"
     assert without.first_step is None
-    assert any("canary" in one for one in without.reasons)
+    assert any("canary" in reason for reason in without.reasons)
 
 
 def judged(name: str, seed: int, **options):
@@ -97,48 +97,48 @@ def judged(name: str, seed: int, **options):
 
 def test_what_a_k_step_estimator_leaves_out_is_not_called_the_lift():
     """SHPI(k=4) says +18 with a short interval where the truth is +4: it must not lead the report."""
-    case, found = judged("late harm", 805, lift=0.1)
-    own = found.decisive
+    case, evaluation = judged("late harm", 805, lift=0.1)
+    own = evaluation.decisive
     assert own.steps == 4
     assert own.lift_interval.lower > case.lift
-    lead = found.lead
+    lead = evaluation.lead
     assert lead.share < 1
     assert lead.estimate.steps is None
     assert (
         lead.estimate.lift_interval.lower < case.mixture_lift(lead.share) < lead.estimate.lift_interval.upper
     )
-    assert found.to_json()["mixture"]["share"] == lead.share
-    assert "+ leads: the largest mixture with an interval over the whole horizon" in str(found)
-    assert f"of {100 * lead.share:.3g} %" in repr(found)
-    assert "within 4 decisions" in " ".join(found.verdict.reasons)
-    assert found.to_polars()["mark"][0] == "leads"
+    assert evaluation.to_json()["mixture"]["share"] == lead.share
+    assert "+ leads: the largest mixture with an interval over the whole horizon" in str(evaluation)
+    assert f"of {100 * lead.share:.3g} %" in repr(evaluation)
+    assert "within 4 decisions" in " ".join(evaluation.verdict.reasons)
+    assert evaluation.to_polars()["mark"][0] == "leads"
 
 
 def test_a_large_share_can_be_proven_where_a_small_one_cannot():
-    case, found = judged("late harm", 801, lift=0.1)
-    step = found.verdict.first_step
-    assert found.verdict.decision == "first step"
+    case, evaluation = judged("late harm", 801, lift=0.1)
+    step = evaluation.verdict.first_step
+    assert evaluation.verdict.decision == "first step"
     assert step.share >= 0.3
     assert 0 < step.at_least < case.mixture_lift(step.share)
 
 
 def test_estimated_propensities_allow_a_first_step_that_stands_half_a_hidden_cause():
-    case, found = judged("rule changes with time", 801, lift=0.1)
-    assert found.verdict.decision == "first step"
-    assert found.verdict.first_step.at_least < case.mixture_lift(found.verdict.first_step.share)
-    assert any("the gate asks for 1.14" in reason for reason in found.verdict.reasons)
+    case, evaluation = judged("rule changes with time", 801, lift=0.1)
+    assert evaluation.verdict.decision == "first step"
+    assert evaluation.verdict.first_step.at_least < case.mixture_lift(evaluation.verdict.first_step.share)
+    assert any("the gate asks for 1.14" in reason for reason in evaluation.verdict.reasons)
 
 
 def test_a_change_of_the_logging_policy_is_said():
-    case, found = judged("drifting mu", 800, lift=0.1)
+    case, evaluation = judged("drifting mu", 800, lift=0.1)
     assert case.recent_lift < 0 < case.lift  # better than what mu was, worse than what it does now
-    assert not found.verdict.ship
-    assert any("The logging policy has changed too" in reason for reason in found.verdict.reasons)
+    assert not evaluation.verdict.ship
+    assert any("The logging policy has changed too" in reason for reason in evaluation.verdict.reasons)
 
 
 def test_days_that_share_a_coin_make_the_interval_that_leads():
-    case, found = judged("arms switched by day", 801, lift=0.1)
-    interval = found.decisive.lift_interval
+    case, evaluation = judged("arms switched by day", 801, lift=0.1)
+    interval = evaluation.decisive.lift_interval
     assert interval.lower < case.lift < interval.upper
     days = clusters_of(Problem.of(case.policy, case.logs), "day")
     rng = np.random.default_rng(0)
@@ -155,8 +155,8 @@ def test_a_false_first_step_is_as_rare_as_one_test():
     for seed in range(25):
         rng = np.random.default_rng([seed, 7])
         logs = long_log(150, 6, seed).with_rewards(rng.standard_normal(900))
-        found = evaluate(FAR, logs, estimators=[WDR()], gate=Gate(patience=1e12), details=False)
-        false += found.verdict.decision == "first step"
+        evaluation = evaluate(FAR, logs, estimators=[WDR()], gate=Gate(patience=1e12), details=False)
+        false += evaluation.verdict.decision == "first step"
     assert false <= 5  # 5 % of 25 is 1.25; more than 5 has a chance of 0.1 %
 
 
@@ -241,7 +241,7 @@ def test_complaints_that_rise_hold_a_ship():
 def test_a_guard_by_a_short_estimator_proves_nothing():
     logs = long_log(400, 4, seed=2)
     gate = Gate(
-        guards=(Guard(metric=lambda one: one.rewards, max_drop=0.5),),
+        guards=(Guard(metric=lambda log: log.rewards, max_drop=0.5),),
         guard_estimator=KStepSHPI(k=1),
         first_steps=False,
     )

@@ -23,9 +23,9 @@ def logged(users: int, mean: float, chance: float) -> shpi.LoggedData:
 def test_nothing_is_called_proven_beside_a_check_that_failed():
     """A rare action that is far better: the bound is above 0, on a handful of effective users."""
     logs = logged(3000, 14.0, 0.002)
-    found = shpi.evaluate(ConstantPolicy((0.0, 1.0)), logs, estimators=[SNIPS()], gate=shpi.Gate())
-    words = " ".join(found.verdict.reasons)
-    assert found.verdict.decision != "ship"
+    evaluation = shpi.evaluate(ConstantPolicy((0.0, 1.0)), logs, estimators=[SNIPS()], gate=shpi.Gate())
+    words = " ".join(evaluation.verdict.reasons)
+    assert evaluation.verdict.decision != "ship"
     assert "effective users" in words
     assert "Proven: the lift" not in words
     assert "times as many users to prove it" not in words
@@ -33,6 +33,6 @@ def test_nothing_is_called_proven_beside_a_check_that_failed():
 
 def test_no_number_of_users_is_said_plainly():
     logs = logged(400, -1.0, 0.5)
-    found = shpi.evaluate(ConstantPolicy((0.2, 0.8)), logs, estimators=[SNIPS()], gate=shpi.Gate())
-    assert found.verdict.decision == "hold"
-    assert "no number of users" not in " ".join(found.verdict.reasons)
+    evaluation = shpi.evaluate(ConstantPolicy((0.2, 0.8)), logs, estimators=[SNIPS()], gate=shpi.Gate())
+    assert evaluation.verdict.decision == "hold"
+    assert "no number of users" not in " ".join(evaluation.verdict.reasons)

@@ -34,7 +34,8 @@ def log(seed: int, users: int = 1_500, steps: int = 3, actions: int = 3, *, whol
 
 def severity(logs: LoggedData) -> str:
     problem = Problem.of(UniformPolicy(logs.n_actions), logs)
-    return {one.name: one.severity for one in about_balance(problem)}["propensity balance"]
+    severities = {diagnostic.name: diagnostic.severity for diagnostic in about_balance(problem)}
+    return severities["propensity balance"]
 
 
 def chosen_again(logs: LoggedData, where: np.ndarray, actions: np.ndarray | int) -> LoggedData:
@@ -55,7 +56,7 @@ def test_right_propensities_raise_few_alarms(whole):
 def test_estimated_propensities_that_fit_raise_few_alarms():
     absent = {"propensities": None, "behaviour": None, "propensity_mode": "absent"}
     bare = [replace(log(seed, 400), **absent) for seed in range(60)]
-    alarms = sum(severity(one.with_estimated_propensities(seed=0)) != "fine" for one in bare)
+    alarms = sum(severity(logs.with_estimated_propensities(seed=0)) != "fine" for logs in bare)
     assert alarms <= 4
 
 
@@ -106,9 +107,9 @@ def test_many_rare_actions_with_right_propensities_are_fine():
         assert severity(logs) == "fine"
 
 
-@pytest.mark.parametrize("part", ["the whole log", "held-out users"])
+@pytest.mark.parametrize("sample", ["the whole log", "held-out users"])
 @pytest.mark.parametrize("law", ["uniform", "zipf"])
-def test_a_table_that_misses_actions_by_chance_is_not_called_wrong(law, part):
+def test_a_table_that_misses_actions_by_chance_is_not_called_wrong(law, sample):
     """The actions are those that the table shows; 1/2,000 is right where it shows 1,550 of 2,000."""
     probs = np.full(2_000, 1.0) if law == "uniform" else 1 / np.arange(1.0, 2_001)
     probs /= probs.sum()
@@ -120,10 +121,10 @@ def test_a_table_that_misses_actions_by_chance_is_not_called_wrong(law, part):
             offsets=np.arange(6_001), propensities=factor * probs[shown[chosen]], rewards=rng.random(6_000),
         )  # fmt: skip
         assert len(shown) < 1_950
-        if part == "held-out users":
+        if sample == "held-out users":
             _, logs = logs.split_users(0.5, seed=0)
         evaluation = evaluate(UniformPolicy(logs.n_actions), logs, estimators=[SNIPS()], details=False)
-        told = {one.name: one for one in evaluation.diagnostics}
+        told = {diagnostic.name: diagnostic for diagnostic in evaluation.diagnostics}
         assert (told["propensity balance"].severity == "fine") == right
         assert ("propensities are too small" in told["mean weight"].sentence) != right
 
@@ -133,17 +134,18 @@ def test_a_table_that_misses_actions_by_chance_is_not_called_wrong(law, part):
     [("hidden column", 0.5), ("overridden decisions", 0.9), ("rule changes with time", 0.0)],
 )
 def test_hard_worlds(name, least):
-    found = [severity(WORLDS[name].make(500 + seed).logs) == "fatal" for seed in range(12)]
-    assert np.mean(found) >= least
+    alarms = [severity(WORLDS[name].make(500 + seed).logs) == "fatal" for seed in range(12)]
+    assert np.mean(alarms) >= least
     if least == 0:  # the model of estimated propensities knows the time
-        assert np.mean(found) <= 0.1
+        assert np.mean(alarms) <= 0.1
 
 
 def test_days_that_share_a_coin_are_found_and_not_called_wrong():
     for seed in range(4):
         logs = WORLDS["arms switched by day"].make(seed).logs
-        names = {one.name: one.severity for one in about_balance(Problem.of(UniformPolicy(2), logs))}
-        assert names == {"switched by day": "warning", "propensity balance": "fine"}
+        problem = Problem.of(UniformPolicy(2), logs)
+        severities = {diagnostic.name: diagnostic.severity for diagnostic in about_balance(problem)}
+        assert severities == {"switched by day": "warning", "propensity balance": "fine"}
 
 
 def test_a_sample_has_whole_users_of_a_long_log():

@@ -60,13 +60,13 @@ def test_the_least_mean_is_that_of_all_corners():
 
 def test_one_decision_with_a_coin_has_a_closed_form():
     logs = bandit(0)
-    found = Sensitivity.of(Problem.of(ConstantPolicy((0.0, 1.0)), logs))
+    sensitivity = Sensitivity.of(Problem.of(ConstantPolicy((0.0, 1.0)), logs))
     share = float(logs.rewards[logs.actions == 1].mean())  # of ones among those who got action 1
     low, high = 1 + 1 / 1.5, 1 + 1.5
-    assert found.value(1.5) == pytest.approx(share * low / (share * low + (1 - share) * high))
-    assert found.value(1.0) == pytest.approx(share)
-    assert found.bias(found.tipping(0.05)) == pytest.approx(0.05, abs=1e-3)
-    assert (found.tipping(-1.0), found.tipping(1e9)) == (1.0, math.inf)
+    assert sensitivity.value(1.5) == pytest.approx(share * low / (share * low + (1 - share) * high))
+    assert sensitivity.value(1.0) == pytest.approx(share)
+    assert sensitivity.bias(sensitivity.tipping(0.05)) == pytest.approx(0.05, abs=1e-3)
+    assert (sensitivity.tipping(-1.0), sensitivity.tipping(1e9)) == (1.0, math.inf)
 
 
 def test_estimated_propensities_do_not_ship_on_a_small_lift():
@@ -98,9 +98,9 @@ def overridden(share: float, seed: int = 0, users: int = 4_000) -> LoggedData:
 
 def test_a_ship_says_how_few_false_propensities_would_undo_it():
     """A share of 2 % is too small for the frequencies; a true effect does not hang on so few users."""
-    found = judged(overridden(0.02), Gate())
-    assert found.verdict.ship  # wrongly, and nobody can know
-    said = next(reason for reason in found.verdict.reasons if AT_THEIR_WORD in reason)
+    evaluation = judged(overridden(0.02), Gate())
+    assert evaluation.verdict.ship  # wrongly, and nobody can know
+    said = next(reason for reason in evaluation.verdict.reasons if AT_THEIR_WORD in reason)
     few, shown = (float(number) for number in re.findall(r"([\d.]+) %", said))
     assert 0.5 < few < 2.5
     assert few < shown < 4
@@ -173,9 +173,9 @@ def test_the_test_for_change_keeps_its_level():
 
 def test_the_report_shows_the_lift_over_time():
     evaluation = evaluate(POLICY, bandit(0), estimators=[SNIPS()])
-    pieces = [one for one in evaluation.segments if one.column == "time of entry"]
+    pieces = [segment for segment in evaluation.segments if segment.column == "time of entry"]
     assert len(pieces) == 5
-    assert sum(one.users for one in pieces) == 2_000
+    assert sum(segment.users for segment in pieces) == 2_000
     assert np.average([p.lift for p in pieces], weights=[p.users for p in pieces]) == pytest.approx(
         evaluation.decisive.lift
     )
@@ -195,8 +195,8 @@ def test_sequences_hold_at_all_looks_together():
             "asymptotic": [asymptotic_lower(values[:n].mean(), values[:n], 0.05, 500) for n in looks],
             "betting": [0.01 if wealth(values, 0.0, -1.0, 0.05) >= 20 else -0.01],
         }
-        for name, found in lowers.items():
-            wrong[name] += max(found) > 0
+        for name, bounds in lowers.items():
+            wrong[name] += max(bounds) > 0
     assert wrong["fixed"] > 25  # the disease
     assert wrong["asymptotic"] <= 18  # 5 % of 200, and three standard errors
     assert wrong["betting"] <= 18

@@ -14,9 +14,9 @@ from shpi.ope.checks.endings import about_endings
 from shpi.testing.hard_worlds import WORLDS, Case
 
 
-def found(case: Case, logs: LoggedData, truncated: str | None) -> str:
+def severity(case: Case, logs: LoggedData, truncated: str | None) -> str:
     problem = Problem.of(case.policy, logs, Settings(horizon=case.horizon, truncated=truncated))
-    return next((one.severity for one in about_endings(problem)), "none")
+    return next((diagnostic.severity for diagnostic in about_endings(problem)), "none")
 
 
 @pytest.mark.parametrize("name", ["unmarked churn", "heavy and light users"])
@@ -24,9 +24,9 @@ def test_unmarked_endings_are_asked_for_and_found(name: str) -> None:
     for seed in range(4):
         case = WORLDS[name].make(seed=seed, users=1_200)
         assert case.logs.endings == "unknown"
-        assert found(case, case.logs, None) == "fatal"  # nobody said
-        assert found(case, case.logs, "censored") == "fatal"  # somebody said something else
-        assert found(case, case.logs, "complete") == "none"
+        assert severity(case, case.logs, None) == "fatal"  # nobody said
+        assert severity(case, case.logs, "censored") == "fatal"  # somebody said something else
+        assert severity(case, case.logs, "complete") == "none"
 
 
 def test_no_ship_until_the_log_says_how_users_end() -> None:
@@ -47,10 +47,10 @@ def test_logs_that_are_cut_at_random_are_left_alone(name: str) -> None:
         case = WORLDS[name].make(seed=seed, users=400)
         length = np.random.default_rng(seed).integers(1, case.horizon + 2, size=case.logs.n_trajectories)
         logs = cut(case.logs, case.logs.steps < length[case.logs.trajectory_of_row])
-        assert found(case, logs, "censored") in ("fine", "none")
+        assert severity(case, logs, "censored") in ("fine", "none")
 
 
 def test_equal_lengths_need_no_word_about_endings() -> None:
     case = WORLDS["user types"].make(seed=0, users=300)
     logs = replace(case.logs, endings="unknown")
-    assert found(case, logs, None) == "none"
+    assert severity(case, logs, None) == "none"

@@ -23,7 +23,11 @@ def looked(days: int, place: Path, gate: Gate | None = None, policy: ConstantPol
 
 
 def said(evaluation: Evaluation) -> tuple[str, str]:
-    return next((one.severity, one.sentence) for one in evaluation.diagnostics if one.name == "looks")
+    return next(
+        (diagnostic.severity, diagnostic.sentence)
+        for diagnostic in evaluation.diagnostics
+        if diagnostic.name == "looks"
+    )
 
 
 def test_looks_at_a_growing_log_are_counted(tmp_path):

@@ -37,7 +37,7 @@ def judged(policy: shpi.Policy, logs: LoggedData | ShardedLog) -> Evaluation:
 
 
 def severity(evaluation: Evaluation) -> str:
-    return {one.name: one.severity for one in evaluation.diagnostics}["training users"]
+    return {diagnostic.name: diagnostic.severity for diagnostic in evaluation.diagnostics}["training users"]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_equal_numbers_of_other_users_are_no_overlap(logs):
 
 def test_where_all_users_look_alike_numbers_alone_say_nothing():
     alike = [bandit(900, seed=seed) for seed in (0, 1)]
-    alike = [replace(one, contexts=np.zeros_like(one.contexts)) for one in alike]
+    alike = [replace(log, contexts=np.zeros_like(log.contexts)) for log in alike]
     policy = ContextualBandit().fit(alike[0])
     assert severity(judged(policy, alike[1])) == "note"
     assert severity(judged(policy, alike[0])) == "fatal"
@@ -79,8 +79,8 @@ def test_a_real_id_is_enough(logs):
     policy = ContextualBandit().fit(bandit(1_000, seed=0, ids=names))
     later = bandit(1_000, seed=1, ids=names)  # the same users, other decisions
     assert severity(judged(policy, later)) == "fatal"
-    one = bandit(1_000, seed=1, ids=np.append(names[:1], [f"other {i}" for i in range(999)]))
-    assert severity(judged(policy, one)) == "fatal"
+    shared = bandit(1_000, seed=1, ids=np.append(names[:1], [f"other {i}" for i in range(999)]))
+    assert severity(judged(policy, shared)) == "fatal"
 
 
 def test_they_travel_with_parts_and_files(logs, tmp_path: Path):
@@ -89,7 +89,7 @@ def test_they_travel_with_parts_and_files(logs, tmp_path: Path):
         place = save_policy(form, tmp_path / type(form).__name__, overwrite=True)
         assert severity(judged(load_policy(place), logs)) == "fatal"
     described = json.loads((place / MANIFEST).read_text())["training_users"]
-    assert [one["users"] for one in described] == [1_000]
+    assert [entry["users"] for entry in described] == [1_000]
     assert "user" not in described[0]["salt"]
 
 
@@ -97,7 +97,9 @@ def test_a_policy_without_hashes_says_nothing(logs, tmp_path: Path):
     place = save_policy(UniformPolicy(3), tmp_path / "old")
     assert "training_users" not in json.loads((place / MANIFEST).read_text())
     assert training_users(load_policy(place)) == ()
-    assert "training users" not in {one.name for one in judged(load_policy(place), logs).diagnostics}
+    assert "training users" not in {
+        diagnostic.name for diagnostic in judged(load_policy(place), logs).diagnostics
+    }
 
 
 def test_many_users_leave_a_sample_that_finds_them():
@@ -107,7 +109,11 @@ def test_many_users_leave_a_sample_that_finds_them():
     assert trained.count == 3 * KEPT
     policy = ContextualBandit().fit(many)
     half = many.select(np.arange(0, 3 * KEPT, 2))
-    share = next(one.figure for one in judged(policy, half).diagnostics if one.name == "training users")
+    share = next(
+        diagnostic.figure
+        for diagnostic in judged(policy, half).diagnostics
+        if diagnostic.name == "training users"
+    )
     assert share == 1.0
 
 
