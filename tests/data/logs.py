@@ -68,14 +68,14 @@ def ragged_logs(draw: st.DrawFn, max_users: int = 6, max_length: int = 12) -> sh
     )
 
 
-def assert_same(one: shpi.LoggedData, other: shpi.LoggedData) -> None:
+def assert_same(log: shpi.LoggedData, other: shpi.LoggedData) -> None:
     """Equality of every array, bit for bit, types included."""
-    for name, value in vars(one).items():
+    for name, value in vars(log).items():
         twin = vars(other).get(name)
         if (
             isinstance(value, np.ndarray)
             and not name.startswith("_")
-            and name in type(one).__dataclass_fields__
+            and name in type(log).__dataclass_fields__
         ):
             assert isinstance(twin, np.ndarray), name
             assert value.dtype == twin.dtype, name
@@ -83,9 +83,9 @@ def assert_same(one: shpi.LoggedData, other: shpi.LoggedData) -> None:
             assert value.tobytes() == twin.tobytes(), name
         elif value is None:
             assert twin is None, name
-    assert one.metrics.keys() == other.metrics.keys()
-    for name, values in one.metrics.items():
+    assert log.metrics.keys() == other.metrics.keys()
+    for name, values in log.metrics.items():
         assert values.tobytes() == other.metrics[name].tobytes()
-    assert one.schema == other.schema
-    assert one.action_space == other.action_space
-    assert (one.propensity_mode, one.time_unit) == (other.propensity_mode, other.time_unit)
+    assert log.schema == other.schema
+    assert log.action_space == other.action_space
+    assert (log.propensity_mode, log.time_unit) == (other.propensity_mode, other.time_unit)

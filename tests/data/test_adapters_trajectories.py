@@ -154,12 +154,12 @@ def test_no_episodes() -> None:
 
 
 def test_candidates_with_and_without_a_last_row_do_not_mix() -> None:
-    one = {"contexts": [[0.0]], "actions": [0], "candidates": [[True, True]]}
-    two = {"contexts": [[0.0]], "actions": [0], "candidates": [[True, True], [True, False]]}
-    assert from_episodes([one], n_actions=2).final_candidates is None
-    assert from_episodes([two], n_actions=2).final_candidates.tolist() == [[True, False]]
+    without_last = {"contexts": [[0.0]], "actions": [0], "candidates": [[True, True]]}
+    with_last = {"contexts": [[0.0]], "actions": [0], "candidates": [[True, True], [True, False]]}
+    assert from_episodes([without_last], n_actions=2).final_candidates is None
+    assert from_episodes([with_last], n_actions=2).final_candidates.tolist() == [[True, False]]
     with pytest.raises(DataError, match=r"T\+1 rows in 1 of 2"):
-        from_episodes([one, two], n_actions=2)
+        from_episodes([without_last, with_last], n_actions=2)
 
 
 # ---------------------------------------------------------------------- Minari
@@ -192,9 +192,9 @@ def test_minari_there_and_back(minari_home: Path, full: bool, users: str, data_f
     logs = random_log(3, full=full, users=users)
     if full:
         ledger = Ledger(rows_in=11, rows_used=9, drops=(Drop(reason="late", rows=2),), notes=("a note",))
-        seen = np.arange(len(logs)) % 3 > 0
+        observed = np.arange(len(logs)) % 3 > 0
         at_once = np.arange(len(logs)) / 7
-        logs = replace(logs, ledger=ledger, reward_observed=seen, immediate=at_once)
+        logs = replace(logs, ledger=ledger, reward_observed=observed, immediate=at_once)
         logs = replace(logs, propensity_mode="estimated")
     to_minari(logs, "shop/banners-v0", data_format=data_format, **DETAILS)
     assert_same(logs, from_minari("shop/banners-v0"))
@@ -332,10 +332,10 @@ def test_d3rlpy_sees_every_transition() -> None:
     # 2 + 2 + 1: only the last decision of the third user is lost, since what followed is unknown.
     assert dataset.transition_count == 5
     picker = d3rlpy.dataset.BasicTransitionPicker()
-    seen = [picker(e, i) for e in dataset.episodes for i in range(e.transition_count)]
-    assert [float(t.reward[0]) for t in seen] == [1, 2, 3, 4, 5]
-    assert [float(t.next_observation[0]) for t in seen] == [1, 0, 3, 4, 6]
-    assert [t.terminal for t in seen] == [0, 1, 0, 0, 0]
+    transitions = [picker(e, i) for e in dataset.episodes for i in range(e.transition_count)]
+    assert [float(t.reward[0]) for t in transitions] == [1, 2, 3, 4, 5]
+    assert [float(t.next_observation[0]) for t in transitions] == [1, 0, 3, 4, 6]
+    assert [t.terminal for t in transitions] == [0, 1, 0, 0, 0]
 
 
 def test_d3rlpy_learns_from_it(tmp_path: Path) -> None:

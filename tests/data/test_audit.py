@@ -50,9 +50,9 @@ def clean(
 
 
 def finding(report: AuditReport, code: str) -> Finding:
-    found = [one for one in report.findings if one.code == code]
-    assert len(found) == 1, f"{code} among {[one.code for one in report.findings]}"
-    return found[0]
+    of_code = [entry for entry in report.findings if entry.code == code]
+    assert len(of_code) == 1, f"{code} among {[entry.code for entry in report.findings]}"
+    return of_code[0]
 
 
 def test_a_clean_log_is_fit_and_has_no_findings() -> None:
@@ -83,36 +83,36 @@ def test_rows_that_do_not_add_up() -> None:
 def test_many_dropped_rows() -> None:
     drop = Drop(reason="context missing", rows=300, column="age", example=7, remedy="choose a policy")
     log = replace(clean(), ledger=Ledger(rows_in=1_200, rows_used=900, drops=(drop,)))
-    one = finding(log.audit(), "many_dropped")
-    assert one.severity == "warning"
-    assert one.column == "age"
-    assert "25%" in one.message
-    assert "source row 7" in one.message
-    assert one.remedy == "choose a policy"
+    dropped = finding(log.audit(), "many_dropped")
+    assert dropped.severity == "warning"
+    assert dropped.column == "age"
+    assert "25%" in dropped.message
+    assert "source row 7" in dropped.message
+    assert dropped.remedy == "choose a policy"
 
 
 def test_a_single_decision() -> None:
     log = LoggedData.from_arrays(contexts=np.zeros((1, 1)), actions=[0], offsets=[0, 1], rewards=[1.0])
     report = log.audit()
     assert not report.fit
-    codes = {one.code for one in report.findings}
+    codes = {entry.code for entry in report.findings}
     assert {"few_decisions", "single_action", "single_user", "no_sequence", "reward_constant"} <= codes
     assert "unfit" in str(report)
 
 
 def test_a_single_action() -> None:
-    one = finding(clean(choices=1).audit(), "single_action")
-    assert one.severity == "error"
-    assert one.example_row == 0
+    single = finding(clean(choices=1).audit(), "single_action")
+    assert single.severity == "error"
+    assert single.example_row == 0
 
 
 def test_an_action_that_was_never_chosen() -> None:
     log = clean()
     wider = clean(n_actions=6, propensities=None, actions=log.actions)
-    one = finding(wider.audit(), "never_chosen")
-    assert one.severity == "warning"
-    assert "2 of 6" in one.message
-    assert "4, 5" in one.message
+    unchosen = finding(wider.audit(), "never_chosen")
+    assert unchosen.severity == "warning"
+    assert "2 of 6" in unchosen.message
+    assert "4, 5" in unchosen.message
 
 
 def test_rare_actions() -> None:
@@ -130,9 +130,9 @@ def test_no_reward() -> None:
 
 
 def test_a_constant_reward() -> None:
-    one = finding(clean(rewards=np.full(900, 2.0)).audit(), "reward_constant")
-    assert one.severity == "error"
-    assert "Every reward is 2" in one.message
+    constant = finding(clean(rewards=np.full(900, 2.0)).audit(), "reward_constant")
+    assert constant.severity == "error"
+    assert "Every reward is 2" in constant.message
 
 
 def test_censored_rewards_are_reported_and_left_out() -> None:
@@ -178,9 +178,9 @@ def test_estimated_propensities_are_labelled_and_calibrated() -> None:
     ("factor", "severity"), [(0.3, "error"), (0.8, "warning"), (1.25, "warning"), (3.0, "error")]
 )
 def test_wrong_propensities(factor: float, severity: str) -> None:
-    one = finding(clean(propensities=np.full(900, 0.25 * factor)).audit(), "inverse_propensity")
-    assert one.severity == severity
-    assert ("too small" in one.message) == (factor < 1)
+    wrong = finding(clean(propensities=np.full(900, 0.25 * factor)).audit(), "inverse_propensity")
+    assert wrong.severity == severity
+    assert ("too small" in wrong.message) == (factor < 1)
 
 
 def test_correct_propensities_of_a_skewed_policy_pass() -> None:
@@ -192,9 +192,9 @@ def test_correct_propensities_of_a_skewed_policy_pass() -> None:
     assert not report.has("uniform_ess")
 
 
-@pytest.mark.parametrize("part", ["the whole log", "held-out users"])
+@pytest.mark.parametrize("sample", ["the whole log", "held-out users"])
 @pytest.mark.parametrize("rows", [1500, 3000, 6000])
-def test_actions_that_were_missed_by_chance_are_no_error_of_propensities(rows: int, part: str) -> None:
+def test_actions_that_were_missed_by_chance_are_no_error_of_propensities(rows: int, sample: str) -> None:
     """A table shows only what was chosen: 1 / 2000 is right though fewer actions are in the log."""
     rng = np.random.default_rng(rows)
     for factor in (1.0, 0.5):
@@ -208,7 +208,7 @@ def test_actions_that_were_missed_by_chance_are_no_error_of_propensities(rows: i
             propensities=np.full(rows, factor / 2000),
         )
         assert logs.n_actions < 1950
-        if part == "held-out users":
+        if sample == "held-out users":
             _, logs = logs.split_users(0.5, seed=0)
         assert logs.audit().has("inverse_propensity") == (factor < 1)
 
@@ -248,9 +248,9 @@ def test_one_enormous_weight_makes_a_log_unfit() -> None:
     p = np.full(900, 0.25)
     p[17] = 1e-6
     report = clean(propensities=p).audit()
-    one = finding(report, "uniform_ess")
-    assert one.severity == "error"
-    assert one.example_row == 17
+    weight = finding(report, "uniform_ess")
+    assert weight.severity == "error"
+    assert weight.example_row == 17
     assert report.facts.propensity is not None
     assert report.facts.propensity.uniform_ess < 1.1
     assert report.facts.propensity.top_weight > 0.99
@@ -360,11 +360,11 @@ def test_a_column_that_knows_a_later_reward(target: str) -> None:
         "the sum of all later rewards": (by_user[:, ::-1].cumsum(axis=1)[:, ::-1] - by_user).ravel(),
     }[target]
     contexts[:, 1] = 5 - 2 * known
-    one = finding(clean(contexts=contexts).audit(), "leaking_column")
-    assert one.severity == "error"
-    assert one.column == "x1"
-    assert target in one.message
-    assert one.example_row is not None
+    leak = finding(clean(contexts=contexts).audit(), "leaking_column")
+    assert leak.severity == "error"
+    assert leak.column == "x1"
+    assert target in leak.message
+    assert leak.example_row is not None
 
 
 def test_a_column_that_splits_a_binary_reward() -> None:
@@ -372,9 +372,9 @@ def test_a_column_that_splits_a_binary_reward() -> None:
     rewards = (rng.random(900) < 0.1).astype(float)
     contexts = rng.normal(size=(900, 3))
     contexts[:, 2] = rewards * rng.exponential(10, 900) + 0.01 * rewards  # watch time: positive iff clicked
-    one = finding(clean(contexts=contexts, rewards=rewards).audit(), "leaking_column")
-    assert one.severity == "error"
-    assert "splits" in one.message
+    leak = finding(clean(contexts=contexts, rewards=rewards).audit(), "leaking_column")
+    assert leak.severity == "error"
+    assert "splits" in leak.message
 
 
 def test_a_good_predictor_is_not_a_leak() -> None:
@@ -402,8 +402,8 @@ def test_no_context_one_user_and_no_sequence() -> None:
 
 def test_unknown_last_contexts() -> None:
     told = clean(final_contexts=None, terminated=np.zeros(60, dtype=bool))
-    one = finding(told.audit(), "final_unobserved")
-    assert "60 of 60" in one.message
+    unobserved = finding(told.audit(), "final_unobserved")
+    assert "60 of 60" in unobserved.message
 
 
 # ---------------------------------------------------------------- horizon
@@ -451,7 +451,7 @@ def test_the_json_is_plain_and_complete(make: Any) -> None:
     report = make().audit()
     content = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert content["fit"] == report.fit
-    assert [one["code"] for one in content["findings"]] == [one.code for one in report.findings]
+    assert [entry["code"] for entry in content["findings"]] == [entry.code for entry in report.findings]
     assert content["facts"]["rows"]["balanced"] is True
     assert content["facts"]["structure"]["users"] == 60
     assert content["facts"]["decomposition"]["sessions_per_period"] > 0
@@ -470,7 +470,7 @@ def test_the_short_form_does_not_flood_a_prompt() -> None:
 
 
 def test_the_worst_findings_come_first() -> None:
-    ranks = [SEVERITIES.index(one.severity) for one in everything_wrong().audit().findings]
+    ranks = [SEVERITIES.index(entry.severity) for entry in everything_wrong().audit().findings]
     assert ranks == sorted(ranks)
     assert ranks[0] == 0
 

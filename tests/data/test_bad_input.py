@@ -138,9 +138,9 @@ def test_time_going_backwards_is_sorted_and_noted_but_refused_in_arrays() -> Non
 
 def test_equal_times_without_an_order_column_are_deterministic_and_noted() -> None:
     frame = table(ts=[0, 0, 0, 5, 5, 7], item=["x", "y", "z", "y", "x", "x"])
-    one, two = read_log(frame, COLUMNS), read_log(frame, COLUMNS)
-    assert one.fingerprint() == two.fingerprint()
-    assert any("no order column is given" in note for note in one.ledger.notes)
+    first, second = read_log(frame, COLUMNS), read_log(frame, COLUMNS)
+    assert first.fingerprint() == second.fingerprint()
+    assert any("no order column is given" in note for note in first.ledger.notes)
 
 
 def test_repeated_decisions_are_dropped_kept_or_refused() -> None:

@@ -144,8 +144,8 @@ def test_standard_returns(standard_log: LoggedData) -> None:
     assert len(active) / standard_log.n_users == pytest.approx(4.8, abs=0.05)
     following = np.append(np.diff(active[:, 1]), 99)
     following[np.append(np.diff(active[:, 0]) != 0, True)] = 99  # the user's last day
-    seen = active[:, 1] <= active[:, 1].max() - 7
-    rates = [(following[seen] <= horizon).mean() for horizon in (1, 3, 7)]
+    followed_a_week = active[:, 1] <= active[:, 1].max() - 7
+    rates = [(following[followed_a_week] <= horizon).mean() for horizon in (1, 3, 7)]
     np.testing.assert_allclose(rates, [0.493, 0.775, 0.918], atol=1e-3)
 
 
@@ -242,8 +242,8 @@ def test_the_audit_finds_the_others_fit(random_log: LoggedData, trial: LoggedDat
 def test_open_bandit_positions_and_affinities(data_dir: Path) -> None:
     folder = need(data_dir, "obd_small_men.csv.gz")
     parts = [open_bandit(folder, campaign="men", position=place) for place in (1, 2, 3)]
-    assert sum(len(part) for part in parts) == 10_000
-    assert all(part.ledger.rows_in == 10_000 and part.ledger.balanced() for part in parts)
+    assert sum(len(log) for log in parts) == 10_000
+    assert all(log.ledger.rows_in == 10_000 and log.ledger.balanced() for log in parts)
     assert not any(name.startswith("position") for name in parts[0].schema.dimensions)
     wide = open_bandit(folder, campaign="men", affinities=True)
     assert len(wide.schema.level_dimensions("action")) == 34

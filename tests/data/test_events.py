@@ -84,8 +84,8 @@ def test_attribution_is_that_of_two_loops(seed: int, touch: str, within: int) ->
         chosen = fits if touch == "all" else fits[:1] if touch == "first" else fits[-1:]
         for i in chosen:
             expected[i] += value / len(chosen)
-    one = Events(table=events, name="v2", time="t", value="v", within=within, touch=touch)  # type: ignore[arg-type]
-    read = read_log(log, replace(MAP, events=(one,)), duplicates="keep")
+    attributed = Events(table=events, name="v2", time="t", value="v", within=within, touch=touch)  # type: ignore[arg-type]
+    read = read_log(log, replace(MAP, events=(attributed,)), duplicates="keep")
     known = log["t"].to_numpy() <= max(log["t"].max(), events["t"].max()) - within
     np.testing.assert_allclose(read.rewards, expected[known])
 

@@ -55,13 +55,13 @@ def test_splits_do_not_depend_on_the_order_of_users():
     assert len(out) == 90
     tiny = log_of(np.arange(2))
     for seed in range(20):
-        assert [part.n_users for part in tiny.split_users(0.001, seed=seed)] == [1, 1]
+        assert [half.n_users for half in tiny.split_users(0.001, seed=seed)] == [1, 1]
 
 
 def test_what_was_split_off_can_be_split_again_with_the_same_seed():
     train, held_out = log_of(np.arange(400)).split_users(0.5, seed=0)
-    for part in (train, held_out):
-        assert [half.n_users for half in part.split_users(0.3, seed=0)] == [140, 60]
+    for log in (train, held_out):
+        assert [half.n_users for half in log.split_users(0.3, seed=0)] == [140, 60]
 
 
 def test_shards_are_dealt_by_our_own_hash(tmp_path):

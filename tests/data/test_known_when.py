@@ -38,7 +38,7 @@ def shop(users: int = 300, seed: int = 0) -> pl.DataFrame:
 
 def codes(report: AuditReport) -> dict[str, str]:
     wanted = ("only_with_reward", "predicts_reward", "changing_column", "leaking_column")
-    return {one.column: one.code for one in report.findings if one.code in wanted}
+    return {finding.column: finding.code for finding in report.findings if finding.code in wanted}
 
 
 def test_a_feature_that_was_known_is_no_suspect() -> None:
@@ -49,7 +49,7 @@ def test_an_outcome_in_the_context_is_a_suspect() -> None:
     """Failed before: the audit passed `purchased` beside the reward `clicked`."""
     report = read_log(shop(), replace(MAP, context=("x", "purchased", "dwell"))).audit()
     assert codes(report) == {"purchased": "only_with_reward", "dwell": "predicts_reward"}
-    remedy = next(one.remedy for one in report.findings if one.code == "only_with_reward")
+    remedy = next(finding.remedy for finding in report.findings if finding.code == "only_with_reward")
     assert "move it from 'context' to 'metrics'" in remedy
 
 

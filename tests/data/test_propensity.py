@@ -51,7 +51,7 @@ def test_a_softmax_policy_is_recovered(masked: bool) -> None:
     true = mu[np.arange(len(logs)), logs.actions]
     assert fitted.log_loss == pytest.approx(-np.log(true).mean(), abs=0.005)
     assert fitted.calibration.error < 0.005
-    assert max(abs(one.z) for one in fitted.calibration.bins) < 4
+    assert max(abs(bucket.z) for bucket in fitted.calibration.bins) < 4
     assert (1 / np.asarray(estimated.propensities)).mean() == pytest.approx((1 / true).mean(), rel=0.08)
 
 
@@ -69,8 +69,8 @@ def test_the_result_is_a_valid_log_and_says_how_it_came_about() -> None:
 
 def test_the_same_seed_gives_the_same_propensities() -> None:
     logs, _ = softmax_log(n=1_000, users=30)
-    one, two = (logs.with_estimated_propensities(seed=5).propensities for _ in range(2))
-    np.testing.assert_array_equal(one, two)
+    first, second = (logs.with_estimated_propensities(seed=5).propensities for _ in range(2))
+    np.testing.assert_array_equal(first, second)
 
 
 def test_without_signal_the_marginal_is_chosen() -> None:
@@ -210,7 +210,7 @@ def test_calibration_by_hand() -> None:
 def test_calibration_leaves_out_what_cannot_be_chosen() -> None:
     behaviour = np.array([[1.0, 0.0], [0.5, 0.5]])
     table = Calibration.of(behaviour, np.array([0, 1]), np.array([[True, False], [True, True]]))
-    assert sum(one.count for one in table.bins) == 3
+    assert sum(bucket.count for bucket in table.bins) == 3
 
 
 def test_bad_configurations() -> None:

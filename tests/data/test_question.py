@@ -120,11 +120,11 @@ def test_staggered_entry_is_unbiased():
     entry, rate = rng.uniform(0, 60, users), rng.gamma(2.0, 0.1, users)
     counts = rng.poisson(30 * rate)
     ages = [np.sort(np.append(0.0, rng.uniform(0, 30, count))) for count in counts]
-    truth = np.mean([len(one) for one in ages])
+    truth = np.mean([len(visits) for visits in ages])
     frame = pl.DataFrame(
         {
-            "u": np.repeat(np.arange(users), [len(one) for one in ages]),
-            "t": ((np.concatenate(ages) + np.repeat(entry, [len(one) for one in ages])) * DAY).astype(
+            "u": np.repeat(np.arange(users), [len(visits) for visits in ages]),
+            "t": ((np.concatenate(ages) + np.repeat(entry, [len(visits) for visits in ages])) * DAY).astype(
                 np.int64
             ),
         }

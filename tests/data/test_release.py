@@ -71,8 +71,8 @@ def test_windows_of_the_release(golden_dir: Path, bias: str) -> None:
     )  # fmt: skip
     level = np.abs(golden["win_r_Y"]).max()
     for variant, name in (("level", "win_r_Y"), ("difference", "win_r_diff")):
-        found = ReleasedRows(rewards=variant)(logs).rewards  # type: ignore[arg-type]
-        np.testing.assert_allclose(found.reshape(7, 30), golden[name], rtol=0, atol=1e-12 * level)  # type: ignore[union-attr]
+        windows = ReleasedRows(rewards=variant)(logs).rewards  # type: ignore[arg-type]
+        np.testing.assert_allclose(windows.reshape(7, 30), golden[name], rtol=0, atol=1e-12 * level)  # type: ignore[union-attr]
 
 
 def test_short_trajectories_are_left_out(logs: LoggedData) -> None:

@@ -77,7 +77,7 @@ def naive(log: LoggedData, definition: RewardDefinition) -> tuple[np.ndarray, np
     per_day = DAY if log.time_unit == "us" else 1
     whole = 1 if log.time_unit == "us" else 0  # timestamps are whole microseconds
     end = log.times.max()
-    rewards, seen = np.zeros(len(log)), np.zeros(len(log), bool)
+    rewards, observed = np.zeros(len(log)), np.zeros(len(log), bool)
     gone = np.repeat(log.terminated, np.diff(log.offsets))
     lengths = np.diff(log.offsets)
     counted = isinstance(definition, DiscountedSum) and definition.per == "step"
@@ -116,10 +116,10 @@ def naive(log: LoggedData, definition: RewardDefinition) -> tuple[np.ndarray, np
                 window = float(reach) * (1 if steps else per_day)
                 stop = a + lengths.max() if common else b
                 complete = t + window <= stop if steps else log.times[t] + window - whole <= end
-            seen[t] = complete
-    if (seen | gone).all():  # nothing is missing
+            observed[t] = complete
+    if (observed | gone).all():  # nothing is missing
         return rewards, np.ones(len(log), bool)
-    return rewards, seen if common else seen | gone
+    return rewards, observed if common else observed | gone
 
 
 DEFINITIONS = [
@@ -148,15 +148,15 @@ def in_days(definition: Any, unit: str) -> Any:
 def test_a_derived_reward_is_what_two_nested_loops_find(log: LoggedData, definition: Any) -> None:
     # A counter 0, 1, 2, … is no clock; the naive loop knows clocks only.
     log = replace(log, times=log.times + 1)
-    rewards, seen = naive(log, definition)
-    if not seen.any():
+    rewards, known = naive(log, definition)
+    if not known.any():
         with pytest.raises(DataError, match="shorter horizon"):
             log.with_rewards(in_days(definition, log.time_unit))
         return
     marked = log.with_rewards(in_days(definition, log.time_unit), censored="mark")
     np.testing.assert_allclose(marked.rewards, rewards, rtol=1e-9, atol=1e-12)
     observed = np.ones(len(log), bool) if marked.reward_observed is None else marked.reward_observed
-    np.testing.assert_array_equal(observed, seen)
+    np.testing.assert_array_equal(observed, known)
 
 
 @given(logs(), st.sampled_from(DEFINITIONS))
@@ -167,9 +167,9 @@ def test_dropping_keeps_the_observed_decisions_and_the_next_context(log: LoggedD
         marked = log.with_rewards(definition, censored="mark")
     except DataError:
         return
-    seen = np.ones(len(log), bool) if marked.reward_observed is None else marked.reward_observed
+    observed = np.ones(len(log), bool) if marked.reward_observed is None else marked.reward_observed
     kept = log.with_rewards(definition)
-    rows = np.flatnonzero(seen)  # contexts are row numbers
+    rows = np.flatnonzero(observed)  # contexts are row numbers
     np.testing.assert_array_equal(kept.contexts[:, 0], rows)
     np.testing.assert_array_equal(kept.rewards, np.asarray(marked.rewards)[rows])
     np.testing.assert_array_equal(kept.metrics["sale"], log.metrics["sale"][rows])

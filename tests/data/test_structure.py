@@ -27,20 +27,20 @@ quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 def test_windows_cover_what_they_claim(logs: shpi.LoggedData, length: int, step: int) -> None:
     windows = logs.windows(length, step)
     covered = np.zeros(len(logs), dtype=int)
-    seen: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for trajectory in range(logs.n_trajectories):  # the definition, spelt out
         first, stop = int(logs.offsets[trajectory]), int(logs.offsets[trajectory + 1])
         start = first
         while True:
             end = min(start + length, stop)
-            seen.append((start, end))
+            spans.append((start, end))
             covered[start:end] += 1
             start += step
             if start + length > stop:
                 break
-    assert list(zip(windows.starts.tolist(), windows.stops.tolist(), strict=True)) == seen
+    assert list(zip(windows.starts.tolist(), windows.stops.tolist(), strict=True)) == spans
     np.testing.assert_array_equal(windows.coverage(), covered)
-    for window, (start, end) in zip(windows, seen, strict=True):
+    for window, (start, end) in zip(windows, spans, strict=True):
         assert np.shares_memory(window.contexts, logs.contexts)
         assert window.actions.tolist() == logs.actions[start:end].tolist()
         home = int(logs.trajectory_of_row[start])
@@ -150,7 +150,7 @@ def test_shards_hold_the_log(tmp_path: Path, shards: int) -> None:
     assert len(parts) == shards
     assert_same(shpi.LoggedData.concat(parts), whole)
     assert_same(shpi.LoggedData.concat(parts[::-1]), whole)
-    users = [set(part.users.tolist()) for part in parts]
+    users = [set(shard.users.tolist()) for shard in parts]
     assert sum(map(len, users)) == len(set().union(*users)) == 150
     assert sharded.ledger.rows_in == 4020
     assert sharded.ledger.balanced()
