@@ -28,8 +28,8 @@ def shortfall(mdp: TabularMDP, policy: Policy) -> float:
     """The share of the way from uniform to the dynamic-programming optimum that is missing."""
     best, _ = mdp.optimal()
     uniform = mdp.value(mdp.random_policy(0, concentration=1e9))
-    found = mdp.value(table(mdp, policy))
-    return float(mdp.initial @ (best - found) / (mdp.initial @ (best - uniform)))
+    attained = mdp.value(table(mdp, policy))
+    return float(mdp.initial @ (best - attained) / (mdp.initial @ (best - uniform)))
 
 
 def one_step_shortfall(mdp: TabularMDP, policy: Policy, logs: LoggedData) -> float:
@@ -38,8 +38,8 @@ def one_step_shortfall(mdp: TabularMDP, policy: Policy, logs: LoggedData) -> flo
     allowed = np.ones(mdp.reward.shape, bool) if mdp.allowed is None else mdp.allowed
     best = share @ np.where(allowed, mdp.reward, -np.inf).max(axis=1)
     uniform = share @ (mdp.reward * allowed / allowed.sum(axis=1, keepdims=True)).sum(axis=1)
-    found = share @ (table(mdp, policy) * mdp.reward).sum(axis=1)
-    return float((best - found) / (best - uniform))
+    attained = share @ (table(mdp, policy) * mdp.reward).sum(axis=1)
+    return float((best - attained) / (best - uniform))
 
 
 def without(logs: LoggedData, *names: str) -> LoggedData:

@@ -112,14 +112,14 @@ def test_mtr_is_least_squares_with_inverse_propensities():
         root = np.sqrt(1 / logs.propensities[rows])
         design = np.stack([np.ones(rows.sum()), logs.contexts[rows, 0]], axis=1) * root[:, None]
         best, *_ = np.linalg.lstsq(design, logs.rewards[rows] * root, rcond=None)
-        found = policy.scorer.scores(np.array([[0.0], [1.0]]))[:, action]
-        np.testing.assert_allclose(found, [best[0], best.sum()], atol=1e-3)
+        scores = policy.scorer.scores(np.array([[0.0], [1.0]]))[:, action]
+        np.testing.assert_allclose(scores, [best[0], best.sum()], atol=1e-3)
 
 
 def test_weights_remove_what_the_choice_of_rows_does_to_a_line():
     # The best line over uniform x for the step function sign(x) has slope 1.5.
     x = np.array([-1.0, 1.0])
-    found = {
+    slope_by_target = {
         target: float(
             slopes(
                 ContextualBandit(target=target, oracle=Ridge.exact(), support=None).fit(skewed()).scorer, x
@@ -127,9 +127,9 @@ def test_weights_remove_what_the_choice_of_rows_does_to_a_line():
         )
         for target in TARGETS
     }
-    assert found["mtr"] == pytest.approx(1.5, abs=0.05)
-    assert found["dr"] == pytest.approx(1.5, abs=0.05)
-    assert abs(found["direct"] - 1.5) > 0.3
+    assert slope_by_target["mtr"] == pytest.approx(1.5, abs=0.05)
+    assert slope_by_target["dr"] == pytest.approx(1.5, abs=0.05)
+    assert abs(slope_by_target["direct"] - 1.5) > 0.3
 
 
 def test_dr_survives_wrong_propensities_if_the_regression_is_right():
@@ -142,22 +142,22 @@ def test_dr_survives_wrong_propensities_if_the_regression_is_right():
 
 def test_the_target_decides_the_weights_whatever_the_oracle_says():
     logs = skewed(2000)
-    one, two = (
+    unweighted, weighted = (
         ContextualBandit(oracle=Ridge.exact(weights=w), support=None).fit(logs).scorer
         for w in ("none", "mtr")
     )
-    np.testing.assert_array_equal(one.scores(logs.contexts), two.scores(logs.contexts))
+    np.testing.assert_array_equal(unweighted.scores(logs.contexts), weighted.scores(logs.contexts))
 
 
 def test_censored_rewards_are_not_looked_at():
     _, _, logs = world()
-    seen = np.arange(len(logs)) % 4 != 0
-    absurd = np.where(seen, logs.rewards, np.nan)
-    one = ContextualBandit(oracle=TABLE).fit(replace(logs, rewards=absurd, reward_observed=seen))
-    two = ContextualBandit(oracle=TABLE).fit(
-        replace(logs, rewards=np.where(seen, logs.rewards, -1e9), reward_observed=seen)
+    observed = np.arange(len(logs)) % 4 != 0
+    absurd = np.where(observed, logs.rewards, np.nan)
+    of_nan = ContextualBandit(oracle=TABLE).fit(replace(logs, rewards=absurd, reward_observed=observed))
+    of_huge = ContextualBandit(oracle=TABLE).fit(
+        replace(logs, rewards=np.where(observed, logs.rewards, -1e9), reward_observed=observed)
     )
-    np.testing.assert_array_equal(one.action_probs(np.eye(7)), two.action_probs(np.eye(7)))
+    np.testing.assert_array_equal(of_nan.action_probs(np.eye(7)), of_huge.action_probs(np.eye(7)))
 
 
 # ---------------------------------------------------------------------- support

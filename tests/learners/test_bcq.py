@@ -64,11 +64,11 @@ def test_the_gradient_by_hand_is_that_of_the_printed_loss(threshold: float) -> N
     target.values.mul_(0.5)
     with torch.no_grad():
         learner._write_gradient(q, imitation, batch, target)
-    found = values.grad.clone()
+    by_hand = values.grad.clone()
 
     values.grad = None
     free = values.detach().clone().requires_grad_()
-    nets = [type(q)(torch, q.sizes, part) for part in free.chunk(2)]
+    nets = [type(q)(torch, q.sizes, weights) for weights in free.chunk(2)]
 
     def forward(net: object, x: object) -> object:
         h = x
@@ -88,7 +88,7 @@ def test_the_gradient_by_hand_is_that_of_the_printed_loss(threshold: float) -> N
     assert 0.1 < float(((taken - y).abs() > 1).float().mean()) < 0.9
     loss = torch.nn.functional.smooth_l1_loss(taken, y) - log_g.mean() + 0.1 * (i**2).mean()
     loss.backward()
-    torch.testing.assert_close(found, free.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(by_hand, free.grad, rtol=1e-4, atol=1e-6)
 
 
 def chain(final_observed: list[bool], terminated: list[bool], rewards: list[float]) -> LoggedData:

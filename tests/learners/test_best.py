@@ -26,10 +26,10 @@ class Fixed:
     """A learner that knows its policy without looking; it keeps the logs that it was shown."""
 
     table: np.ndarray
-    seen: list[LoggedData] = field(default_factory=list)
+    fitted_logs: list[LoggedData] = field(default_factory=list)
 
     def fit(self, logs: LoggedData) -> Policy:
-        self.seen.append(logs)
+        self.fitted_logs.append(logs)
         return OneHotPolicy(self.table)
 
 
@@ -59,11 +59,11 @@ def best(learners: dict[str, Any], logs: LoggedData, shpi: OfflineSHPI = MYOPIC)
 
 def test_a_rival_that_is_clearly_better_wins(logs: LoggedData) -> None:
     assert MYOPIC.fit(logs).chosen == 0  # the next reward alone says action 0, which is worse than mu
-    found = best({"worse": Fixed(GREEDY), "patient": Fixed(PATIENT)}, logs)
-    assert [t.words for t in found.trials if t.returned] == ["patient"]
-    np.testing.assert_array_equal(found.action_probs(np.eye(2)), PATIENT)
-    assert found.proven
-    worse = next(t for t in found.trials if t.words == "worse")
+    policy = best({"worse": Fixed(GREEDY), "patient": Fixed(PATIENT)}, logs)
+    assert [t.words for t in policy.trials if t.returned] == ["patient"]
+    np.testing.assert_array_equal(policy.action_probs(np.eye(2)), PATIENT)
+    assert policy.proven
+    worse = next(t for t in policy.trials if t.words == "worse")
     assert worse.lift.estimate < -worse.lift.standard_error
 
 
@@ -83,10 +83,10 @@ def test_a_rival_must_beat_what_shpi_has_proven(logs: LoggedData) -> None:
 def test_a_rival_that_is_not_better_never_wins(table: np.ndarray) -> None:
     for seed in range(10):
         logs = patience().log(MU, 100, 10, seed=seed, ragged=False)
-        found = best({"rival": Fixed(table)}, logs)
-        assert not found.trials[-1].returned
-        assert found.chosen == 0
-        np.testing.assert_allclose(found.action_probs(np.eye(2)), MU, atol=0.06)
+        policy = best({"rival": Fixed(table)}, logs)
+        assert not policy.trials[-1].returned
+        assert policy.chosen == 0
+        np.testing.assert_allclose(policy.action_probs(np.eye(2)), MU, atol=0.06)
 
 
 def test_a_rival_that_is_no_better_than_shpi_s_optimum_hardly_ever_wins() -> None:
@@ -130,7 +130,7 @@ def test_many_rivals_do_not_win_for_being_many() -> None:
 def test_no_user_judges_what_it_taught(logs: LoggedData) -> None:
     rival = Fixed(PATIENT)
     best({"rival": rival}, logs)
-    everybody, *halves = (set(seen.users.tolist()) for seen in rival.seen)
+    everybody, *halves = (set(log.users.tolist()) for log in rival.fitted_logs)
     assert len(everybody) == 300
     assert halves[0] | halves[1] == everybody
     assert not halves[0] & halves[1]
@@ -139,11 +139,11 @@ def test_no_user_judges_what_it_taught(logs: LoggedData) -> None:
 
 def test_every_rival_is_among_the_tests(logs: LoggedData) -> None:
     alone = MYOPIC.fit(logs)
-    found = best({"one": Fixed(PATIENT), "two": Fixed(GREEDY)}, logs)
-    assert [t.words for t in found.trials] == [t.words for t in alone.trials] + ["one", "two"]
-    assert {t.lift.tests for t in found.trials} == {len(found.trials)}
+    policy = best({"one": Fixed(PATIENT), "two": Fixed(GREEDY)}, logs)
+    assert [t.words for t in policy.trials] == [t.words for t in alone.trials] + ["one", "two"]
+    assert {t.lift.tests for t in policy.trials} == {len(policy.trials)}
     for line in ("one ", "two "):
-        assert any(row.startswith(line) for row in str(found).splitlines())
+        assert any(row.startswith(line) for row in str(policy).splitlines())
 
 
 def test_gamma_and_seed_are_those_of_the_test(logs: LoggedData) -> None:

@@ -28,27 +28,27 @@ def spread_of(policy: Tilted, logs: LoggedData) -> float:
     return float(np.sqrt(np.sum(mu * relative**2) / len(logs)))
 
 
-def check_certificate(found: ImprovedPolicy, logs: LoggedData) -> None:
+def check_certificate(improved: ImprovedPolicy, logs: LoggedData) -> None:
     """One line is marked, and it is that of the policy that acts."""
-    marked = [line for line in str(found).splitlines() if "<- returned" in line]
-    trial = found.trials[found.chosen - 1]
-    assert [t for t in found.trials if t.returned] == [trial]
+    marked = [line for line in str(improved).splitlines() if "<- returned" in line]
+    trial = improved.trials[improved.chosen - 1]
+    assert [t for t in improved.trials if t.returned] == [trial]
     assert len(marked) == 1
     assert marked[0].startswith(trial.words)
-    assert found.lift == replace(trial.lift, lower=found.lift.lower)
-    assert found.lift.lower <= trial.lift.lower  # no more is promised than what was tested
-    assert f"at least {found.lift.lower:+.4g}" in found.notes[-1]
-    assert f"{found.lift.estimate:+.4g}" in marked[0]
-    assert found.proven
-    assert found.lift.lower >= 0
-    policy = found.policy
+    assert improved.lift == replace(trial.lift, lower=improved.lift.lower)
+    assert improved.lift.lower <= trial.lift.lower  # no more is promised than what was tested
+    assert f"at least {improved.lift.lower:+.4g}" in improved.notes[-1]
+    assert f"{improved.lift.estimate:+.4g}" in marked[0]
+    assert improved.proven
+    assert improved.lift.lower >= 0
+    policy = improved.policy
     assert isinstance(policy, Tilted)
     size = re.search(r"size ([\d.]+)", trial.words)
     told = 0.0 if size is None else float(size.group(1))
     assert policy.size * spread_of(policy, logs) == pytest.approx(told, rel=0.01)
     assert (policy.power > 1) == ("favourite" in trial.words)
     np.testing.assert_array_equal(
-        found.action_probs(logs.contexts[:50]), policy.action_probs(logs.contexts[:50])
+        improved.action_probs(logs.contexts[:50]), policy.action_probs(logs.contexts[:50])
     )
 
 
@@ -61,11 +61,11 @@ def case(seed: int, mu: np.ndarray | None = None, users: int = 400) -> tuple[Tab
 @pytest.mark.parametrize("seed", range(4))
 def test_the_line_that_is_marked_is_the_policy_that_acts(seed: int) -> None:
     _, logs = case(seed)
-    found = SHPI.fit(logs)
-    assert found.chosen > 0
-    assert len(found.trials) > 2
-    assert found.history == ()
-    check_certificate(found, logs)
+    improved = SHPI.fit(logs)
+    assert improved.chosen > 0
+    assert len(improved.trials) > 2
+    assert improved.history == ()
+    check_certificate(improved, logs)
 
 
 def test_mu_s_favourite_is_marked_where_it_is_returned() -> None:
@@ -73,22 +73,22 @@ def test_mu_s_favourite_is_marked_where_it_is_returned() -> None:
     mdp = random_mdp(60, 4, seed=3, gamma=GAMMA, noise=2.0)
     mu = 0.5 * mdp.optimal()[1] + 0.125
     logs = mdp.log(mu, 400, 10, seed=0, ragged=False)
-    found = replace(SHPI, behaviour=OneHotPolicy(mu)).fit(logs)
-    assert "favourite" in found.trials[found.chosen - 1].words
-    check_certificate(found, logs)
-    np.testing.assert_allclose(found.action_probs(np.eye(60)), mdp.optimal()[1], atol=1e-6)
+    improved = replace(SHPI, behaviour=OneHotPolicy(mu)).fit(logs)
+    assert "favourite" in improved.trials[improved.chosen - 1].words
+    check_certificate(improved, logs)
+    np.testing.assert_allclose(improved.action_probs(np.eye(60)), mdp.optimal()[1], atol=1e-6)
 
 
 def test_the_lift_is_that_of_the_returned_policy() -> None:
     """In a rich log halves and whole agree, so the judge says of the returned policy what its trial says."""
     mdp, logs = case(2, users=4000)
-    found = SHPI.fit(logs)
-    assert found.lift is not None
-    taken = found.action_probs(mdp.contexts(np.arange(5)))[mdp.states_of(logs.contexts), logs.actions]
+    improved = SHPI.fit(logs)
+    assert improved.lift is not None
+    taken = improved.action_probs(mdp.contexts(np.arange(5)))[mdp.states_of(logs.contexts), logs.actions]
     assert logs.propensities is not None
     again = Judge.of(logs, gamma=GAMMA, seed=0).lift(taken / logs.propensities)
-    assert again.estimate == pytest.approx(found.lift.estimate, abs=1.5 * found.lift.standard_error)
-    others = [t for t in found.trials if abs(t.lift.estimate - again.estimate) > 5 * t.lift.standard_error]
+    assert again.estimate == pytest.approx(improved.lift.estimate, abs=1.5 * improved.lift.standard_error)
+    others = [t for t in improved.trials if abs(t.lift.estimate - again.estimate) > 5 * t.lift.standard_error]
     assert others  # so that a certificate of another trial would have failed
 
 
@@ -97,13 +97,13 @@ def test_the_true_lift_is_above_the_bound() -> None:
     below = checked = 0
     for seed in range(40):
         mdp, logs = case(seed, users=120)
-        found = SHPI.fit(logs)
-        assert found.lift is not None
-        if found.chosen == 0:
+        improved = SHPI.fit(logs)
+        assert improved.lift is not None
+        if improved.chosen == 0:
             continue
         states, mu = np.arange(5), mdp.random_policy(seed + 50, concentration=4.0)
-        pi = found.action_probs(mdp.contexts(states))
-        below += true_lift(mdp, pi, mu) < found.lift.lower
+        pi = improved.action_probs(mdp.contexts(states))
+        below += true_lift(mdp, pi, mu) < improved.lift.lower
         checked += 1
     assert checked >= 30
     assert below <= 5
@@ -114,23 +114,23 @@ def test_where_nothing_is_proven_mu_is_returned_and_no_line_is_marked() -> None:
     best = mdp.optimal()[1]
     mu: Policy = OneHotPolicy(0.97 * best + 0.01)
     logs = mdp.log(0.97 * best + 0.01, 60, 10, seed=0)
-    found = replace(SHPI, behaviour=mu).fit(logs)
-    assert found.chosen == 0
-    assert not found.proven
-    assert "<- returned" not in str(found)
-    assert not any(trial.returned for trial in found.trials)
-    assert "logging policy" in found.notes[-1]
-    assert found.notes[-1] in str(found)
-    np.testing.assert_array_equal(found.action_probs(np.eye(5)), mu.action_probs(np.eye(5)))
-    assert found.lift is not None
-    assert found.lift.lower <= 0
+    improved = replace(SHPI, behaviour=mu).fit(logs)
+    assert improved.chosen == 0
+    assert not improved.proven
+    assert "<- returned" not in str(improved)
+    assert not any(trial.returned for trial in improved.trials)
+    assert "logging policy" in improved.notes[-1]
+    assert improved.notes[-1] in str(improved)
+    np.testing.assert_array_equal(improved.action_probs(np.eye(5)), mu.action_probs(np.eye(5)))
+    assert improved.lift is not None
+    assert improved.lift.lower <= 0
 
 
 def test_too_few_users_to_test_anything() -> None:
     _, logs = case(0)
-    found = SHPI.fit(logs.select(np.arange(3)))
-    assert (found.chosen, found.trials, found.lift, found.proven) == (0, (), None, False)
-    assert "3 users are too few" in str(found)
+    improved = SHPI.fit(logs.select(np.arange(3)))
+    assert (improved.chosen, improved.trials, improved.lift, improved.proven) == (0, (), None, False)
+    assert "3 users are too few" in str(improved)
 
 
 def null_log(seed: int) -> LoggedData:
@@ -151,9 +151,9 @@ def null_log(seed: int) -> LoggedData:
 
 def test_nothing_is_proven_where_actions_do_not_matter() -> None:
     """At 95 % two of 40 are expected, and more than six by chance once in 300 times."""
-    found = [SHPI.fit(null_log(seed)) for seed in range(40)]
-    assert sum(policy.proven for policy in found) <= 6
-    assert all(policy.chosen == 0 for policy in found if not policy.proven)
+    policies = [SHPI.fit(null_log(seed)) for seed in range(40)]
+    assert sum(policy.proven for policy in policies) <= 6
+    assert all(policy.chosen == 0 for policy in policies if not policy.proven)
 
 
 def test_the_same_log_with_an_effect_is_proven() -> None:
@@ -182,12 +182,12 @@ def hidden_log(effect: float, seed: int) -> LoggedData:
 
 def test_where_mu_cannot_be_imitated_the_user_is_asked_for_it() -> None:
     sides = np.array([[2.0, 0.0], [-2.0, 0.0]])
-    found = SHPI.fit(hidden_log(2.0, 0))
-    assert "behaviour=" in str(found)
-    assert [t.returned for t in found.trials] == [True]
-    assert found.lift == found.trials[0].lift
-    np.testing.assert_array_equal(found.action_probs(sides), np.eye(5)[[1, 3]])
-    assert ("unproven" in str(found)) == (not found.proven)
+    improved = SHPI.fit(hidden_log(2.0, 0))
+    assert "behaviour=" in str(improved)
+    assert [t.returned for t in improved.trials] == [True]
+    assert improved.lift == improved.trials[0].lift
+    np.testing.assert_array_equal(improved.action_probs(sides), np.eye(5)[[1, 3]])
+    assert ("unproven" in str(improved)) == (not improved.proven)
     nothing = SHPI.fit(hidden_log(0.0, 1))
     assert "behaviour=" in str(nothing)
     assert nothing.chosen == 0

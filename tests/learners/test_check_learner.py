@@ -143,9 +143,9 @@ def test_the_world_is_what_it_says():
     expected = true_rewards(logs.contexts)[np.arange(len(logs)), logs.actions]
     assert np.std(logs.rewards - expected) == pytest.approx(0.3, rel=0.05)
     assert abs(np.mean(logs.rewards - expected)) < 0.03
-    part = world.rollout(UniformPolicy(4), 7, seed=5, first=3)
+    later = world.rollout(UniformPolicy(4), 7, seed=5, first=3)
     whole = world.rollout(UniformPolicy(4), 10, seed=5)
-    np.testing.assert_array_equal(part.rewards, whole.select(np.arange(3, 10)).rewards)
+    np.testing.assert_array_equal(later.rewards, whole.select(np.arange(3, 10)).rewards)
 
 
 def test_uniform_attains_0_and_the_best_policy_1():

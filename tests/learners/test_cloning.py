@@ -41,8 +41,8 @@ def epsilon_greedy(contexts: np.ndarray, epsilon: float) -> np.ndarray:
 
 
 def distance(policy: object, contexts: np.ndarray, mu: np.ndarray) -> float:
-    found = policy.action_probs(contexts)  # type: ignore[attr-defined]
-    return float(np.abs(found - mu).sum(axis=1).mean() / 2)
+    probs = policy.action_probs(contexts)  # type: ignore[attr-defined]
+    return float(np.abs(probs - mu).sum(axis=1).mean() / 2)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.2, 0.6, 1.0])
@@ -92,8 +92,8 @@ def test_the_floor_lies_on_the_candidates_alone() -> None:
         contexts=x, actions=logs.actions, n_actions=A, offsets=logs.offsets,
         propensities=logs.propensities, rewards=logs.rewards, candidates=mask,
     )  # fmt: skip
-    found = BehaviourCloning().fit(masked).action_probs(x, mask)
-    np.testing.assert_allclose(found, mu, atol=1e-6)
+    probs = BehaviourCloning().fit(masked).action_probs(x, mask)
+    np.testing.assert_allclose(probs, mu, atol=1e-6)
 
 
 def test_where_mu_never_explores_a_clone_is_returned() -> None:

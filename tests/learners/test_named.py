@@ -34,10 +34,10 @@ def logs() -> LoggedData:
     return mdp.log(np.full((6, 3), 1 / 3), 300, horizon=12, seed=1)
 
 
-def same(one, two):
+def same(left, right):
     contexts = np.eye(6)
-    np.testing.assert_array_equal(one.action_probs(contexts), two.action_probs(contexts))
-    assert [i.advantage_mean for i in one.history] == [i.advantage_mean for i in two.history]
+    np.testing.assert_array_equal(left.action_probs(contexts), right.action_probs(contexts))
+    assert [i.advantage_mean for i in left.history] == [i.advantage_mean for i in right.history]
 
 
 def test_session_rl_is_shpi_without_a_bonus(logs):
@@ -68,11 +68,11 @@ def test_the_three_differ(logs):
 
 def test_session_rl_with_k_1_ranks_actions_as_a_bandit(logs):
     settings = {"oracle": TABLE, "iterations": 1}
-    one = SessionRL(k=1, settings=settings).fit(logs).policy.scorer.scores(np.eye(6))
-    two = ContextualBandit(oracle=TABLE, support=None).fit(logs).scorer.scores(np.eye(6))
+    by_session = SessionRL(k=1, settings=settings).fit(logs).policy.scorer.scores(np.eye(6))
+    by_bandit = ContextualBandit(oracle=TABLE, support=None).fit(logs).scorer.scores(np.eye(6))
     # Rows whose next context is unknown are left out by one and not by the other.
-    assert (one.argmax(axis=1) == two.argmax(axis=1)).all()
-    np.testing.assert_allclose(one, two, atol=0.15)
+    assert (by_session.argmax(axis=1) == by_bandit.argmax(axis=1)).all()
+    np.testing.assert_allclose(by_session, by_bandit, atol=0.15)
 
 
 @pytest.mark.parametrize("make", [SessionRL, PolicyGradientAdvantage, ConservativePolicyIteration])

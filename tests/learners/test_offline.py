@@ -87,13 +87,13 @@ def test_iterations_approach_the_optimum_of_a_tabular_world() -> None:
 
 
 def test_same_seed_same_policy_and_the_log_is_left_alone(shop: Storefront, shop_log: LoggedData) -> None:
-    part = shop_log.select(np.arange(1500))
-    before = part.fingerprint()
-    one, two = OfflineSHPI(k=3, seed=3).fit(part), OfflineSHPI(k=3, seed=3).fit(part)
-    np.testing.assert_array_equal(one.action_probs(shop.contexts), two.action_probs(shop.contexts))
-    assert part.fingerprint() == before
-    assert len(one.trials) > 1
-    assert [(t.words, t.lift) for t in one.trials] == [(t.words, t.lift) for t in two.trials]
+    logs = shop_log.select(np.arange(1500))
+    before = logs.fingerprint()
+    first, second = OfflineSHPI(k=3, seed=3).fit(logs), OfflineSHPI(k=3, seed=3).fit(logs)
+    np.testing.assert_array_equal(first.action_probs(shop.contexts), second.action_probs(shop.contexts))
+    assert logs.fingerprint() == before
+    assert len(first.trials) > 1
+    assert [(t.words, t.lift) for t in first.trials] == [(t.words, t.lift) for t in second.trials]
 
 
 def test_the_result_is_a_policy_that_saves(
@@ -147,21 +147,21 @@ def test_cloning_recovers_a_smooth_policy() -> None:
 
 
 def test_huge_and_constant_rewards(shop: Storefront, shop_log: LoggedData) -> None:
-    part = shop_log.select(np.arange(600))
-    assert part.rewards is not None
-    huge = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(part.rewards * 1e12))
-    plain = OfflineSHPI(k=2, iterations=2).fit(part)
+    logs = shop_log.select(np.arange(600))
+    assert logs.rewards is not None
+    huge = OfflineSHPI(k=2, iterations=2).fit(logs.with_rewards(logs.rewards * 1e12))
+    plain = OfflineSHPI(k=2, iterations=2).fit(logs)
     assert plain.chosen > 0
     assert huge.chosen == plain.chosen
     np.testing.assert_allclose(
-        huge.action_probs(part.contexts[:200]), plain.action_probs(part.contexts[:200]), rtol=1e-4, atol=1e-9
+        huge.action_probs(logs.contexts[:200]), plain.action_probs(logs.contexts[:200]), rtol=1e-4, atol=1e-9
     )
-    nothing = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(np.zeros(len(part))))
+    nothing = OfflineSHPI(k=2, iterations=2).fit(logs.with_rewards(np.zeros(len(logs))))
     assert nothing.chosen == 0
     assert not nothing.proven
-    np.testing.assert_allclose(nothing.action_probs(part.contexts[:50]), 0.2, atol=0.05)  # mu
-    assert part.terminated.all()  # so that equal rewards for all decisions are a reward for staying
-    staying = OfflineSHPI(k=2, iterations=2).fit(part.with_rewards(np.ones(len(part))))
+    np.testing.assert_allclose(nothing.action_probs(logs.contexts[:50]), 0.2, atol=0.05)  # mu
+    assert logs.terminated.all()  # so that equal rewards for all decisions are a reward for staying
+    staying = OfflineSHPI(k=2, iterations=2).fit(logs.with_rewards(np.ones(len(logs))))
     assert staying.proven
     visits = shop.rollout(staying, 500, seed=2), shop.rollout(UniformPolicy(shop.n_actions), 500, seed=2)
     assert len(visits[0]) > 1.3 * len(visits[1])
@@ -180,16 +180,16 @@ def test_identical_contexts_and_a_k_beyond_every_trajectory() -> None:
 
 
 def test_what_is_missing_is_named(shop_log: LoggedData) -> None:
-    part = shop_log.select(np.arange(50))
+    logs = shop_log.select(np.arange(50))
     with pytest.raises(DataError, match=r"a log with propensities.*with_estimated_propensities"):
-        OfflineSHPI().fit(replace(part, propensities=None, propensity_mode="absent"))
+        OfflineSHPI().fit(replace(logs, propensities=None, propensity_mode="absent"))
     with pytest.raises(DataError, match=r"a log with rewards.*backshift=True"):
-        OfflineSHPI().fit(replace(part, rewards=None))
+        OfflineSHPI().fit(replace(logs, rewards=None))
     with pytest.raises(DataError, match="nan"):
-        OfflineSHPI(value=Given(lambda x: np.full(len(x), np.nan))).fit(part)
+        OfflineSHPI(value=Given(lambda x: np.full(len(x), np.nan))).fit(logs)
     backshifted = OfflineSHPI(value=Given(lambda x: x[:, 0].astype(float)), backshift=True, iterations=1)
-    assert backshifted.fit(replace(part, rewards=None)).trials
-    assert replace(backshifted, tested=False).fit(replace(part, rewards=None)).history
+    assert backshifted.fit(replace(logs, rewards=None)).trials
+    assert replace(backshifted, tested=False).fit(replace(logs, rewards=None)).history
 
 
 @pytest.mark.parametrize(

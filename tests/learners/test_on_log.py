@@ -49,8 +49,8 @@ def test_probabilities_on_the_log_are_those_of_the_policy(
         policy = improve.policy(scorer)
         assert isinstance(policy, Greedy if reach is None else BoundedRatio)
         expected = taken_probs(logs, policy)
-        for found in (improve.taken_probs(scorer, prepared), improve.taken_probs(scorer)):
-            np.testing.assert_allclose(found, expected, atol=1e-6)
+        for probs in (improve.taken_probs(scorer, prepared), improve.taken_probs(scorer)):
+            np.testing.assert_allclose(probs, expected, atol=1e-6)
 
 
 class Waves:

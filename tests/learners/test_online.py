@@ -50,7 +50,7 @@ def test_more_users_lead_well_beyond_the_best_bandit(shop: Storefront) -> None:
     policy = OnlineSHPI(episodes=500, seed=0).fit(shop)
     check_policy(policy.policy, shop.contexts)
     assert exact(shop, policy) > 1.3 * shop.exact_value(shop.bandit())
-    gains = [one.gain for one in policy.history if one.gain is not None]
+    gains = [iteration.gain for iteration in policy.history if iteration.gain is not None]
     assert len(gains) == len(policy.history)
     assert gains[policy.chosen - 1].estimate > 0
 
@@ -86,7 +86,7 @@ def test_the_paper_s_configuration_runs_and_returns_the_last_policy(shop: Storef
 def test_advantages_are_equation_2(shop: Storefront) -> None:
     tau = shop.rollout(UniformPolicy(shop.n_actions), 20, seed=2)
     learner, value = OnlineSHPI(k=3, gamma=0.9), Given(lambda x: 1.0 + np.asarray(x).sum(axis=1))
-    found = learner._advantages(tau, value)
+    advantages = learner._advantages(tau, value)
     state = StateValues.of(value, tau)
     assert tau.rewards is not None
     for i, (start, end) in enumerate(zip(tau.offsets[:-1], tau.offsets[1:], strict=True)):
@@ -95,7 +95,7 @@ def test_advantages_are_equation_2(shop: Storefront) -> None:
             stop = min(t + 3, end - start)
             gains = sum(0.9**m * tau.rewards[start + t + m] for m in range(stop - t))
             truth = gains + 0.9 ** (stop - t) * after[stop] - after[t]
-            assert found.values[start + t] == pytest.approx(truth)
+            assert advantages.values[start + t] == pytest.approx(truth)
 
 
 def test_rounds_share_all_users_and_exploration_falls() -> None:
@@ -141,8 +141,8 @@ def test_the_slope_of_the_bonus_is_that_of_the_true_value(stay: bool, slope: flo
     model = LSTD(features=Identity(intercept=False), ridge=0.0)
     value = Steady(model=model).fit(_users(x, x.astype(float), steps), gamma=0.99, seed=0)
     short = 10.0 if stay else 1.0  # dV_0.9 / dx
-    found = np.diff(value(np.array([[0.0], [1.0]])))[0]
-    assert found == pytest.approx(slope * short, rel=0.05 if stay else 0.3)
+    rise = np.diff(value(np.array([[0.0], [1.0]])))[0]
+    assert rise == pytest.approx(slope * short, rel=0.05 if stay else 0.3)
     level = value(np.array([[0.0]]))[0]
     assert level == pytest.approx(0.0 if stay else x.mean() / 0.01, abs=2.5)
 
@@ -164,8 +164,8 @@ def test_local_scale_finds_where_advantages_are_large() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (4000, 1)).astype(np.float32)
     true = np.exp(2.0 * x[:, 0])
-    found = local_scale(x, true * rng.normal(size=4000), np.ones(4000, dtype=bool), seed=0)
-    ratio = found / true
+    scale = local_scale(x, true * rng.normal(size=4000), np.ones(4000, dtype=bool), seed=0)
+    ratio = scale / true
     assert np.std(np.log(ratio)) < 0.15
     np.testing.assert_array_equal(local_scale(x, np.zeros(4000), np.ones(4000, dtype=bool), seed=0), 1.0)
 

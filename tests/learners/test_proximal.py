@@ -70,18 +70,18 @@ def divergence(mdp: TabularMDP, mu: Float64Array, pi: Float64Array) -> float:
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_state_distributions_come_together_and_the_policy_still_improves(exact: bool) -> None:
-    found = []
+    divergences = []
     for seed in range(4):
         mdp, mu, logs = world(seed)
         closed = LinearRatio(gamma=0.9, features=INDICATORS, reference="behaviour")
         ratio = ExactRatio(mdp, mu) if exact else closed
         tables = [learn(mdp, mu, logs, proximal=strength, ratio=ratio) for strength in (0.0, 3.0)]
-        found.append([divergence(mdp, mu, table) for table in tables])
+        divergences.append([divergence(mdp, mu, table) for table in tables])
         gains = [float(mdp.initial @ (mdp.value(table) - mdp.value(mu))) for table in tables]
         assert gains[1] > 0.75 * gains[0] > 0
-    plain, near = np.mean(found, axis=0)
+    plain, near = np.mean(divergences, axis=0)
     assert near < 0.9 * plain
-    assert all(after <= 1.02 * before for before, after in found)
+    assert all(after <= 1.02 * before for before, after in divergences)
 
 
 def test_zero_is_the_plain_algorithm_and_asks_for_no_ratio() -> None:
@@ -102,11 +102,11 @@ def test_the_scale_of_the_rewards_does_not_matter() -> None:
         "ratio": ratio,
     }  # fmt: skip
     x = mdp.contexts(np.arange(12))
-    one, thousand = (
+    plain, scaled = (
         OfflineSHPI(**settings).fit(logs.with_rewards(c * logs.rewards)).action_probs(x)
         for c in (1.0, 1024.0)
     )
-    np.testing.assert_allclose(one, thousand, atol=1e-9)
+    np.testing.assert_allclose(plain, scaled, atol=1e-9)
 
 
 def test_the_penalty_is_paid_where_the_window_ends() -> None:
@@ -125,9 +125,9 @@ def test_the_penalty_is_paid_where_the_window_ends() -> None:
 
     proximal = Proximal(logs=logs, bonus=bonus, ratios=Fixed(), strength=2.0)
     paid = proximal.penalised(np.ones(len(logs)))
-    plain, found = (k_step_advantages(logs, v, k=1, gamma=0.9).values for v in (bonus, paid))
+    plain, penalised = (k_step_advantages(logs, v, k=1, gamma=0.9).values for v in (bonus, paid))
     after = paid.following(logs) / -2.0  # log w of what follows
-    np.testing.assert_allclose(found, plain - 2.0 * (0.9 * after - log_weights(w[states])))
+    np.testing.assert_allclose(penalised, plain - 2.0 * (0.9 * after - log_weights(w[states])))
     again = proximal.penalised(np.ones(len(logs)))  # a mean over rounds: the same ratio changes nothing
     np.testing.assert_allclose(again.rows, paid.rows)
 
@@ -137,7 +137,7 @@ def test_a_log_that_does_not_cover_the_policy_is_reported_once_with_numbers() ->
     strict = LinearRatio(gamma=0.9, features=INDICATORS, reference="behaviour", limits=Limits(weight=1.05))
     with pytest.warns(CoverageWarning, match=r"the largest weight is \d") as caught:
         learn(mdp, mu, logs, proximal=0.5, ratio=strict)
-    assert sum(one.category is CoverageWarning for one in caught) == 1
+    assert sum(warning.category is CoverageWarning for warning in caught) == 1
 
 
 @pytest.mark.parametrize("strength", [-1.0, np.nan, np.inf])

@@ -93,10 +93,10 @@ def test_weights_follow_the_exploring_policy(uniform_log: LoggedData) -> None:
 
 def test_the_uniform_start_has_ratio_one_on_a_uniform_log(uniform_log: LoggedData) -> None:
     options = {"iterations": 1, "k": 3, "value": Constant(0.0), "reach": None, "tested": False}
-    one = OfflineSHPI(start="uniform", **options).fit(uniform_log)  # type: ignore[arg-type]
-    two = OfflineSHPI(start="behaviour", **options).fit(uniform_log)  # type: ignore[arg-type]
-    assert one.history[0].advantage_mean == pytest.approx(two.history[0].advantage_mean)
-    assert one.history[0].effective_share == pytest.approx(1.0)
+    from_uniform = OfflineSHPI(start="uniform", **options).fit(uniform_log)  # type: ignore[arg-type]
+    from_behaviour = OfflineSHPI(start="behaviour", **options).fit(uniform_log)  # type: ignore[arg-type]
+    assert from_uniform.history[0].advantage_mean == pytest.approx(from_behaviour.history[0].advantage_mean)
+    assert from_uniform.history[0].effective_share == pytest.approx(1.0)
 
 
 def test_nonsense_settings() -> None:
@@ -152,10 +152,10 @@ def test_online_sarsa_learns_and_repeats() -> None:
             return
 
     config = OnlineSARSA(episodes=600, epsilon=0.5, hidden=(16,), seed=1, progress=False)
-    one, two = config.fit(Arms()), config.fit(Arms())  # type: ignore[arg-type]
-    scores = one.scorer.scores(np.ones((1, 1)))
+    policy, repeated = config.fit(Arms()), config.fit(Arms())  # type: ignore[arg-type]
+    scores = policy.scorer.scores(np.ones((1, 1)))
     np.testing.assert_allclose(scores, [[0.0, 1.0, 0.3]], atol=0.1)
-    np.testing.assert_array_equal(scores, two.scorer.scores(np.ones((1, 1))))
+    np.testing.assert_array_equal(scores, repeated.scorer.scores(np.ones((1, 1))))
     with pytest.raises(ConfigError, match="at least one episode"):
         OnlineSARSA(episodes=0)
 
@@ -173,10 +173,10 @@ def test_one_row_updates_equal_torch() -> None:
     adam = torch.optim.Adam(model.parameters(), lr=3e-3, amsgrad=True)
     for _ in range(30):
         x, action, target = rng.standard_normal(3).astype(np.float32), int(rng.integers(4)), rng.normal(5.0)
-        seen = net.activations(x)
+        activations = net.activations(x)
         q = model(torch.from_numpy(x))
-        np.testing.assert_allclose(seen[-1], q.detach().numpy(), rtol=1e-4, atol=1e-5)
-        net.update(seen, action, 2.0 * (float(seen[-1][action]) - target) / 4)
+        np.testing.assert_allclose(activations[-1], q.detach().numpy(), rtol=1e-4, atol=1e-5)
+        net.update(activations, action, 2.0 * (float(activations[-1][action]) - target) / 4)
         wanted = q.detach().clone()
         wanted[action] = target
         adam.zero_grad()

@@ -116,8 +116,8 @@ def attained(mdp: Mdp, learner: DeepSARSA) -> tuple[float, float, float]:
     mask = None if mdp.allowed.all() else mdp.allowed
     uniform = mdp.allowed / mdp.allowed.sum(axis=1, keepdims=True)
     tables = policy.action_probs(states, mask), mdp.best(learner.gamma), uniform
-    found, best, nothing = (mdp.value(table, learner.gamma) for table in tables)
-    return found, best, nothing
+    reached, best, nothing = (mdp.value(table, learner.gamma) for table in tables)
+    return reached, best, nothing
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def attained(mdp: Mdp, learner: DeepSARSA) -> tuple[float, float, float]:
     ids=["swim", "swim-noise", "swim-level-potential", "ends", "masked", "ends-masked-one-step"],
 )
 def test_within_one_percent_of_dynamic_programming(mdp: Mdp, changes: dict[str, Any]) -> None:
-    found, best, nothing = attained(mdp, DeepSARSA(episodes=600, seed=0, **{**TINY, **changes}))
+    reached, best, nothing = attained(mdp, DeepSARSA(episodes=600, seed=0, **{**TINY, **changes}))
     level = mdp.level / (1 - 0.9)  # earned by any policy, so it does not count
     assert best - nothing > 0.3 * abs(best - level)  # there is something to learn
-    assert found >= best - 0.01 * abs(best - level)
+    assert reached >= best - 0.01 * abs(best - level)
 
 
 def test_the_scores_are_the_action_values_of_the_exploring_policy() -> None:
@@ -154,9 +154,9 @@ def test_the_same_seed_gives_the_same_weights() -> None:
         scorer = DeepSARSA(episodes=45, seed=seed, **TINY).fit(swim()).scorer
         return [*scorer.weights, *scorer.biases, scorer.features.mean]  # type: ignore[attr-defined]
 
-    one, again, other = weights(3), weights(3), weights(4)
-    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
-    assert not np.array_equal(one[0], other[0])
+    first, again, other = weights(3), weights(3), weights(4)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], other[0])
 
 
 def test_users_are_new_and_not_those_of_the_plain_seed() -> None:
@@ -189,8 +189,8 @@ def test_progress_is_silent_off_a_terminal_and_rounds_are_reported(capfd: pytest
 def test_huge_and_equal_rewards_do_no_harm() -> None:
     big = swim()
     big.gains = big.gains * 1e9
-    found, best, _ = attained(big, DeepSARSA(episodes=600, seed=0, **TINY))
-    assert found >= 0.99 * best
+    reached, best, _ = attained(big, DeepSARSA(episodes=600, seed=0, **TINY))
+    assert reached >= 0.99 * best
     flat = swim()
     flat.gains = np.full_like(flat.gains, 3.0)
     q = DeepSARSA(episodes=60, seed=0, **TINY).fit(flat).scorer.scores(np.eye(6))

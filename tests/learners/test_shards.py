@@ -35,21 +35,25 @@ def test_the_default_learner_returns_the_same_policy(world, tmp_path, monkeypatc
     """Of a log beyond the budget both look at the same users, so every bit is the same."""
     logs = log_of(world)
     monkeypatch.setattr("shpi.learners.base.MOST_ROWS", len(logs) // 2)
-    one = OfflineSHPI(seed=2, iterations=2).fit(logs)
-    two = OfflineSHPI(seed=2, iterations=2).fit(in_shards(logs, tmp_path / "shards"))
-    np.testing.assert_array_equal(one.action_probs(logs.contexts), two.action_probs(logs.contexts))
-    assert [trial.words for trial in one.trials] == [trial.words for trial in two.trials]
-    assert one.lift == two.lift
-    assert two.notes[:-1] == one.notes
-    assert f"of {len(logs):,} decisions" in two.notes[-1]
+    from_whole = OfflineSHPI(seed=2, iterations=2).fit(logs)
+    from_shards = OfflineSHPI(seed=2, iterations=2).fit(in_shards(logs, tmp_path / "shards"))
+    np.testing.assert_array_equal(
+        from_whole.action_probs(logs.contexts), from_shards.action_probs(logs.contexts)
+    )
+    assert [trial.words for trial in from_whole.trials] == [trial.words for trial in from_shards.trials]
+    assert from_whole.lift == from_shards.lift
+    assert from_shards.notes[:-1] == from_whole.notes
+    assert f"of {len(logs):,} decisions" in from_shards.notes[-1]
 
 
 def test_a_short_log_in_shards_is_learned_from_as_a_whole(tmp_path):
     logs = log_of("storefront", 60)
     shards = in_shards(logs, tmp_path / "shards")
     for name in ("bandit", "clone", "session-rl"):
-        one, two = (registry.make(name, seed=0).fit(source) for source in (logs, shards))
-        np.testing.assert_array_equal(one.action_probs(logs.contexts), two.action_probs(logs.contexts))
+        from_whole, from_shards = (registry.make(name, seed=0).fit(source) for source in (logs, shards))
+        np.testing.assert_array_equal(
+            from_whole.action_probs(logs.contexts), from_shards.action_probs(logs.contexts)
+        )
     policy = OfflineSHPI(iterations=1).fit(shards)
     assert not any("Learned from" in note for note in policy.notes)
 
@@ -58,11 +62,11 @@ def test_processes_draw_the_same_users(tmp_path, monkeypatch):
     logs = log_of("storefront", 80)
     monkeypatch.setattr("shpi.learners.base.MOST_ROWS", len(logs) // 3)
     shards = in_shards(logs, tmp_path / "shards", 3)
-    one = learned_from(logs, seed=5)
+    from_whole = learned_from(logs, seed=5)
     for executor in (None, Processes(jobs=2)):
-        two = learned_from(shards, seed=5, executor=executor)
-        np.testing.assert_array_equal(one.users, two.users)
-        np.testing.assert_array_equal(one.contexts, two.contexts)
+        from_shards = learned_from(shards, seed=5, executor=executor)
+        np.testing.assert_array_equal(from_whole.users, from_shards.users)
+        np.testing.assert_array_equal(from_whole.contexts, from_shards.contexts)
 
 
 def test_lstd_sums_over_shards_are_those_of_the_log(tmp_path, monkeypatch):
@@ -98,5 +102,5 @@ def test_lstd_takes_as_cut_what_the_whole_log_takes(tmp_path):
     )  # fmt: skip
     assert taken_as_cut(logs).any()
     shards = write_shards([logs.select(np.arange(a, a + 50)) for a in range(0, users, 50)], tmp_path / "s")
-    one, two = (LSTD(ridge=1.0).fit(source, gamma=0.9, seed=0) for source in (logs, shards))
-    np.testing.assert_allclose(two(logs.contexts), one(logs.contexts), rtol=1e-9)
+    from_whole, from_shards = (LSTD(ridge=1.0).fit(source, gamma=0.9, seed=0) for source in (logs, shards))
+    np.testing.assert_allclose(from_shards(logs.contexts), from_whole(logs.contexts), rtol=1e-9)

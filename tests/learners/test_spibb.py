@@ -80,9 +80,9 @@ def test_with_many_rows_it_is_exact_spibb():
     wanted = exact_spibb(mdp, mu, free)
     assert 0.3 < free.mean() < 0.7
     assert np.abs(wanted - mu).max() > 0.1
-    found = learner.fit(logs).action_probs(CONTEXTS)
-    assert value(mdp, found) == pytest.approx(value(mdp, wanted), abs=0.01 * abs(value(mdp, wanted)))
-    np.testing.assert_allclose(found[~free], mu[~free], atol=1e-5)
+    probs = learner.fit(logs).action_probs(CONTEXTS)
+    assert value(mdp, probs) == pytest.approx(value(mdp, wanted), abs=0.01 * abs(value(mdp, wanted)))
+    np.testing.assert_allclose(probs[~free], mu[~free], atol=1e-5)
 
 
 def test_counts_of_a_table_are_counts():
@@ -114,10 +114,10 @@ def test_the_policy_that_is_iterated_is_the_one_that_is_returned(mode):
     rows = constraint.on(logs.contexts, logs.candidates)
     assert 0.1 < rows.supported.mean() < 0.9
     scores = scorer.scores(logs.contexts)
-    found = limited(scores, rows, slice(None))
-    np.testing.assert_allclose(limited_means(scores, rows, slice(None)), (found * scores).sum(axis=1))
+    probs = limited(scores, rows, slice(None))
+    np.testing.assert_allclose(limited_means(scores, rows, slice(None)), (probs * scores).sum(axis=1))
     wanted = constraint.policy(scorer).action_probs(logs.contexts, logs.candidates)
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    np.testing.assert_allclose(probs, wanted, atol=1e-6)
 
 
 def test_mbs_does_not_go_where_the_log_hardly_was():
@@ -255,7 +255,7 @@ def test_logs_that_cannot_be_learned_from():
     assert SPIBB(gamma=GAMMA).fit(absent).n_actions == A  # counts need no propensities
     blind = Tastes().log(20, seed=0).select([0])
     blind = replace(blind, terminated=np.zeros(1, dtype=bool), final_observed=np.zeros(1, dtype=bool))
-    one = replace(
+    single = replace(
         blind,
         **{
             name: getattr(blind, name)[:1]
@@ -266,4 +266,4 @@ def test_logs_that_cannot_be_learned_from():
         metrics={},
     )
     with pytest.raises(DataError, match="whose reward and next context are known"):
-        SPIBB().fit(one)
+        SPIBB().fit(single)
