@@ -33,8 +33,8 @@ class Wire:
         pairs = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
         scope = {"type": "http", "method": method, "path": path, "headers": pairs, "client": ("1.2.3.4", 5)}
         await self.app(scope, receive, send)
-        found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], sent[1]["body"], found
+        reply_headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], sent[1]["body"], reply_headers
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()

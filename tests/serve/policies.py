@@ -32,8 +32,8 @@ def policies(d: int = 5, n_actions: int = 7, seed: int = 0) -> dict[str, Policy]
     linear, curved, bent = (
         LinearScorer(rng.normal(size=(n_actions, phi.width)), phi) for phi in (lines, waves, bends)
     )
-    seen = np.ones(n_actions, dtype=bool)
-    mu = LogisticPolicy(rng.normal(size=(n_actions, lines.width)), lines, seen, 0.02)
+    known = np.ones(n_actions, dtype=bool)
+    mu = LogisticPolicy(rng.normal(size=(n_actions, lines.width)), lines, known, 0.02)
     some = LogisticPolicy(rng.normal(size=(n_actions, waves.width)), waves, np.arange(n_actions) > 1)
     sizes = [(lines.width, 8), (8, n_actions)]
     mlp = MlpScorer([rng.normal(size=s) for s in sizes], [rng.normal(size=s[1]) for s in sizes], lines)

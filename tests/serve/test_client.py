@@ -19,7 +19,7 @@ def test_the_client_over_a_real_socket(tmp_path: Path) -> None:
         client = Client(server.url)
         decision = client.rank("u", {"hour": 1}, ITEMS, defer=True, exclude=["milk"], session="s")
         assert decision.action in ITEMS
-        assert sum(one.propensity for one in decision.ranking) == pytest.approx(1)
+        assert sum(item.propensity for item in decision.ranking) == pytest.approx(1)
         assert client.activate(decision.event_id)
         assert not client.activate(decision.event_id)
         assert client.reward(decision.event_id, 1.0, name="spend").known
@@ -34,10 +34,10 @@ def test_the_client_over_a_real_socket(tmp_path: Path) -> None:
 
         async def many() -> None:
             anew = AsyncClient(server.url)
-            found = await asyncio.gather(*(anew.rank(f"u{n}", None, ITEMS) for n in range(8)))
-            assert len({one.event_id for one in found}) == 8
-            assert (await anew.reward(found[0].event_id, 2.0)).known
-            assert (await anew.event(found[0].event_id))["user"] == "u0"
+            decisions = await asyncio.gather(*(anew.rank(f"u{n}", None, ITEMS) for n in range(8)))
+            assert len({ranked.event_id for ranked in decisions}) == 8
+            assert (await anew.reward(decisions[0].event_id, 2.0)).known
+            assert (await anew.event(decisions[0].event_id))["user"] == "u0"
 
         asyncio.run(many())
 

@@ -94,9 +94,9 @@ def test_hot_and_plain_answers_agree(server: Running) -> None:
     first, again = ask(server, post("/v1/rank", body)), ask(server, post("/v1/rank", body))
     assert first[2] == again[2]
     assert ask(server, post("/v1/rank", body.replace(b'"u"', b'"v"')))[0] == 409
-    one, two = (ask(server, post("/v1/events/same/reward", b'{"value":1}'))[2] for _ in range(2))
-    assert one == {"event_id": "same", "stored": True, "duplicate": False, "known": True}
-    assert two == {**one, "duplicate": True}
+    stored, repeated = (ask(server, post("/v1/events/same/reward", b'{"value":1}'))[2] for _ in range(2))
+    assert stored == {"event_id": "same", "stored": True, "duplicate": False, "known": True}
+    assert repeated == {**stored, "duplicate": True}
     active, later = (ask(server, post("/v1/events/same/activate", b""))[2] for _ in range(2))
     assert active == {"event_id": "same", "activated": True, "duplicate": False}
     assert later == {**active, "duplicate": True}
@@ -129,8 +129,8 @@ def test_what_is_no_plain_request_is_refused_and_the_connection_closed(
 ) -> None:
     with Wire(server) as wire:
         wire.send(content + post("/v1/rank"))  # what follows is not taken for a request
-        found, headers, answer = wire.answer()
-        assert (found, headers["connection"]) == (status, "close")
+        code, headers, answer = wire.answer()
+        assert (code, headers["connection"]) == (status, "close")
         assert answer["error"]["expected"]
         assert wire.closed()
 

@@ -68,16 +68,16 @@ def test_the_log_is_what_was_answered(tmp_path: Path) -> None:
     old = [n for n in answers if n * 400 <= 299 * 400 - 3600 and (n % 10 != 9 or n % 20 == 19)]
     assert len(logs) == len(old)
     wanted = sorted((answers[n][0], n, answers[n][1]) for n in old)
-    order = [answer for _, _, answer in sorted(wanted, key=lambda one: (one[0], one[1]))]
+    order = [answer for _, _, answer in sorted(wanted, key=lambda row: (row[0], row[1]))]
     assert logs.propensities is not None
-    assert logs.propensities.tolist() == [one["propensity"] for one in order]
-    assert [logs.action_space.ids[a] for a in logs.actions] == [one["action"] for one in order]
+    assert logs.propensities.tolist() == [logged["propensity"] for logged in order]
+    assert [logs.action_space.ids[a] for a in logs.actions] == [logged["action"] for logged in order]
     assert logs.rewards is not None
-    assert logs.rewards.tolist() == [one.get("reward", 0.0) for one in order]
+    assert logs.rewards.tolist() == [logged.get("reward", 0.0) for logged in order]
     assert logs.metrics["spend"].tolist() == [3.0] * len(order)
     assert logs.candidates is not None
     assert logs.behaviour is not None
-    assert logs.candidates.sum(axis=1).tolist() == [len(one["ranking"]) for one in order]
+    assert logs.candidates.sum(axis=1).tolist() == [len(logged["ranking"]) for logged in order]
     assert {"hour", "vip", "deep.x", "kind=a"} <= set(logs.schema.dimensions)
     assert logs.final_observed.any()  # the first decision whose rewards are under way
     assert main(["audit", str(path)]) == 0
@@ -102,7 +102,8 @@ def test_an_item_that_was_never_taken_is_in_the_log(tmp_path: Path) -> None:
 def test_rewards_are_joined_as_asked() -> None:
     rewards = [reward(1, value=v, reward_id=str(v)) for v in (3.0, 1.0, 2.0)]
     moved = [
-        type(one)(one.event_id, one.name, one.reward_id, one.value, t, b"") for t, one in enumerate(rewards)
+        type(given)(given.event_id, given.name, given.reward_id, given.value, t, b"")
+        for t, given in enumerate(rewards)
     ]
     assert joined(moved[::-1], "sum") == 6
     assert joined(moved[::-1], "earliest") == 3
@@ -153,8 +154,8 @@ def test_control_goes_forth_and_back(tmp_path: Path) -> None:
         control.with_canary("c", "w", 7).with_canary("d", "w", 8)
     control.write(tmp_path)
     assert Control.read(tmp_path) == control
-    with changing(tmp_path) as found:
-        assert found == control
+    with changing(tmp_path) as current:
+        assert current == control
 
 
 def test_rollback_by_hand_takes_less_than_a_second(tmp_path: Path) -> None:
@@ -187,8 +188,8 @@ def false_rate(looks: int, runs: int, seed: int) -> float:
         for _ in range(looks):
             for value in (rng.random(20) < 0.1).astype(float):
                 (first if rng.random() < 0.2 else second).add(value)
-            seen = difference([(first, second)], alpha=0.05, planned=200)
-            called = called or (seen is not None and seen.worse)
+            gap = difference([(first, second)], alpha=0.05, planned=200)
+            called = called or (gap is not None and gap.worse)
         false += called
     return false / runs
 
@@ -205,17 +206,17 @@ def test_a_difference_is_found_and_strata_do_not_confound() -> None:
         for value in rng.normal(level, 1.0, 4000):
             (first if rng.random() < share else second).add(value)
         strata.append((first, second))
-    seen = difference(strata, alpha=0.05, planned=200)
-    assert seen is not None
-    assert not seen.better
-    assert not seen.worse
-    assert abs(seen.estimate) < 0.2
+    overall = difference(strata, alpha=0.05, planned=200)
+    assert overall is not None
+    assert not overall.better
+    assert not overall.worse
+    assert abs(overall.estimate) < 0.2
     worse = Sums()
     for value in rng.normal(-0.5, 1.0, 400):
         worse.add(value)
-    found = difference([(worse, strata[0][1])], alpha=0.05, planned=200)
-    assert found is not None
-    assert found.worse
+    harmed = difference([(worse, strata[0][1])], alpha=0.05, planned=200)
+    assert harmed is not None
+    assert harmed.worse
     assert difference([(Sums(), Sums())], alpha=0.05, planned=200) is None
 
 
@@ -379,8 +380,8 @@ def test_an_apprentice_that_does_not_explore_is_unfit_for_evaluation(tmp_path: P
     ]
     with WireClient(tmp_path) as client:
         answers = client.batch(rank=asked)["rank"]
-        assert {one["answer"]["propensity"] for one in answers} == {1.0}
-        ids = [one["answer"]["event_id"] for one in answers[::2]]
+        assert {entry["answer"]["propensity"] for entry in answers} == {1.0}
+        ids = [entry["answer"]["event_id"] for entry in answers[::2]]
         client.batch(reward=[{"event_id": event, "value": n % 2} for n, event in enumerate(ids)])
         assert "unfit" in client.app.service.alarms["apprentice"]
     state = run_cycle(tmp_path)

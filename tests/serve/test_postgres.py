@@ -52,7 +52,7 @@ def run(url: str, work: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
 def test_the_same_promises_as_files(url: str) -> None:
     async def work(store: Any) -> None:
         added = await asyncio.gather(*(store.add(decision(n)) for n in range(50)), store.add(decision(3)))
-        assert [one.new for one in added].count(False) == 1
+        assert [entry.new for entry in added].count(False) == 1
         again = await store.add(decision(7, body=b"{1}"))
         assert not again.new
         assert again.record == decision(7)

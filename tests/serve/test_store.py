@@ -41,9 +41,9 @@ def test_what_was_added_is_there_after_opening_again(tmp_path: Path) -> None:
 
     async def look(store: FileStore) -> None:
         assert len(store) == 10
-        found = await store.find("e3")
-        assert found == decision(3)
-        assert found.propensity == 0.75
+        stored = await store.find("e3")
+        assert stored == decision(3)
+        assert stored.propensity == 0.75
         assert await store.rewards("e3") == (reward(3),)
         assert await store.find("e99") is None
         assert store.next_seq() == 10
@@ -65,7 +65,7 @@ def test_an_id_is_stored_once_while_pending_and_after(tmp_path: Path) -> None:
             await store.add(reward(1, value=v, reward_id=r)) for v, r in ((1, "x"), (2, "x"), (3, "y"))
         ]
         assert [added.new for added in rewards] == [True, False, True]
-        assert [one.value for one in await store.rewards("e1")] == [1, 3]
+        assert [kept.value for kept in await store.rewards("e1")] == [1, 3]
         active = [await store.add(Activation("e1", 5)) for _ in range(2)]
         assert [added.new for added in active] == [True, False]
         assert await store.activated("e1")
@@ -134,7 +134,7 @@ def test_a_segment_cut_anywhere_opens_with_a_prefix(cut: int, segment: bytes, tm
     after = [payload for _, payload in read_frames(path)]
     assert after == before[: len(after)]
     assert path.read_bytes()[: len(MAGIC)] == MAGIC
-    assert len(frame(b"")) + sum(len(frame(one)) for one in after) <= max(cut, 8)
+    assert len(frame(b"")) + sum(len(frame(payload)) for payload in after) <= max(cut, 8)
 
 
 def test_a_damaged_closed_segment_is_named(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "pwrite", pwrite)
     run(tmp_path, work)
-    assert [one.event_id for one in read_records(tmp_path)] == ["e0", "e1"]
+    assert [record.event_id for record in read_records(tmp_path)] == ["e0", "e1"]
 
 
 def test_after_a_failed_flush_nothing_is_acknowledged(

@@ -47,7 +47,7 @@ def test_rank_reward_and_what_is_known(tmp_path: Path) -> None:
         answer = await wire.rank(context={"hour": 3}, candidates=ITEMS)
         assert answer["action"] in ITEMS
         assert answer["propensity"] == pytest.approx(1 / 3)
-        assert {one["id"] for one in answer["ranking"]} == set(ITEMS)
+        assert {item["id"] for item in answer["ranking"]} == set(ITEMS)
         event = f"/v1/events/{answer['event_id']}"
         status, rewarded = await wire.call("POST", f"{event}/reward", {"value": 2.5, "name": "spend"})
         assert (status, rewarded["known"], rewarded["duplicate"]) == (200, True, False)
@@ -63,13 +63,13 @@ def test_the_same_id_gets_the_stored_answer_and_another_body_409(tmp_path: Path)
     body = {"user": "u", "event_id": "e1", "candidates": ITEMS}
 
     async def first(wire: Wire) -> bytes:
-        one = await wire.raw("POST", "/v1/rank", json.dumps(body).encode())
-        two = await wire.raw("POST", "/v1/rank", json.dumps(body).encode())
-        assert one[1] == two[1]
+        original = await wire.raw("POST", "/v1/rank", json.dumps(body).encode())
+        repeated = await wire.raw("POST", "/v1/rank", json.dumps(body).encode())
+        assert original[1] == repeated[1]
         status, error = await wire.call("POST", "/v1/rank", {**body, "user": "v"})
         assert status == 409
         assert "event_id" in error["error"]["message"]
-        return one[1]
+        return original[1]
 
     async def later(wire: Wire) -> bytes:
         return (await wire.raw("POST", "/v1/rank", json.dumps(body).encode()))[1]
@@ -111,9 +111,9 @@ def test_batches_answer_every_entry_for_itself(tmp_path: Path) -> None:
         body = {"rank": ranks, "reward": [{"event_id": "x", "value": 1}, {"event_id": "x"}]}
         status, answer = await wire.call("POST", "/v1/batch", {**body, "activate": [{"event_id": "no"}]})
         assert status == 200
-        assert [one["status"] for one in answer["rank"]] == [200, 422, 422]
-        assert [one["status"] for one in answer["reward"]] == [200, 422]
-        assert [one["status"] for one in answer["activate"]] == [404]
+        assert [entry["status"] for entry in answer["rank"]] == [200, 422, 422]
+        assert [entry["status"] for entry in answer["reward"]] == [200, 422]
+        assert [entry["status"] for entry in answer["activate"]] == [404]
         assert (await wire.call("POST", "/v1/batch", {"rank": [{}] * 2000}))[0] == 413
 
     on_wire(tmp_path, work)
@@ -127,16 +127,16 @@ def test_a_learned_policy_serves_with_its_floor(tmp_path: Path) -> None:
         for number in range(40):
             answer = await wire.rank(user=f"u{number}", context=CONTEXT)
             if answer["arm"] == "champion":
-                served = {one["id"]: one["propensity"] for one in answer["ranking"]}
+                served = {item["id"]: item["propensity"] for item in answer["ranking"]}
                 wanted = {f"i{n}": 0.95 * p + 0.05 / 7 for n, p in enumerate(own.tolist())}
                 assert served == pytest.approx(wanted, abs=1e-15)
             else:
                 assert answer["policy"] == "uniform"  # the hold-back stays with the start
         some = await wire.rank(user="z", context=CONTEXT, exclude=["i0", "i3"])
-        assert {one["id"] for one in some["ranking"]} == {"i1", "i2", "i4", "i5", "i6"}
+        assert {item["id"] for item in some["ranking"]} == {"i1", "i2", "i4", "i5", "i6"}
         known = (await wire.call("GET", f"/v1/events/{some['event_id']}"))[1]
         assert known["arm"] == "hold-back" or set(known["explanation"]["scores"]) == {
-            one["id"] for one in some["ranking"]
+            item["id"] for item in some["ranking"]
         }
         status, error = await wire.call("POST", "/v1/rank", {"user": "z", "context": {"a": 1}})
         assert known["arm"] == "hold-back" or (status == 422 and "'b'" in error["error"]["message"])
@@ -175,9 +175,9 @@ def test_a_canary_that_fails_is_covered_by_the_champion(tmp_path: Path) -> None:
 
     async def work(wire: Wire) -> None:
         answers = [await wire.rank(user=f"u{n}", context=CONTEXT) for n in range(400)]
-        on_trial = [one for one in answers if one["arm"] == "canary"]
+        on_trial = [answer for answer in answers if answer["arm"] == "canary"]
         assert on_trial
-        assert {one["policy"] for one in on_trial} == {"p1"}
+        assert {answer["policy"] for answer in on_trial} == {"p1"}
         health = wire.service.health()
         assert health.failed == health.decisions == len(on_trial)
 
@@ -198,7 +198,7 @@ def test_a_first_step_serves_the_mixture_that_was_proven(tmp_path: Path) -> None
             answer = await wire.rank(user=f"u{number}", context=CONTEXT, candidates=items)
             arms.add(answer["arm"])
             if answer["arm"] == "champion":
-                served = {one["id"]: one["propensity"] for one in answer["ranking"]}
+                served = {item["id"]: item["propensity"] for item in answer["ranking"]}
                 mixture = {
                     f"i{n}": 0.25 * (0.95 * p + 0.05 / 7) + 0.75 * rule[f"i{n}"] for n, p in enumerate(own)
                 }
@@ -219,9 +219,11 @@ def test_the_ranking_is_as_long_as_asked(tmp_path: Path) -> None:
 
     async def work(wire: Wire) -> None:
         answer = await wire.rank(candidates=items)
-        assert [one["id"] for one in answer["ranking"]] == items[: wire.service.settings.server.ranking or 30]
+        assert [item["id"] for item in answer["ranking"]] == items[
+            : wire.service.settings.server.ranking or 30
+        ]
         known = (await wire.call("GET", f"/v1/events/{answer['event_id']}"))[1]
-        assert [one["id"] for one in known["ranking"]] == items
+        assert [item["id"] for item in known["ranking"]] == items
 
     on_wire(tmp_path / "some", work)
     on_wire(tmp_path / "all", work, "[server]\nranking = 0\n")

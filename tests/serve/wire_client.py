@@ -32,8 +32,8 @@ class WireClient:
         work = self.wire.raw("POST", "/v1/batch", json.dumps(entries).encode())
         status, answer, _ = self.loop.run_until_complete(work)
         assert status == 200, answer
-        found: dict[str, list[dict[str, Any]]] = json.loads(answer)
-        return found
+        answers: dict[str, list[dict[str, Any]]] = json.loads(answer)
+        return answers
 
     def look(self) -> Any:
         return look(self.app.service)
