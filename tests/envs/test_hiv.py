@@ -54,11 +54,11 @@ def follow(golden: dict[str, np.ndarray]) -> Callable[[str], np.ndarray]:
     @cache
     def trajectories(name: str) -> np.ndarray:
         patient, states = Patient.from_hidden(golden["hidden"]), golden["states"][:, 0].T.copy()
-        seen = [states.T]
+        visited = [states.T]
         for t in range(golden["actions"].shape[1]):
             states = hiv._advance(name)(states, patient, golden["actions"][:, t], 5.0)
-            seen.append(states.T)
-        return np.stack(seen, axis=1)  # [55, 201, 6]
+            visited.append(states.T)
+        return np.stack(visited, axis=1)  # [55, 201, 6]
 
     return trajectories
 
@@ -79,8 +79,8 @@ def relative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def test_right_hand_side_is_the_originals(golden: dict[str, Any], name: str, hidden: Any) -> None:
     x, patient = golden["rhs_x"], Patient.from_hidden(hidden)
     for action in range(4):
-        found = rhs(x, np.full(len(x), action), patient)
-        assert relative(found, golden[name][action]).max() < 1e-12
+        slopes = rhs(x, np.full(len(x), action), patient)
+        assert relative(slopes, golden[name][action]).max() < 1e-12
 
 
 def test_reward_is_the_originals(golden: dict[str, Any]) -> None:
@@ -144,9 +144,9 @@ def test_returns_agree_with_the_original(golden: dict[str, Any], ours: np.ndarra
 def test_single_steps_from_the_originals_states(golden: dict[str, Any], advance: Advance) -> None:
     start = golden["states"][:, :-1].reshape(-1, 6)[::4]
     patient = Patient.from_hidden(np.repeat(golden["hidden"], 200, axis=0)[::4])
-    found = advance(start.T.copy(), patient, golden["actions"].reshape(-1)[::4], 5.0).T
-    assert relative(found, golden["states"][:, 1:].reshape(-1, 6)[::4]).max() < 2e-4
-    assert relative(found, golden["one_step_from_golden"].reshape(-1, 6)[::4]).max() < 5e-8
+    reached = advance(start.T.copy(), patient, golden["actions"].reshape(-1)[::4], 5.0).T
+    assert relative(reached, golden["states"][:, 1:].reshape(-1, 6)[::4]).max() < 2e-4
+    assert relative(reached, golden["one_step_from_golden"].reshape(-1, 6)[::4]).max() < 5e-8
 
 
 def test_simulator_walks_the_golden_trajectories(golden: dict[str, Any], integrator: str) -> None:
@@ -169,9 +169,9 @@ def strange() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     states = BASELINE * 10.0 ** rng.uniform(-3, 2, (6, 6))
     actions, exact = rng.integers(0, 4, 6), np.empty_like(states)
     for i in range(6):
-        one = Patient.from_hidden(hidden[i])
+        patient = Patient.from_hidden(hidden[i])
         exact[i] = solve_ivp(
-            lambda _, x, i=i, one=one: rhs(x[None], actions[[i]], one)[0],
+            lambda _, x, i=i, patient=patient: rhs(x[None], actions[[i]], patient)[0],
             (0.0, 3.0), states[i], method="Radau", rtol=1e-9, atol=1e-11 * states[i].min(),
         ).y[:, -1]  # fmt: skip
     return hidden, states, actions, exact
@@ -179,8 +179,8 @@ def strange() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 def test_strange_patients_follow_an_independent_solver(strange: Any, advance: Advance) -> None:
     hidden, states, actions, exact = strange
-    found = advance(states.T.copy(), Patient.from_hidden(hidden), actions, 3.0).T
-    assert relative(found, exact).max() < 1e-6
+    reached = advance(states.T.copy(), Patient.from_hidden(hidden), actions, 3.0).T
+    assert relative(reached, exact).max() < 1e-6
 
 
 @pytest.mark.parametrize("days", [1e-3, 0.7, 5.0, 40.0])
@@ -207,11 +207,11 @@ def test_compiled_and_numpy_agree(golden: dict[str, Any]) -> None:
     start, actions = golden["states"][:, :-1].reshape(-1, 6)[::4].T.copy(), golden["actions"].reshape(-1)[::4]
     patient = Patient.from_hidden(np.repeat(golden["hidden"], 200, axis=0)[::4])
     for tolerance, bound in ((hiv_taylor.TOLERANCE, 1e-9), (1e-12, 2e-11)):
-        found = (
+        reached = (
             hiv._advance(name)(start, patient, actions, 5.0, tolerance=tolerance)
             for name in ("numpy", "compiled")
         )
-        difference = relative(*found)
+        difference = relative(*reached)
         assert difference.max() < bound
         assert np.quantile(difference, 0.99) < 2e-12
 
@@ -249,11 +249,11 @@ def test_series_start_with_the_right_hand_side() -> None:
 def walk(world: HIV, sizes: list[int], actions: np.ndarray, seed: int = 5) -> np.ndarray:
     parts, first = [], 0
     for n in sizes:
-        seen = [world.reset(n, seed, first=first)]
+        columns = [world.reset(n, seed, first=first)]
         for decision in actions:
             step = world.step(decision[first : first + n])
-            seen += [step.contexts, step.rewards[:, None]]
-        parts.append(np.concatenate(seen, axis=1))
+            columns += [step.contexts, step.rewards[:, None]]
+        parts.append(np.concatenate(columns, axis=1))
         first += n
     return np.concatenate(parts)
 
@@ -297,8 +297,8 @@ def test_threads_do_not_share_a_workspace(advance: Advance) -> None:
         return advance(states, Patient(), chosen, 5.0)
 
     with ThreadPoolExecutor(3) as pool:
-        for one, other in zip(pool.map(work, actions), map(work, actions), strict=True):
-            assert np.array_equal(one, other)
+        for threaded, alone in zip(pool.map(work, actions), map(work, actions), strict=True):
+            assert np.array_equal(threaded, alone)
 
 
 def test_a_failure_leaves_no_trace(advance: Advance) -> None:

@@ -125,8 +125,8 @@ def check_counters(logs: LoggedData) -> None:
                     past.get(name, 0), rel=1e-3, abs=1e-3
                 )
                 if f"day_{name}" in x:
-                    found = np.expm1(x[f"day_{name}"][row])
-                    assert found == pytest.approx(today.get(name, 0), rel=1e-3, abs=1e-3)
+                    counter = np.expm1(x[f"day_{name}"][row])
+                    assert counter == pytest.approx(today.get(name, 0), rel=1e-3, abs=1e-3)
             assert np.expm1(x["past_days"][row]) == pytest.approx(active, abs=1e-3)
             amounts = {name: logs.metrics[metric][row] for name, metric in feedback.items()}
             for name, amount in (
@@ -389,8 +389,8 @@ def test_real_feedback_adds_nothing_to_the_return(
 
 def test_real_returns_follow_the_readme(halves: tuple[KuaiRandLogs, KuaiRandLogs]) -> None:
     rates = []
-    for part in halves:
-        logs = part.standard
+    for half in halves:
+        logs = half.standard
         _, returns = session_outcomes(logs, np.arange(1.0, 8.0), "log")
         whole = returns.followed == 7
         rates.append([np.isin(returns.bin[whole], range(1, b + 1)).mean() for b in (1, 3, 7)])

@@ -20,13 +20,18 @@ KINDS = [
 def play(sim: RecoGym, n: int, seed: int, steps: int, first: int = 0) -> list[np.ndarray]:
     """Everything that is to be seen, [n, ...] per time; actions depend on the user and the time alone."""
     users = np.arange(first, first + n)
-    seen = [sim.reset(n, seed, first=first)]
+    observations = [sim.reset(n, seed, first=first)]
     for t in range(steps):
         step = sim.step((users * 7 + t * 3) % sim.n_actions)
-        seen += [step.contexts, step.rewards, step.ended, *(step.info[name] for name in sorted(step.info))]
+        observations += [
+            step.contexts,
+            step.rewards,
+            step.ended,
+            *(step.info[name] for name in sorted(step.info)),
+        ]
         if step.ended.all():
             break
-    return [*seen, sim.score(), sim.decisions]
+    return [*observations, sim.score(), sim.decisions]
 
 
 # ---------------------------------------------------------------------- determinism
@@ -133,9 +138,9 @@ def test_click_and_long_term_reward_are_both_there() -> None:
     for sim in (ltr, click):
         sim.reset(users, 1)
     for _ in range(30):
-        one, two = ltr.step(actions), click.step(actions)
-        np.testing.assert_array_equal(one.rewards, two.info["ltr"])
-        np.testing.assert_array_equal(two.rewards, one.info["click"])
+        of_ltr, of_click = ltr.step(actions), click.step(actions)
+        np.testing.assert_array_equal(of_ltr.rewards, of_click.info["ltr"])
+        np.testing.assert_array_equal(of_click.rewards, of_ltr.info["click"])
     np.testing.assert_array_equal(ltr.score(), click.score())  # the measure is the long-term one either way
 
 

@@ -27,10 +27,10 @@ def rollouts(golden_dir: Path) -> dict[str, np.ndarray]:
     ],
 )
 def test_the_formula_on_rollouts_of_the_original(rollouts, name: str, options: dict) -> None:
-    found = long_term_rewards(
+    rewards = long_term_rewards(
         rollouts["E"], rollouts["omega"], rollouts["actions"], rollouts["clicks"], **options
     )
-    np.testing.assert_allclose(found, rollouts[name], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(rewards, rollouts[name], rtol=0, atol=1e-14)
     assert (rollouts[name] != 0).mean() > 0.4
 
 
@@ -58,17 +58,17 @@ def test_rewards_follow_the_formula_with_the_hidden_interests(options: dict) -> 
     rng = np.random.default_rng(0)
     actions = rng.integers(12, size=(n, steps))
     sim.reset(n, seed=4)
-    omega, found, clicks = np.empty((n, steps, 5)), np.empty((n, steps)), np.empty((n, steps))
+    omega, rewards, clicks = np.empty((n, steps, 5)), np.empty((n, steps)), np.empty((n, steps))
     for t in range(steps):
         omega[:, t] = sim._batch.users.omega
         step = sim.step(actions[:, t])
-        found[:, t], clicks[:, t] = step.rewards, step.info["click"]
+        rewards[:, t], clicks[:, t] = step.rewards, step.info["click"]
         np.testing.assert_array_equal(step.rewards, step.info["ltr"])
     assert clicks.sum() > 200
     assert np.abs(omega[:, -1] - omega[:, 0]).min() > 0  # they drift
     formula = {key: value for key, value in options.items() if key != "change_omega_for_bandits"}
     expected = long_term_rewards(sim.world.beta, omega, actions, clicks, **formula)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(rewards, expected, rtol=0, atol=1e-14)
     np.testing.assert_allclose(sim.score(), expected.mean(axis=1), rtol=0, atol=1e-13)
 
 

@@ -21,8 +21,8 @@ def test_the_replay_is_the_originals_log_row_by_row(golden_dir: Path, version: i
         if version == 1
         else ClusterWorld.draw(42, n_products=products)
     )
-    found = np.array(list(replay(world, 200, 42)), dtype=np.float64)
-    np.testing.assert_array_equal(found, expected)
+    rows = np.array(list(replay(world, 200, 42)), dtype=np.float64)
+    np.testing.assert_array_equal(rows, expected)
 
 
 def test_the_first_interest_repeats_the_first_embedding() -> None:

@@ -52,18 +52,18 @@ def test_synthetic_worlds_and_users(
         "eval": (run.test, run.test_past, run.test_biases),
     }[side]
     assert biases[0, 0] == pytest.approx(float(golden["bias_at_reset"]), rel=1e-12)
-    found = {"mu": world.mu, "action_vectors": world.action_features, "W_init": past[0]}
-    found["X0"] = world.reset_to(past, biases)[0]
+    replayed = {"mu": world.mu, "action_vectors": world.action_features, "W_init": past[0]}
+    replayed["X0"] = world.reset_to(past, biases)[0]
     steps = []
     for action in golden["actions"]:
         step = world.step(np.array([action]))
         steps.append((step.contexts[0], world.newest()[0], step.rewards[0], world._running().reward[0]))
-    found |= {name: np.array(part) for name, part in zip(NAMES, zip(*steps, strict=True), strict=True)}
-    for name, values in found.items():
+    replayed |= {name: np.array(column) for name, column in zip(NAMES, zip(*steps, strict=True), strict=True)}
+    for name, values in replayed.items():
         scale = max(1.0, float(np.abs(golden[name]).max()))
         np.testing.assert_allclose(values, golden[name], rtol=0, atol=1e-12 * scale, err_msg=name)
     level = float(np.abs(golden["Y"]).max())
-    assert found["Y"][-1] - found["Y"][0] == pytest.approx(float(golden["metric"]), abs=1e-12 * level)
+    assert replayed["Y"][-1] - replayed["Y"][0] == pytest.approx(float(golden["metric"]), abs=1e-12 * level)
     unbiased = golden["Y_unbiased"]
     assert world.score()[0] == pytest.approx(unbiased[-1] - unbiased[0], abs=1e-12 * level)
 
@@ -153,9 +153,9 @@ def test_the_wrapper_user_by_user(release_dir: Path, products: int) -> None:
     for number, user in enumerate(users):
         own = arrays(release_dir / "recogym_release.npz", f"P{products}_u{number}_")
         assert user.left == (own["state_after_reset"] == 2)
-        for found, name in ((user.context0, "context0"), (user.clicks, "click"), (user.done, "done"),
+        for observed, name in ((user.context0, "context0"), (user.clicks, "click"), (user.done, "done"),
                             (user.contexts, "context")):  # fmt: skip
-            np.testing.assert_array_equal(found, own[name], err_msg=name)
+            np.testing.assert_array_equal(observed, own[name], err_msg=name)
         for values, name in ((user.omega0, "omega0"), (user.omega, "omega"), (user.rewards, "LTR")):
             np.testing.assert_allclose(values, own[name], rtol=0, atol=1e-12, err_msg=name)
 
@@ -169,18 +169,18 @@ def test_the_batch_has_the_law_of_the_replay() -> None:
     users = list(replay(sim.world, 9, 500, lambda user, step: int(rng.integers(10))))  # type: ignore[arg-type]
     views = np.concatenate([[u.context0.sum(), *u.contexts[:-1].sum(axis=1)] for u in users])
     assert returns.scores is not None
-    for found, expected in (
+    for batch, expected in (
         (np.diff(ours.offsets), [len(user.clicks) for user in users]),
         (np.diff(ours.offsets) == 1, [len(user.clicks) == 1 for user in users]),
         (returns.scores, [user.rewards.mean() for user in users]),
         (np.add.reduceat(ours.metrics["click"], ours.offsets[:-1]), [user.clicks.sum() for user in users]),
         (ours.contexts.sum(axis=1), views),
     ):
-        one, two = np.asarray(found, dtype=float), np.asarray(expected, dtype=float)
-        noise = np.hypot(one.std() / np.sqrt(n), two.std() / np.sqrt(len(users)))
-        assert abs(one.mean() - two.mean()) < 4 * noise
+        of_batch, of_replay = np.asarray(batch, dtype=float), np.asarray(expected, dtype=float)
+        noise = np.hypot(of_batch.std() / np.sqrt(n), of_replay.std() / np.sqrt(len(users)))
+        assert abs(of_batch.mean() - of_replay.mean()) < 4 * noise
     np.testing.assert_allclose(
-        returns.scores, [part.mean() for part in np.split(ours.rewards, ours.offsets[1:-1])], atol=1e-12
+        returns.scores, [rewards.mean() for rewards in np.split(ours.rewards, ours.offsets[1:-1])], atol=1e-12
     )
 
 

@@ -110,7 +110,7 @@ def test_the_log_does_not_depend_on_the_batch(batch: int) -> None:
     whole = rollout(Countdown(masked=False), policy, 50, seed=4, first=3)
     assert same(whole, rollout(Countdown(masked=False), policy, 50, seed=4, first=3, batch=batch))
     parts = [rollout(Countdown(masked=False), policy, 10, seed=4, first=3 + low) for low in range(0, 50, 10)]
-    assert np.array_equal(whole.actions, np.concatenate([part.actions for part in parts]))
+    assert np.array_equal(whole.actions, np.concatenate([log.actions for log in parts]))
     assert not np.array_equal(
         whole.actions, rollout(Countdown(masked=False), policy, 50, seed=5, first=3).actions
     )

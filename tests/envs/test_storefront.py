@@ -43,17 +43,17 @@ def month_by_enumeration(world: Storefront, table: np.ndarray) -> tuple[float, f
     @cache
     def session(slot: int, special: bool) -> np.ndarray:
         total = np.array([0.0, 1.0])
-        for one, two in itertools.product(range(5), range(5)):
-            functional = one == (SPECIAL if special else EVERYDAY)
-            p_one = buys(special, False, False, one)
+        for item, later_item in itertools.product(range(5), range(5)):
+            functional = item == (SPECIAL if special else EVERYDAY)
+            p_one = buys(special, False, False, item)
             for bought in (True, False):
-                chance = (p_one if bought else 1 - p_one) * table[world.state(slot, special, FIRST), one]
-                memory = BOUGHT if bought else WARM if functional else INSPIRED if one == DISCOVERY else COLD
-                chance *= table[world.state(slot, special, memory), two]
+                chance = (p_one if bought else 1 - p_one) * table[world.state(slot, special, FIRST), item]
+                memory = BOUGHT if bought else WARM if functional else INSPIRED if item == DISCOVERY else COLD
+                chance *= table[world.state(slot, special, memory), later_item]
                 if chance:
-                    gain = bought + buys(special, memory == WARM, bought, two)
+                    gain = bought + buys(special, memory == WARM, bought, later_item)
                     # Who buys at once never bought discovery, so a first discovery is always remembered.
-                    later = wait(slot + 1, DISCOVERY in (one, two))
+                    later = wait(slot + 1, DISCOVERY in (item, later_item))
                     total = total + chance * (np.array([gain, 0.0]) + later)
         return total
 
@@ -126,12 +126,12 @@ def test_the_ordering_is_no_accident_of_the_constants(change: dict[str, Any]) ->
 def test_why_it_is_so() -> None:
     world = Storefront()
     bandit, session, shpi, best = (getattr(world, name)() for name in FIVE[1:])
-    seen = slice(0, world.n_states - 1)
+    visited = slice(0, world.n_states - 1)
     # The bandit shows the bestseller unless the user is already warm, where buying is certain.
     warm = np.arange(world.n_states - 1) % 5 == WARM
-    assert (bandit[seen].argmax(axis=1)[~warm] == BESTSELLER).all()
+    assert (bandit[visited].argmax(axis=1)[~warm] == BESTSELLER).all()
     # Neither it nor session RL ever shows discovery, so both see the same sessions: fewer than mu does.
-    assert bandit[seen, DISCOVERY].sum() == session[seen, DISCOVERY].sum() == 0
+    assert bandit[visited, DISCOVERY].sum() == session[visited, DISCOVERY].sum() == 0
     assert world.expected_sessions(bandit) == pytest.approx(world.expected_sessions(session), rel=1e-12)
     assert world.expected_sessions(session) < world.expected_sessions(world.uniform())
     # Session RL converts every session; SHPI and the optimum spend recommendations on the next one.
@@ -161,8 +161,8 @@ def test_the_special_cases_of_the_look_ahead() -> None:
     mu, nothing = world.uniform(), np.zeros(world.n_states)
     value = world.values(mu)
     q_mu = world.expected_reward + world._leaving @ value
-    one = tabular.lookahead(world._leaving, world.expected_reward, mu, value, 1)
-    assert one == pytest.approx(q_mu)  # k = 1 is Q^mu
+    one_step = tabular.lookahead(world._leaving, world.expected_reward, mu, value, 1)
+    assert one_step == pytest.approx(q_mu)  # k = 1 is Q^mu
     assert np.array_equal(
         tabular.lookahead(world._leaving, world.expected_reward, mu, nothing, 1), world.expected_reward
     )
@@ -241,7 +241,7 @@ def test_ten_thousand_at_once_are_ten_times_a_thousand() -> None:
     whole = world.rollout(policy, 10_000, seed=7)
     parts = [world.rollout(policy, 1_000, seed=7, first=first) for first in range(0, 10_000, 1_000)]
     for name in ("contexts", "actions", "rewards", "propensities", "final_contexts", "users"):
-        joined = np.concatenate([getattr(part, name) for part in parts])
+        joined = np.concatenate([getattr(log, name) for log in parts])
         assert getattr(whole, name).tobytes() == joined.tobytes(), name
 
 

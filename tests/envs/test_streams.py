@@ -99,11 +99,11 @@ def test_a_number_depends_on_its_own_address_alone(
     ids = np.array(users)
     whole = Streams(seed, ids)
     index = data.draw(st.lists(st.integers(0, len(users) - 1), min_size=1, max_size=10))
-    part, direct = whole.take(np.array(index)), Streams(seed, ids[index])
+    taken, direct = whole.take(np.array(index)), Streams(seed, ids[index])
     own = np.full(len(index), counter)
     for columns in (None, width):
         expected = whole.uniform(label, counter, columns)[index]
-        for streams in (part, direct):
+        for streams in (taken, direct):
             assert np.array_equal(streams.uniform(label, counter, columns), expected)
             assert np.array_equal(streams.uniform(label, own, columns), expected)
 
@@ -115,9 +115,11 @@ def test_split_invariance_across_the_blocks_of_the_implementation() -> None:
     counters = users % 11
     assert np.array_equal(
         whole.uniform(1, counters),
-        np.concatenate([part.uniform(1, part.users % 11) for part in parts]),
+        np.concatenate([streams.uniform(1, streams.users % 11) for streams in parts]),
     )
-    assert np.array_equal(whole.normal(1, 4, 3), np.concatenate([part.normal(1, 4, 3) for part in parts]))
+    assert np.array_equal(
+        whole.normal(1, 4, 3), np.concatenate([streams.normal(1, 4, 3) for streams in parts])
+    )
 
 
 def test_the_numbers_stay_what_they_are() -> None:

@@ -50,13 +50,13 @@ def test_running_sums_equal_the_definition(params: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     actions = rng.integers(0, world.n_actions, (world.horizon, 5))
     contexts, rewards = naive(world, 5, 11, actions)
-    seen, earned = [world.reset(5, 11)], []
+    observed, earned = [world.reset(5, 11)], []
     for decision in actions:
         step = world.step(decision)
-        seen.append(step.contexts)
+        observed.append(step.contexts)
         earned.append(step.rewards)
     scale = 1 + np.abs(contexts).max()
-    assert np.abs(np.array(seen) - contexts).max() < 1e-12 * scale
+    assert np.abs(np.array(observed) - contexts).max() < 1e-12 * scale
     assert np.abs(np.array(earned) - rewards).max() < 1e-10 * (1 + np.abs(rewards).max())
 
 
@@ -167,7 +167,7 @@ def test_ten_thousand_at_once_are_ten_times_a_thousand(world: Synthetic) -> None
     whole = world.rollout(policy, 10_000, seed=7)
     parts = [world.rollout(policy, 1_000, seed=7, first=first) for first in range(0, 10_000, 1_000)]
     for name in ("contexts", "actions", "rewards", "propensities", "final_contexts", "users"):
-        joined = np.concatenate([getattr(part, name) for part in parts])
+        joined = np.concatenate([getattr(log, name) for log in parts])
         assert getattr(whole, name).tobytes() == joined.tobytes(), name
 
 

@@ -37,11 +37,11 @@ def drift() -> FittedWorld:
     return WorldModel(members=2, ridge=1.0, bins=48).fit(logs, seed=0)
 
 
-def assert_same_log(found: LoggedData, expected: LoggedData) -> None:
+def assert_same_log(log: LoggedData, expected: LoggedData) -> None:
     for name in ARRAYS:
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+        np.testing.assert_array_equal(getattr(log, name), getattr(expected, name), err_msg=name)
     for name, values in expected.metrics.items():
-        np.testing.assert_array_equal(found.metrics[name], values, err_msg=name)
+        np.testing.assert_array_equal(log.metrics[name], values, err_msg=name)
 
 
 # ---------------------------------------------------------------------- against the truth
@@ -49,17 +49,17 @@ def assert_same_log(found: LoggedData, expected: LoggedData) -> None:
 
 def test_policies_are_worth_what_they_are_in_the_shop(shop: FittedWorld) -> None:
     truth, real = [], Storefront()
-    found = []
+    values = []
     for name in POLICIES:
         table = getattr(real, name)()
         truth.append(real.exact_value(table))
         logs = shop.rollout(TabularPolicy(table), 3000, seed=1)
         assert logs.rewards is not None
-        found.append(logs.rewards.sum() / 3000)
+        values.append(logs.rewards.sum() / 3000)
         sessions = logs.n_sessions / 3000
         assert sessions == pytest.approx(real.expected_sessions(table), rel=0.06)
-    np.testing.assert_allclose(found, truth, rtol=0.1)  # policies that the log never followed
-    assert found == sorted(found)
+    np.testing.assert_allclose(values, truth, rtol=0.1)  # policies that the log never followed
+    assert values == sorted(values)
 
 
 def test_simulated_log_looks_like_the_log(
@@ -163,8 +163,8 @@ def test_members_differ_and_more_users_make_them_agree(shop_logs: tuple[LoggedDa
     logs = shop_logs[0]
     few = logs.select(np.arange(200))
     spreads = []
-    for part in (few, logs):
-        world = WorldModel(members=6, ridge=4.0, interactions=()).fit(part, seed=0)
+    for log in (few, logs):
+        world = WorldModel(members=6, ridge=4.0, interactions=()).fit(log, seed=0)
         policy = UniformPolicy(5)
         rollouts = {world.with_member(member).rollout(policy, 40, 1).fingerprint() for member in (None, 0, 1)}
         assert len(rollouts) == 3
