@@ -61,7 +61,7 @@ class Browser:
 
     def __enter__(self) -> Browser:
         targets = self.call("Target.getTargets")["targetInfos"]
-        page = next(one for one in targets if one["type"] == "page")
+        page = next(target for target in targets if target["type"] == "page")
         attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -119,9 +119,9 @@ class Browser:
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[theme])
         self.call("Page.navigate", url=path.resolve().as_uri())
-        while not any(one.get("method") == "Page.loadEventFired" for one in self.events):
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
-        self.events = [one for one in self.events if one.get("method") != "Page.loadEventFired"]
+        self.events = [event for event in self.events if event.get("method") != "Page.loadEventFired"]
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""
@@ -133,11 +133,11 @@ class Browser:
     def complaints(self) -> list[str]:
         """What the console and the log of the browser said."""
         kinds = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
-        return [json.dumps(one["params"]) for one in self.events if one.get("method") in kinds]
+        return [json.dumps(event["params"]) for event in self.events if event.get("method") in kinds]
 
     def requests(self) -> list[str]:
-        sent = [one for one in self.events if one.get("method") == "Network.requestWillBeSent"]
-        return [one["params"]["request"]["url"] for one in sent]
+        sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [event["params"]["request"]["url"] for event in sent]
 
     def picture(self, path: Path) -> None:
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)

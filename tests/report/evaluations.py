@@ -49,11 +49,11 @@ def an_estimate(name: str = "WDR", lift: float = 0.8, error: float = 0.3, **chan
 
 def bare(**changes: Any) -> Evaluation:
     """As little as an evaluation can hold."""
-    one = an_estimate("FQE", weights=None)
+    estimate = an_estimate("FQE", weights=None)
     fields: dict[str, Any] = {
         "policy_name": "p",
         "metric": "reward per user",
-        "estimates": (one,),
+        "estimates": (estimate,),
         "main": "FQE",
     }
     return Evaluation(**(fields | changes))
@@ -109,12 +109,12 @@ def ordinary(**changes: Any) -> Evaluation:
 
 def hostile() -> Evaluation:
     """Every word that a user could have chosen is an attack."""
-    one = an_estimate(EVIL, notes=(EVIL,))
+    estimate = an_estimate(EVIL, notes=(EVIL,))
     plain = ordinary()
     return ordinary(
         policy_name=EVIL,
         metric=EVIL,
-        estimates=(one, an_estimate("b" + EVIL)),
+        estimates=(estimate, an_estimate("b" + EVIL)),
         main=EVIL,
         verdict=Verdict(
             decision="hold",

@@ -83,11 +83,11 @@ def test_everything_is_a_table_too(things):
         frame, {"user": "user", "time": "time", "action": "item", "reward": "reward"}
     )
     assert again.rewards.sum() == pytest.approx(things["log"].rewards.sum())
-    found = things["evaluation"].to_polars()
-    assert found.filter(pl.col("mark") == "decides").height == 1
+    rows = things["evaluation"].to_polars()
+    assert rows.filter(pl.col("mark") == "decides").height == 1
     judged = things["evaluation"]
     ordered = [] if judged.mixture is None else [judged.mixture.estimate]
-    assert found["lift"].to_list() == [one.lift for one in (*ordered, *judged.estimates)]
+    assert rows["lift"].to_list() == [estimate.lift for estimate in (*ordered, *judged.estimates)]
     assert {"severity", "code", "message"} <= set(things["audit"].to_polars().columns)
     assert things["comparison"].to_polars()["policy"].to_list() == ["today", "autumn model"]
 

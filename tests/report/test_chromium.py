@@ -18,8 +18,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory):
-    with chromium.Browser(tmp_path_factory.mktemp("profile")) as one:
-        yield one
+    with chromium.Browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -61,8 +61,8 @@ def test_both_themes_and_paper(browser, reports):
         browser.open(reports["ordinary"], **options)
         ask = "getComputedStyle(document.querySelector('{}')).{}"
         colours[name] = tuple(
-            browser.ask(ask.format(*one))
-            for one in (("section", "backgroundColor"), ("text.shpi-ink", "color"))
+            browser.ask(ask.format(*element))
+            for element in (("section", "backgroundColor"), ("text.shpi-ink", "color"))
         )
     assert colours["light"] == ("rgb(255, 255, 255)", "rgb(27, 31, 36)")
     assert colours["dark"] == ("rgb(22, 25, 29)", "rgb(232, 234, 237)")

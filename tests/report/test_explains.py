@@ -27,8 +27,8 @@ def shipped(**changes):
 
 @pytest.mark.parametrize("name", [name for name in ABOUT if name != "SHPI"])
 def test_every_name_is_expanded_with_a_sentence(name):
-    one = ordinary(estimates=(an_estimate(), an_estimate(name + " ")), configuration={})
-    shown = text(render(one))
+    evaluation = ordinary(estimates=(an_estimate(), an_estimate(name + " ")), configuration={})
+    shown = text(render(evaluation))
     assert ABOUT[name].full in shown
     assert ABOUT[name].sentence in shown
 
@@ -37,13 +37,15 @@ def test_every_default_estimator_is_known():
     shop = Storefront()
     logs = shop.rollout(UniformPolicy(shop.n_actions), 20, seed=0)
     problem = Problem.of(UniformPolicy(shop.n_actions), logs, Settings())
-    for one in (*default_estimators(problem), SLOPE(), OracleFQE()):
-        evaluation = ordinary(configuration={"estimators": [{"name": one.name, "kind": type(one).__name__}]})
-        assert about(evaluation, one.name) is not UNKNOWN, one.name
+    for estimator in (*default_estimators(problem), SLOPE(), OracleFQE()):
+        evaluation = ordinary(
+            configuration={"estimators": [{"name": estimator.name, "kind": type(estimator).__name__}]}
+        )
+        assert about(evaluation, estimator.name) is not UNKNOWN, estimator.name
 
 
 def test_marks_say_what_an_estimate_is_to_the_verdict():
-    one = ordinary(
+    evaluation = ordinary(
         estimates=(
             an_estimate(),
             an_estimate("SNPDIS", 0.7),
@@ -54,14 +56,14 @@ def test_marks_say_what_an_estimate_is_to_the_verdict():
         ),
         diagnostics=(Diagnostic(name="w", severity="fatal", sentence="No.", estimator="IPS"),),
     )
-    found = {estimate.name: mark(one, estimate) for estimate in one.estimates}
-    assert found == {
+    marks = {estimate.name: mark(evaluation, estimate) for estimate in evaluation.estimates}
+    assert marks == {
         "WDR": "decides", "SNPDIS": "agrees", "DR": "disagrees", "FQE": "may be biased",
         "SHPI(k=4)": "may be biased", "IPS": "failed a check",
     }  # fmt: skip
-    page = text(render(one))
+    page = text(render(evaluation))
     assert "Round signs may be biased" in page
-    for word in set(found.values()):
+    for word in set(marks.values()):
         assert word in page
 
 
@@ -82,15 +84,15 @@ def test_there_is_one_lower_bound():
 
 
 def test_the_metric_is_said_in_words_where_there_are_words():
-    one = ordinary(question="Counts each user's purchases in 30 days.")
-    assert "Counts each user's purchases in 30 days: reward per user" in text(render(one))
+    evaluation = ordinary(question="Counts each user's purchases in 30 days.")
+    assert "Counts each user's purchases in 30 days: reward per user" in text(render(evaluation))
 
 
 def test_users_needed_are_a_range_where_one_is_known():
     def said(most: int | None) -> tuple[str, str]:
         verdict = Verdict(decision="need more data", users_needed=1200, users_range=(700, most))
-        one = ordinary(verdict=verdict)
-        return text(render(one)), " ".join(str(one).split())
+        evaluation = ordinary(verdict=verdict)
+        return text(render(evaluation)), " ".join(str(evaluation).split())
 
     for shown in said(5000):
         assert "About 1,200 users in all" in shown

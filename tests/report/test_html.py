@@ -155,10 +155,10 @@ def test_the_largest_actions_are_kept():
     (0.01, 0.8, "On the next reward the policy is not proven to be different ; in the long run it is better"),
 ])  # fmt: skip
 def test_short_and_long_term_are_put_into_words(short, long, words):
-    one = ordinary(
+    evaluation = ordinary(
         estimates=(an_estimate("WDR", long, 0.1),), short_term=an_estimate("next reward", short, 0.1)
     )
-    assert words in text(render(one)).replace(" .", ".")
+    assert words in text(render(evaluation)).replace(" .", ".")
 
 
 def test_a_logging_policy_that_brought_nothing_has_no_percentages():
@@ -191,10 +191,10 @@ def test_rounding_is_no_change():
 
 def test_a_real_evaluation_is_written_whole(tmp_path):
     mdp, mu, pi = small_world()
-    found = shpi.evaluate(mdp.policy(pi), mdp.log(mu, 300, H, seed=0), estimators=[WDR(), SNPDIS()])
-    path = found.write_html(tmp_path / "report.html")
-    assert found.fingerprint in text(path.read_text(encoding="utf-8"))
-    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+    evaluation = shpi.evaluate(mdp.policy(pi), mdp.log(mu, 300, H, seed=0), estimators=[WDR(), SNPDIS()])
+    path = evaluation.write_html(tmp_path / "report.html")
+    assert evaluation.fingerprint in text(path.read_text(encoding="utf-8"))
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

@@ -26,14 +26,14 @@ def parsed(chart: str) -> ElementTree.Element:
 
 
 def texts(chart: str) -> list[str]:
-    return [one.text or "" for one in parsed(chart).iter(f"{SPACE}text")]
+    return [element.text or "" for element in parsed(chart).iter(f"{SPACE}text")]
 
 
 def xs(chart: str, tag: str, cls: str, key: str = "x1") -> list[float]:
     return [
-        float(one.get(key, "nan"))
-        for one in parsed(chart).iter(f"{SPACE}{tag}")
-        if one.get("class") == f"shpi-{cls}"
+        float(element.get(key, "nan"))
+        for element in parsed(chart).iter(f"{SPACE}{tag}")
+        if element.get("class") == f"shpi-{cls}"
     ]
 
 
@@ -55,11 +55,11 @@ def test_charts_are_well_formed_have_a_title_and_stay_on_the_sheet(kind, width):
     root = parsed(chart)
     assert root.find(f"{SPACE}title").text == "t"
     high = float(root.get("height"))
-    for one in root.iter():
+    for element in root.iter():
         for key in ("x", "x1", "x2", "cx"):
-            assert 0 <= float(one.get(key, 0)) <= width
+            assert 0 <= float(element.get(key, 0)) <= width
         for key in ("y", "y1", "y2", "cy"):
-            assert 0 <= float(one.get(key, 0)) <= high
+            assert 0 <= float(element.get(key, 0)) <= high
     assert chart == charts(width)[kind]
     assert not re.search(r"nan|inf[^o]|http(?!://www\.w3\.org)", chart)
 
@@ -91,9 +91,9 @@ def test_the_interval_is_drawn_where_its_numbers_are():
     chart = svg.forest(["a"], [1.0], [0.0], [2.0], bounds=[0.5], main=0, title="t")
     zero = xs(chart, "line", "ink")[0]
     whisker = next(
-        one
-        for one in parsed(chart).iter(f"{SPACE}line")
-        if one.get("class") == "shpi-c0" and one.get("y1") == one.get("y2")
+        element
+        for element in parsed(chart).iter(f"{SPACE}line")
+        if element.get("class") == "shpi-c0" and element.get("y1") == element.get("y2")
     )
     low, high = float(whisker.get("x1")), float(whisker.get("x2"))
     assert low == pytest.approx(zero)
@@ -128,7 +128,7 @@ def test_a_line_has_gaps_where_nothing_is_known():
 def test_a_boxplot_shows_quartiles():
     values = [1.0, 2.0, 3.0, 4.0, 5.0]
     chart = svg.boxplots(["a"], [values], points=False, title="t")
-    box = next(one for one in parsed(chart).iter(f"{SPACE}rect") if one.get("class") == "shpi-c0")
+    box = next(element for element in parsed(chart).iter(f"{SPACE}rect") if element.get("class") == "shpi-c0")
     middle = list(xs(chart, "line", "c0"))
     left, right = float(box.get("x")), float(box.get("x")) + float(box.get("width"))
     assert (left + right) / 2 == pytest.approx(middle[-1], abs=0.02)
@@ -178,7 +178,7 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("name", ["ink", "soft", *(f"c{j}" for j in range(8))])
 @pytest.mark.parametrize("dark", [0, 1])
 def test_colours_have_contrast(name, dark):
-    first, second = sorted(luminance(COLOURS[one][dark]) for one in (name, "paper"))
+    first, second = sorted(luminance(COLOURS[colour][dark]) for colour in (name, "paper"))
     assert (second + 0.05) / (first + 0.05) >= 4.5
 
 
@@ -204,6 +204,6 @@ def test_bad_input_is_named(draw, message):
 def test_charts_are_written_whole(tmp_path):
     path = svg.write(tmp_path / "chart.svg", charts()["bars"])
     parsed(path.read_text(encoding="utf-8"))
-    assert [one.name for one in tmp_path.iterdir()] == ["chart.svg"]
+    assert [file.name for file in tmp_path.iterdir()] == ["chart.svg"]
     with pytest.raises(ConfigError, match="a folder that exists"):
         svg.write(tmp_path / "nowhere" / "chart.svg", "x")
