@@ -23,7 +23,7 @@ VALUES = StateValues.of(lambda x: x @ np.arange(1.0, 7.0) ** 2, LOGS)
 
 def by_loops(logs, values, *, k, gamma, ratios, weight_clip, form, clip, bonus_ratio):
     """The equations of the paper, one decision after the other."""
-    ends, seen = np.repeat(logs.offsets[1:], np.diff(logs.offsets)), usable_transitions(logs)
+    ends, usable = np.repeat(logs.offsets[1:], np.diff(logs.offsets)), usable_transitions(logs)
     session_ends = np.repeat(logs.session_offsets[1:], np.diff(logs.session_offsets))
     rho = np.ones(len(logs)) if ratios is None else ratios
     cut = (lambda w: w) if weight_clip is None else (lambda w: min(max(w, weight_clip[0]), weight_clip[1]))
@@ -31,7 +31,7 @@ def by_loops(logs, values, *, k, gamma, ratios, weight_clip, form, clip, bonus_r
     for t in range(len(logs)):
         stop = t
         limit = session_ends[t] if k == "session" else min(t + k, ends[t])
-        while stop < limit and seen[stop]:
+        while stop < limit and usable[stop]:
             stop += 1
         if stop == t:
             continue
@@ -77,8 +77,10 @@ def test_agrees_with_the_equations_written_as_loops(form, clip, weight_clip, blo
             "clip": clip,
             "bonus_ratio": bonus_ratio,
         }
-        found = k_step_advantages(LOGS, VALUES, **options)
-        np.testing.assert_allclose(found.values, by_loops(LOGS, VALUES, **options), rtol=1e-10, atol=1e-10)
+        advantages = k_step_advantages(LOGS, VALUES, **options)
+        np.testing.assert_allclose(
+            advantages.values, by_loops(LOGS, VALUES, **options), rtol=1e-10, atol=1e-10
+        )
 
 
 def test_log_has_every_kind_of_ending():
@@ -90,12 +92,12 @@ def test_log_has_every_kind_of_ending():
 
 
 def test_one_step_is_the_td_error():
-    found = k_step_advantages(LOGS, VALUES, k=1, gamma=0.9, ratios=RATIOS)
+    advantages = k_step_advantages(LOGS, VALUES, k=1, gamma=0.9, ratios=RATIOS)
     following = VALUES.following(LOGS)
     delta = LOGS.rewards + 0.9 * following - VALUES.rows
-    seen = usable_transitions(LOGS)
-    np.testing.assert_array_equal(found.valid, seen)
-    np.testing.assert_allclose(found.values[seen], delta[seen], rtol=1e-12)
+    usable = usable_transitions(LOGS)
+    np.testing.assert_array_equal(advantages.valid, usable)
+    np.testing.assert_allclose(advantages.values[usable], delta[usable], rtol=1e-12)
     assert (following[LOGS.offsets[1:] - 1][LOGS.terminated] == 0).all()
 
 
@@ -138,16 +140,16 @@ def test_raw_and_residual_are_equal_when_weights_are_one(k):
 
 def test_the_order_of_trajectories_does_not_matter():
     order = np.random.default_rng(0).permutation(LOGS.n_trajectories)
-    parts = [LOGS.select(part) for part in np.array_split(order, 7)]
+    parts = [LOGS.select(rows) for rows in np.array_split(order, 7)]
     whole = {int(u): i for i, u in enumerate(LOGS.users)}
     for k in (4, "session", 1000):
-        found = k_step_advantages(LOGS, VALUES, k=k, gamma=0.9, ratios=RATIOS).values
-        for part in parts:
-            values = StateValues.of(lambda x: x @ np.arange(1.0, 7.0) ** 2, part)
-            ratios = importance_ratios(part, MDP.policy(PI))
-            again = k_step_advantages(part, values, k=k, gamma=0.9, ratios=ratios).values
-            rows = np.concatenate([np.arange(*LOGS.offsets[whole[int(u)] :][:2]) for u in part.users])
-            np.testing.assert_array_equal(again, found[rows])
+        of_whole = k_step_advantages(LOGS, VALUES, k=k, gamma=0.9, ratios=RATIOS).values
+        for log in parts:
+            values = StateValues.of(lambda x: x @ np.arange(1.0, 7.0) ** 2, log)
+            ratios = importance_ratios(log, MDP.policy(PI))
+            again = k_step_advantages(log, values, k=k, gamma=0.9, ratios=ratios).values
+            rows = np.concatenate([np.arange(*LOGS.offsets[whole[int(u)] :][:2]) for u in log.users])
+            np.testing.assert_array_equal(again, of_whole[rows])
 
 
 # ---------------------------------------------------------------------- endings
@@ -181,17 +183,19 @@ def tenfold(x):
 )
 def test_what_is_paid_at_the_end_of_a_trajectory(changes, full, valid):
     logs = small_log(**changes)
-    found = k_step_advantages(logs, StateValues.of(tenfold, logs), k=10, gamma=1.0)
-    assert found.values[0] == full - 0.0
-    np.testing.assert_array_equal(found.valid, np.array(valid, dtype=bool))
-    assert found.values[~found.valid].sum() == 0
+    advantages = k_step_advantages(logs, StateValues.of(tenfold, logs), k=10, gamma=1.0)
+    assert advantages.values[0] == full - 0.0
+    np.testing.assert_array_equal(advantages.valid, np.array(valid, dtype=bool))
+    assert advantages.values[~advantages.valid].sum() == 0
 
 
 def test_a_session_ends_with_the_bonus_of_the_first_context_after_it():
     logs = small_log()
-    found = k_step_advantages(logs, StateValues.of(tenfold, logs), k="session", gamma=1.0)
-    np.testing.assert_array_equal(found.lengths, [2, 1, 3, 2, 1])
-    np.testing.assert_array_equal(found.values, [3 + 20, 2 + 20 - 10, 12 + 90 - 20, 9 + 90 - 30, 5 + 90 - 40])
+    advantages = k_step_advantages(logs, StateValues.of(tenfold, logs), k="session", gamma=1.0)
+    np.testing.assert_array_equal(advantages.lengths, [2, 1, 3, 2, 1])
+    np.testing.assert_array_equal(
+        advantages.values, [3 + 20, 2 + 20 - 10, 12 + 90 - 20, 9 + 90 - 30, 5 + 90 - 40]
+    )
 
 
 def test_an_int_k_crosses_sessions_but_never_trajectories():
@@ -201,9 +205,9 @@ def test_an_int_k_crosses_sessions_but_never_trajectories():
 
 def test_a_window_stops_before_a_censored_reward():
     logs = replace(small_log(), reward_observed=np.array([True, True, True, False, False]))
-    found = k_step_advantages(logs, StateValues.of(tenfold, logs), k=5, gamma=1.0)
-    np.testing.assert_array_equal(found.lengths, [3, 2, 1, 0, 0])
-    assert found.values[0] == 6 + 30
+    advantages = k_step_advantages(logs, StateValues.of(tenfold, logs), k=5, gamma=1.0)
+    np.testing.assert_array_equal(advantages.lengths, [3, 2, 1, 0, 0])
+    assert advantages.values[0] == 6 + 30
 
 
 # ---------------------------------------------------------------------- means, by enumeration of every path
@@ -248,7 +252,7 @@ def test_the_mean_over_all_paths_is_equation_2(k, form, bonus_ratio):
                 n_actions=2,
             )
             values = StateValues.of(lambda c, v=bonus: c @ v, logs)
-            found = k_step_advantages(
+            advantages = k_step_advantages(
                 logs,
                 values,
                 k=k,
@@ -258,7 +262,7 @@ def test_the_mean_over_all_paths_is_equation_2(k, form, bonus_ratio):
                 form=form,
                 bonus_ratio=bonus_ratio,
             )
-            mean = np.dot([p[2] for p in paths], found.values[:: k + 1])
+            mean = np.dot([p[2] for p in paths], advantages.values[:: k + 1])
             np.testing.assert_allclose(mean, truth[s, a], rtol=1e-10, atol=1e-10)
 
 
@@ -272,10 +276,12 @@ def test_both_forms_converge_to_equation_2():
     truth = mdp.k_step_advantage(pi, mu, 3, bonus=bonus)
     complete = logs.steps <= 9  # the window is cut by a termination at most, never by the end of the log
     for form in ("raw", "residual"):
-        found = k_step_advantages(logs, values, k=3, gamma=0.9, ratios=ratios, weight_clip=None, form=form)
+        advantages = k_step_advantages(
+            logs, values, k=3, gamma=0.9, ratios=ratios, weight_clip=None, form=form
+        )
         scores = []
         for s, a in pairs(range(4), range(2)):
-            sample = found.values[complete & (logs.contexts[:, s] == 1) & (logs.actions == a)]
+            sample = advantages.values[complete & (logs.contexts[:, s] == 1) & (logs.actions == a)]
             assert len(sample) > 500
             scores.append((sample.mean() - truth[s, a]) / (sample.std() / np.sqrt(len(sample))))
         assert np.abs(scores).max() < 4
@@ -335,8 +341,8 @@ def test_any_shape_agrees_with_the_loops(lengths, k, seed, block):
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sums, "_BLOCK", block)
-        found = k_step_advantages(logs, values, **options)
-    np.testing.assert_allclose(found.values, by_loops(logs, values, **options), rtol=1e-6, atol=1e-6)
+        advantages = k_step_advantages(logs, values, **options)
+    np.testing.assert_allclose(advantages.values, by_loops(logs, values, **options), rtol=1e-6, atol=1e-6)
 
 
 def test_huge_products_are_clipped_or_refused_but_never_infinite():
@@ -352,9 +358,9 @@ def test_huge_products_are_clipped_or_refused_but_never_infinite():
     )
     values = StateValues.zeros(logs)
     for ratio in (1e9, 1e-9):
-        found = k_step_advantages(logs, values, k=n, gamma=0.9, ratios=np.full(n, ratio))
-        assert np.isfinite(found.values).all()
-        assert 0 < found.weights.effective_share <= 1
+        advantages = k_step_advantages(logs, values, k=n, gamma=0.9, ratios=np.full(n, ratio))
+        assert np.isfinite(advantages.values).all()
+        assert 0 < advantages.weights.effective_share <= 1
     with pytest.raises(DataError, match="weight_clip"):
         k_step_advantages(logs, values, k=n, gamma=0.9, ratios=np.full(n, 1e9), weight_clip=None)
 

@@ -44,22 +44,22 @@ def test_the_formula_of_the_release(k: int) -> None:
     rng = np.random.default_rng(1)
     ratios = rng.uniform(-2.0, 5.0, len(logs))  # its propensities are no probabilities: some are negative
     values = StateValues.of(lambda x: 3.0 + x[:, 0], logs)
-    found = k_step_advantages(
+    advantages = k_step_advantages(
         logs, values, k=k, gamma=GAMMA, ratios=ratios, form="raw", clip="ratio", bonus_ratio=True
     )
-    np.testing.assert_allclose(found.values, by_loops(logs, values.rows, ratios, k), atol=1e-12)
+    np.testing.assert_allclose(advantages.values, by_loops(logs, values.rows, ratios, k), atol=1e-12)
     last = logs.offsets[1:] - 1
-    assert not found.valid[last].any()
-    assert (found.values[last] == 0).all()
+    assert not advantages.valid[last].any()
+    assert (advantages.values[last] == 0).all()
 
 
 def test_weights_reach_the_powers_of_the_clip() -> None:
     logs = windowed(log(), RHO, 5)
     ratios = np.full(len(logs), 100.0)
-    found = k_step_advantages(
+    advantages = k_step_advantages(
         logs, StateValues.zeros(logs), k=6, gamma=1.0, ratios=ratios, form="raw", clip="ratio"
     )
-    assert found.weights.largest == 2.0**5
+    assert advantages.weights.largest == 2.0**5
 
 
 def test_without_clipping_the_rules_agree() -> None:

@@ -30,17 +30,17 @@ def test_definition_and_endings():
 
 def test_the_mean_reward_is_recovered():
     bare = replace(LOGS, rewards=None)
-    found = with_backshift(bare, VALUES, gamma=0.9, features=ONE_HOT)
+    shifted = with_backshift(bare, VALUES, gamma=0.9, features=ONE_HOT)
     truth = MDP.reward[MDP.states_of(LOGS.contexts), 0]
-    assert found.reward_observed is None
-    assert np.abs(found.rewards - truth).max() < 0.15
-    assert np.corrcoef(found.rewards, truth)[0, 1] > 0.99
+    assert shifted.reward_observed is None
+    assert np.abs(shifted.rewards - truth).max() < 0.15
+    assert np.corrcoef(shifted.rewards, truth)[0, 1] > 0.99
 
 
 def test_the_printed_form_cancels_against_the_same_value():
     printed = with_backshift(LOGS, VALUES, gamma=0.9, smooth=False)
-    found = k_step_advantages(printed, VALUES, k=3, gamma=0.9)
-    np.testing.assert_allclose(found.values, 0.0, atol=1e-12)
+    advantages = k_step_advantages(printed, VALUES, k=3, gamma=0.9)
+    np.testing.assert_allclose(advantages.values, 0.0, atol=1e-12)
     ratios = importance_ratios(LOGS, MDP.policy(MDP.random_policy(5)))
     weighted = k_step_advantages(printed, VALUES, k=3, gamma=0.9, ratios=ratios)
     np.testing.assert_allclose(weighted.values, 0.0, atol=1e-12)
@@ -48,12 +48,15 @@ def test_the_printed_form_cancels_against_the_same_value():
 
 def test_the_smoothed_form_keeps_the_advantage_of_actions():
     smooth = with_backshift(LOGS, VALUES, gamma=0.9, features=ONE_HOT)
-    found = k_step_advantages(smooth, VALUES, k=1, gamma=0.9)
+    advantages = k_step_advantages(smooth, VALUES, k=1, gamma=0.9)
     truth = MDP.q(MU) - MDP.value(MU)[:, None]
     states = MDP.states_of(LOGS.contexts)
     means = np.array(
         [
-            [found.values[found.valid & (states == s) & (LOGS.actions == a)].mean() for a in range(3)]
+            [
+                advantages.values[advantages.valid & (states == s) & (LOGS.actions == a)].mean()
+                for a in range(3)
+            ]
             for s in range(5)
         ]
     )

@@ -35,9 +35,9 @@ def test_the_order_of_rows_is_that_of_the_release(golden_dir: Path) -> None:
     with np.load(place, allow_pickle=False) as file:
         golden = {name: file[name] for name in file.files}
     offsets = np.arange(0, 140 * 30 + 1, 30)
-    found = list(minibatches(offsets, 64, np.random.RandomState(int(golden["seed"]))))
-    assert len(found) == golden["n_batches"]
-    for number, (rows, following, done) in enumerate(found):
+    batches = list(minibatches(offsets, 64, np.random.RandomState(int(golden["seed"]))))
+    assert len(batches) == golden["n_batches"]
+    for number, (rows, following, done) in enumerate(batches):
         np.testing.assert_array_equal(rows, golden["state"][number])
         np.testing.assert_array_equal(following, golden["next_state"][number])
         np.testing.assert_array_equal(done, golden["done"][number] == 1)

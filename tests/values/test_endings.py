@@ -84,8 +84,8 @@ def test_the_value_is_that_of_the_whole_log(lookahead: int) -> None:
     truth = world.value(MU)[0]
     logs = cut(world.log(MU, 20_000, 60, seed=2, ragged=False), hazard=1.0)
     value = LSTD(features=Identity(intercept=False), ridge=0.0, lookahead=lookahead)
-    found = value.fit(logs, gamma=GAMMA, seed=0)(np.eye(2, dtype=np.float32)[:1])[0]
-    np.testing.assert_allclose(found, truth, rtol=0.03)
+    fitted = value.fit(logs, gamma=GAMMA, seed=0)(np.eye(2, dtype=np.float32)[:1])[0]
+    np.testing.assert_allclose(fitted, truth, rtol=0.03)
 
 
 def test_values_of_many_states() -> None:
@@ -106,12 +106,12 @@ def test_advantages_are_those_of_the_whole_log(k: int, form: str) -> None:
     values = StateValues(
         rows=np.full(len(logs), world.value(MU)[0]), final=np.full(logs.n_trajectories, world.value(MU)[0])
     )
-    found = k_step_advantages(logs, values, k=k, gamma=GAMMA, form=form)  # type: ignore[arg-type]
+    advantages = k_step_advantages(logs, values, k=k, gamma=GAMMA, form=form)  # type: ignore[arg-type]
     truth = world.q(MU)[0] - world.value(MU)[0]
     for action in range(2):
-        rows = found.valid & (logs.actions == action)
-        error = found.values[rows].std() / np.sqrt(rows.sum())
-        assert abs(found.values[rows].mean() - truth[action]) < 4 * error + 0.01
+        rows = advantages.valid & (logs.actions == action)
+        error = advantages.values[rows].std() / np.sqrt(rows.sum())
+        assert abs(advantages.values[rows].mean() - truth[action]) < 4 * error + 0.01
 
 
 def chance_of_staying(name: str) -> float:

@@ -45,9 +45,9 @@ def test_large_logs_are_summed_in_single_precision_with_the_same_value(monkeypat
     monkeypatch.setattr(LstdSums, "of", classmethod(spy))
     monkeypatch.setattr("shpi.values.lstd.SINGLE_ROWS", 1_000)
     single = LSTD().fit(logs, gamma=0.9, seed=0)
-    found, expected = single(logs.contexts), double(logs.contexts)
-    np.testing.assert_allclose(found, expected, atol=1e-4 * expected.std())
-    assert not np.array_equal(found, expected)
+    approximate, expected = single(logs.contexts), double(logs.contexts)
+    np.testing.assert_allclose(approximate, expected, atol=1e-4 * expected.std())
+    assert not np.array_equal(approximate, expected)
     LSTD().fit(logs, gamma=0.9999, seed=0)  # gram and cross nearly cancel
     TABULAR.fit(logs, gamma=0.9, seed=0)  # features of the user's own, which need not be standardised
     assert used == [np.float32, np.float64, np.float64]
@@ -154,12 +154,14 @@ def test_sums_are_additive_over_shards_in_any_order():
     choice = model.choose(logs, gamma=0.9, seed=0)
     whole = model.sums(logs, choice, gamma=0.9)
     order = np.random.default_rng(0).permutation(logs.n_trajectories)
-    shards = [model.sums(logs.select(part), choice, gamma=0.9) for part in np.array_split(order, 7)]
+    shards = [
+        model.sums(logs.select(trajectories), choice, gamma=0.9) for trajectories in np.array_split(order, 7)
+    ]
     for name in ("gram", "cross", "target"):
         total = sum(getattr(shard, name) for shard in shards)
         np.testing.assert_allclose(total, getattr(whole, name), rtol=1e-10, atol=1e-10)
-    one, many = solve([whole], choice), solve(shards, choice)
-    np.testing.assert_allclose(many(logs.contexts), one(logs.contexts), rtol=1e-8)
+    from_whole, from_shards = solve([whole], choice), solve(shards, choice)
+    np.testing.assert_allclose(from_shards(logs.contexts), from_whole(logs.contexts), rtol=1e-8)
 
 
 def test_blocks_do_not_show(monkeypatch):
@@ -250,7 +252,7 @@ def test_precision_is_chosen_once_for_all_shards(monkeypatch: pytest.MonkeyPatch
     model = LSTD()
     choice = model.choose(logs, gamma=0.9, seed=0)
     assert choice.precision is np.float32
-    sums = [model.sums(part, choice, gamma=0.9) for part in parts]
+    sums = [model.sums(log, choice, gamma=0.9) for log in parts]
     whole = model.sums(logs, choice, gamma=0.9)
     np.testing.assert_allclose((sums[0] + sums[1]).gram, whole.gram, rtol=1e-5, atol=1e-5)
     assert len(parts[0]) < 1000 <= len(logs)

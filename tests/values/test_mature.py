@@ -50,10 +50,10 @@ def cut_at_random(logs: LoggedData, seed: int) -> LoggedData:
 
 def advantage_table(logs: LoggedData, mdp: TabularMDP, values: StateValues, k: int) -> np.ndarray:
     """The mean advantage of each state and action, [S, A]; NaN where there are few."""
-    found = k_step_advantages(logs, values, k=k, gamma=GAMMA)
-    cell = (mdp.states_of(logs.contexts) * mdp.n_actions + logs.actions)[found.valid]
+    advantages = k_step_advantages(logs, values, k=k, gamma=GAMMA)
+    cell = (mdp.states_of(logs.contexts) * mdp.n_actions + logs.actions)[advantages.valid]
     counts = np.bincount(cell, minlength=mdp.reward.size)
-    sums = np.bincount(cell, found.values[found.valid], minlength=mdp.reward.size)
+    sums = np.bincount(cell, advantages.values[advantages.valid], minlength=mdp.reward.size)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(counts > 100, sums / counts, np.nan).reshape(mdp.reward.shape)
 
@@ -63,11 +63,11 @@ def errors(logs: LoggedData, mdp: TabularMDP, mu: np.ndarray, k: int = 3) -> tup
     truth = windowed(mdp, mu)
     value = TABLE.fit(logs, gamma=GAMMA, seed=0)
     live, states = ~mdp.terminal, mdp.contexts(np.arange(mdp.n_states))
-    exact, found = truth.value(mu)[live], value(states)[live]
+    exact, fitted = truth.value(mu)[live], value(states)[live]
     table = advantage_table(logs, mdp, StateValues.of(value, logs), k)
     ok = np.isfinite(table)
     slope = np.polyfit(truth.k_step_advantage(mu, mu, k)[ok], table[ok], 1)[0]
-    return float(np.mean(found - exact) / exact.std()), float(slope)
+    return float(np.mean(fitted - exact) / exact.std()), float(slope)
 
 
 # ---------------------------------------------------------------------- drop and mark
@@ -80,20 +80,20 @@ def test_windows_are_closed_by_v_at_the_first_reward_that_has_not_matured() -> N
     logs = with_metric(mdp.log(mu, 200, STEPS, seed=0, ragged=False))
     reward = SumWithin(metric="m", horizon=4)
     dropped, marked = logs.with_rewards(reward), logs.with_rewards(reward, censored="mark")
-    seen = marked.reward_observed
-    assert seen is not None
+    observed = marked.reward_observed
+    assert observed is not None
     bonus = np.random.default_rng(0).normal(size=mdp.n_states)
 
     def value(contexts: np.ndarray) -> np.ndarray:
         return bonus[mdp.states_of(contexts)]
 
     for k in (1, 3, 20):
-        one = k_step_advantages(dropped, StateValues.of(value, dropped), k=k, gamma=GAMMA)
-        other = k_step_advantages(marked, StateValues.of(value, marked), k=k, gamma=GAMMA)
-        np.testing.assert_allclose(one.values, other.values[seen], atol=1e-12)
-        np.testing.assert_array_equal(one.valid, other.valid[seen])
-        np.testing.assert_array_equal(one.lengths, other.lengths[seen])
-    both = [TABLE.fit(part, gamma=GAMMA, seed=0) for part in (dropped, marked)]
+        of_dropped = k_step_advantages(dropped, StateValues.of(value, dropped), k=k, gamma=GAMMA)
+        of_marked = k_step_advantages(marked, StateValues.of(value, marked), k=k, gamma=GAMMA)
+        np.testing.assert_allclose(of_dropped.values, of_marked.values[observed], atol=1e-12)
+        np.testing.assert_array_equal(of_dropped.valid, of_marked.valid[observed])
+        np.testing.assert_array_equal(of_dropped.lengths, of_marked.lengths[observed])
+    both = [TABLE.fit(log, gamma=GAMMA, seed=0) for log in (dropped, marked)]
     np.testing.assert_allclose(both[0].theta, both[1].theta, rtol=1e-9)
 
 
@@ -137,8 +137,8 @@ def test_the_value_of_the_steps_that_are_left_is_that_of_dynamic_programming() -
     features = Identity().fit(logs.contexts)
     thetas = _thetas(LstdSums.of(logs, features, gamma=1.0), 1e-6, 5)
     exact = replace(mdp, gamma=1.0).values_by_time(mu, 5)[::-1]  # by the number of steps left
-    found = np.array([LinearValue(features=features, theta=theta)(np.eye(6)) for theta in thetas])
-    np.testing.assert_allclose(found[:, ~mdp.terminal], exact[:, ~mdp.terminal], atol=0.1)
+    fitted = np.array([LinearValue(features=features, theta=theta)(np.eye(6)) for theta in thetas])
+    np.testing.assert_allclose(fitted[:, ~mdp.terminal], exact[:, ~mdp.terminal], atol=0.1)
 
 
 def test_in_a_world_without_chance_the_completed_rewards_are_the_future_ones() -> None:
@@ -193,8 +193,8 @@ def test_scaling_the_metric_scales_the_completed_rewards() -> None:
     logs = with_metric(mdp.log(mdp.random_policy(55), 400, STEPS, seed=0))
     larger = replace(logs, metrics={"m": 1e6 * logs.metrics["m"]})
     for reward in (SumWithin(metric="m", horizon=4), DiscountedSum(metric="m", gamma=0.8)):
-        one, other = (part.with_rewards(reward, censored=Complete()) for part in (logs, larger))
-        np.testing.assert_allclose(other.rewards, 1e6 * np.asarray(one.rewards), rtol=1e-6, atol=1)
+        plain, scaled = (log.with_rewards(reward, censored=Complete()) for log in (logs, larger))
+        np.testing.assert_allclose(scaled.rewards, 1e6 * np.asarray(plain.rewards), rtol=1e-6, atol=1)
 
 
 # ---------------------------------------------------------------------- completion, on a clock
@@ -291,9 +291,9 @@ def test_the_past_that_a_value_sees_holds_nothing_of_the_future() -> None:
     )
     truth = windowed(mdp, mu).k_step_advantage(mu, mu, 3)
 
-    def slope(part: LoggedData) -> float:
-        value = WithPast(model=LSTD(ridge=3.0, lookahead=1)).fit(part, gamma=GAMMA, seed=0)
-        table = advantage_table(part, mdp, StateValues.of(value, part), 3)
+    def slope(log: LoggedData) -> float:
+        value = WithPast(model=LSTD(ridge=3.0, lookahead=1)).fit(log, gamma=GAMMA, seed=0)
+        table = advantage_table(log, mdp, StateValues.of(value, log), 3)
         ok = np.isfinite(table)
         return float(np.polyfit(truth[ok], table[ok], 1)[0])
 
@@ -309,8 +309,8 @@ class Own:
     """A reward of somebody else's."""
 
     def look_ahead(self, timeline: Any) -> tuple[np.ndarray, np.ndarray]:
-        seen = np.arange(len(timeline.times)) % 4 < 2
-        return np.zeros(len(seen)), seen
+        observed = np.arange(len(timeline.times)) % 4 < 2
+        return np.zeros(len(observed)), observed
 
 
 def test_mistakes_are_named() -> None:

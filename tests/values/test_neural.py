@@ -15,8 +15,8 @@ from shpi.values.neural.descent import write_residual_gradient, write_td_gradien
 SMALL = {"hidden": (32,), "steps": 800, "learning_rate": 5e-3}
 
 
-def slope(found, truth, weights):
-    centred, target = found - weights @ found, truth - weights @ truth
+def slope(fitted, truth, weights):
+    centred, target = fitted - weights @ fitted, truth - weights @ truth
     return float(weights @ (centred * target) / (weights @ target**2))
 
 
@@ -79,8 +79,8 @@ def test_terminations_are_worth_nothing():
     logs = mdp.log(mu, 1_000, horizon=20, seed=0)
     live = mdp.contexts(np.arange(4))
     for model in (FittedTD(**SMALL), FittedTD(**SMALL, refit=False)):
-        found = model.fit(logs, gamma=0.95, seed=0)(live)
-        np.testing.assert_allclose(found, mdp.value(mu)[:4], rtol=0.15)
+        fitted = model.fit(logs, gamma=0.95, seed=0)(live)
+        np.testing.assert_allclose(fitted, mdp.value(mu)[:4], rtol=0.15)
 
 
 def test_nothing_to_learn_from():
@@ -96,8 +96,8 @@ def test_the_gradients_by_hand_are_those_of_the_printed_losses(refresh: bool) ->
     rng = np.random.default_rng(0)
     values, (net,) = perceptrons(torch, (3, 16, 8, 1), 1, rng)
     both, rewards, discounts = (
-        torch.from_numpy(part.astype(np.float32))
-        for part in (rng.standard_normal((14, 3)), rng.standard_normal(7), rng.choice([0.0, 0.9], 7))
+        torch.from_numpy(array.astype(np.float32))
+        for array in (rng.standard_normal((14, 3)), rng.standard_normal(7), rng.choice([0.0, 0.9], 7))
     )
     target = net.copy()
     target.values.mul_(2.0)

@@ -63,10 +63,10 @@ def test_the_past_is_what_a_loop_would_write() -> None:
 
 def test_a_censored_reward_counts_as_nothing() -> None:
     logs = ragged(1)
-    seen = np.ones(len(logs), dtype=bool)
+    observed = np.ones(len(logs), dtype=bool)
     first = int(logs.offsets[np.flatnonzero(np.diff(logs.offsets) > 1)[0]])
-    seen[first] = False
-    wide = with_past(replace(logs, reward_observed=seen))
+    observed[first] = False
+    wide = with_past(replace(logs, reward_observed=observed))
     assert wide.contexts[first + 1, 2] == 0.0
 
 
