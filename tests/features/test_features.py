@@ -141,8 +141,8 @@ def test_fourier_bandwidth_from_the_median_distance() -> None:
 
 
 def test_fourier_seeds_differ() -> None:
-    one, two = (RandomFourier(n_features=8, bandwidth=1.0, seed=s).fit(CONTEXTS) for s in (0, 1))
-    assert (one.frequencies != two.frequencies).all()
+    first, second = (RandomFourier(n_features=8, bandwidth=1.0, seed=s).fit(CONTEXTS) for s in (0, 1))
+    assert (first.frequencies != second.frequencies).all()
 
 
 def test_chain_is_composition() -> None:

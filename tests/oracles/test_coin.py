@@ -48,18 +48,18 @@ def test_it_ranks_the_actions_alike_in_every_context() -> None:
 def test_fits_go_on_from_each_other_unless_told_otherwise() -> None:
     logs, y = log(1.0, 0.0)
     kept, fresh = (CoinBetting(keep=keep).prepare(logs, seed=0) for keep in (True, False))
-    one, two = kept.fit(y), kept.fit(y)
-    assert not np.array_equal(one.actions, two.actions)
-    np.testing.assert_array_equal(fresh.fit(y).actions, one.actions)
-    np.testing.assert_array_equal(fresh.fit(y).actions, one.actions)
+    first, second = kept.fit(y), kept.fit(y)
+    assert not np.array_equal(first.actions, second.actions)
+    np.testing.assert_array_equal(fresh.fit(y).actions, first.actions)
+    np.testing.assert_array_equal(fresh.fit(y).actions, first.actions)
 
 
 def test_rows_that_are_not_valid_count_as_zero() -> None:
     logs, y = log(1.0, 0.0)
     valid = np.arange(len(logs)) % 10 != 9
-    found = CoinBetting().prepare(logs, seed=0).fit(np.where(valid, y, np.nan), valid=valid)
+    fitted = CoinBetting().prepare(logs, seed=0).fit(np.where(valid, y, np.nan), valid=valid)
     expected = CoinBetting().prepare(logs, seed=0).fit(np.where(valid, y, 0.0))
-    np.testing.assert_array_equal(found.actions, expected.actions)
+    np.testing.assert_array_equal(fitted.actions, expected.actions)
 
 
 def test_compiled_and_plain_updates_are_the_same() -> None:
@@ -84,12 +84,12 @@ def test_equal_to_vowpal_wabbit(scale: float, level: float) -> None:
     ours = CoinBetting().prepare(logs, seed=0)
     wabbit = CoinBetting(engine="vw").prepare(logs, seed=0)
     for factor in (1.0, 1.1, -0.5):
-        one, two = ours.fit(factor * y), wabbit.fit(factor * y)
+        our_scorer, their_scorer = ours.fit(factor * y), wabbit.fit(factor * y)
         for name in ("constant", "slopes", "actions"):
-            found, expected = getattr(one, name), getattr(two, name)
-            np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5 * np.abs(expected).max())
+            weights, expected = getattr(our_scorer, name), getattr(their_scorer, name)
+            np.testing.assert_allclose(weights, expected, rtol=0, atol=3e-5 * np.abs(expected).max())
         theirs = np.array([wabbit._memory["model"].pmf(x) for x in logs.contexts[:100]])
-        for scorer in (one, two):
+        for scorer in (our_scorer, their_scorer):
             probs = EpsilonGreedy(scorer, 0.05, VW_TIES).action_probs(logs.contexts[:100])
             assert (np.abs(probs - theirs).max(axis=1) < 1e-6).mean() >= 0.98
 

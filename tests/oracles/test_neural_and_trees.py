@@ -29,8 +29,8 @@ def test_mlp_learns_what_is_not_linear_and_respects_the_step_limit():
     threads = torch.get_num_threads()
     prepared = Mlp(hidden=(32, 32), epochs=15, batch=64).prepare(logs, seed=0)
     grid = np.linspace(-2, 2, 41)[:, None]
-    found = prepared.fit(y).scores(grid)
-    assert np.abs(found - np.abs(grid) * [1, -1]).mean() < 0.1
+    scores = prepared.fit(y).scores(grid)
+    assert np.abs(scores - np.abs(grid) * [1, -1]).mean() < 0.1
     assert torch.get_num_threads() == threads
     short = Mlp(hidden=(32, 32), epochs=15, batch=64, max_steps=3).prepare(logs, seed=0).fit(y).scores(grid)
     assert np.abs(short - np.abs(grid) * [1, -1]).mean() > 0.3
@@ -55,9 +55,9 @@ def test_gbdt_uses_action_features():
     logs = LoggedData.from_arrays(contexts=x, actions=a, offsets=np.arange(0, n + 1, 10), action_space=space)
     y = np.sign(x[:, 0]) * feature[a]
     scorer = Gbdt(trees=60, leaves=15).prepare(logs, seed=0).fit(y)
-    found = scorer.scores([[0.7], [-0.7]])[:, count // 2 :]  # actions that were never taken
+    scores = scorer.scores([[0.7], [-0.7]])[:, count // 2 :]  # actions that were never taken
     truth = np.array([[1.0], [-1.0]]) * feature[count // 2 :]
-    assert np.corrcoef(found.ravel(), truth.ravel())[0, 1] > 0.95
+    assert np.corrcoef(scores.ravel(), truth.ravel())[0, 1] > 0.95
 
 
 def test_gbdt_scores_do_not_depend_on_the_blocks(monkeypatch):

@@ -53,9 +53,9 @@ def test_elimination_equals_the_big_regression(seed, p, count, m, penalty, share
     actions, y, omega = rng.integers(0, count, n), rng.standard_normal(n), rng.random(n) + 0.1
     grams = gram_statistics(phi.__getitem__, p, actions, count, omega)
     cross = cross_moments(phi.__getitem__, p, actions, count, omega * y)
-    found = Coupling.of(Spectrum.of(grams), psi, penalty).solver(shared).solve(cross)
+    coefficients = Coupling.of(Spectrum.of(grams), psi, penalty).solver(shared).solve(cross)
     np.testing.assert_allclose(
-        found, brute_force(phi, psi, actions, y, omega, penalty, shared), rtol=1e-7, atol=1e-9
+        coefficients, brute_force(phi, psi, actions, y, omega, penalty, shared), rtol=1e-7, atol=1e-9
     )
 
 
@@ -65,10 +65,10 @@ def test_infinite_penalty_is_the_shared_part_alone():
     actions, y = rng.integers(0, 4, 60), rng.standard_normal(60)
     spectrum = Spectrum.of(gram_statistics(phi.__getitem__, 3, actions, 4))
     cross = cross_moments(phi.__getitem__, 3, actions, 4, y)
-    found = Coupling.of(spectrum, psi, np.inf).solver(0.5).solve(cross)
+    coefficients = Coupling.of(spectrum, psi, np.inf).solver(0.5).solve(cross)
     z = (psi[actions][:, :, None] * phi[:, None, :]).reshape(60, -1)
     theta = np.linalg.solve(z.T @ z + 0.5 * np.eye(6), z.T @ y).reshape(2, 3)
-    np.testing.assert_allclose(found, psi @ theta, rtol=1e-9)
+    np.testing.assert_allclose(coefficients, psi @ theta, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -241,14 +241,14 @@ def test_several_targets_are_tuned_for_as_each_alone():
     prepared = Ridge(features=(LINEAR, RandomFourier(n_features=20))).prepare(logs, seed=0)
     valid = np.arange(900) % 7 > 0
     together = prepared.tune_each([y, noise, y + 5 * noise], valid=valid)
-    alone = [prepared.tune(one, valid=valid) for one in (y, noise, y + 5 * noise)]
-    for one, other in zip(together, alone, strict=True):
-        assert one.choice is not None
+    alone = [prepared.tune(target, valid=valid) for target in (y, noise, y + 5 * noise)]
+    for tuned, other in zip(together, alone, strict=True):
+        assert tuned.choice is not None
         assert other.choice is not None
-        assert one.choice.error == pytest.approx(other.choice.error, rel=1e-9)
-        assert (one.penalty, one.shared_penalty) == (other.penalty, other.shared_penalty)
-        assert one.choice.candidate == other.choice.candidate
-    assert len({one.penalty for one in together}) > 1
+        assert tuned.choice.error == pytest.approx(other.choice.error, rel=1e-9)
+        assert (tuned.penalty, tuned.shared_penalty) == (other.penalty, other.shared_penalty)
+        assert tuned.choice.candidate == other.choice.candidate
+    assert len({tuned.penalty for tuned in together}) > 1
 
 
 def test_folds_keep_users_together_and_respect_the_sample():
@@ -289,9 +289,9 @@ def test_action_features_carry_over_to_actions_without_data():
     assert len(prepared.unseen) >= count // 2
     fresh = rng.standard_normal((200, 6))
     truth = fresh @ matrix @ vectors.T
-    found = prepared.fit(y).scores(fresh)
-    for part in (slice(0, count // 2), slice(count // 2, count)):
-        assert np.corrcoef(found[:, part].ravel(), truth[:, part].ravel())[0, 1] > 0.99
+    scores = prepared.fit(y).scores(fresh)
+    for actions in (slice(0, count // 2), slice(count // 2, count)):
+        assert np.corrcoef(scores[:, actions].ravel(), truth[:, actions].ravel())[0, 1] > 0.99
     without = Ridge(action_features=False).prepare(logs, seed=0).tune(y).fit(y).scores(fresh)
     assert np.corrcoef(without[:, : count // 2].ravel(), truth[:, : count // 2].ravel())[0, 1] < 0.9
 
@@ -344,8 +344,8 @@ def test_targets_of_any_size(size):
     logs, truth = example_log(500)
     y = truth(logs.contexts)[np.arange(500), logs.actions]
     prepared = Ridge.exact().prepare(logs, seed=0)
-    found = prepared.fit(size * y).scores(logs.contexts[:9]) / size
-    np.testing.assert_allclose(found, prepared.fit(y).scores(logs.contexts[:9]), rtol=1e-9, atol=1e-9)
+    scores = prepared.fit(size * y).scores(logs.contexts[:9]) / size
+    np.testing.assert_allclose(scores, prepared.fit(y).scores(logs.contexts[:9]), rtol=1e-9, atol=1e-9)
 
 
 def test_one_row_is_enough():

@@ -73,8 +73,8 @@ def test_the_linear_scorer_is_what_vw_predicts():
     for i in range(20):
         text = "|s " + " ".join(f"{j}:{v}" for j, v in enumerate(x[i]))
         direct = [_predict(model, f"{text} |a {a}") for a in range(4)]
-        found = (scorer.scores(logs.contexts[i : i + 1])[0] - scaled.centre) / scaled.scale
-        np.testing.assert_allclose(found, direct, atol=2e-5)
+        scores = (scorer.scores(logs.contexts[i : i + 1])[0] - scaled.centre) / scaled.scale
+        np.testing.assert_allclose(scores, direct, atol=2e-5)
 
 
 def test_more_passes_approach_the_least_squares_solution():
@@ -82,8 +82,8 @@ def test_more_passes_approach_the_least_squares_solution():
     exact = Ridge.exact("mtr").prepare(logs, seed=0).fit(y).scores(logs.contexts)
     gaps = []
     for passes in (1, 5, 40):
-        found = VowpalWabbit(passes=passes).prepare(logs, seed=0).fit(y).scores(logs.contexts)
-        gaps.append(np.sqrt(((found - exact) ** 2).mean()) / exact.std())
+        scores = VowpalWabbit(passes=passes).prepare(logs, seed=0).fit(y).scores(logs.contexts)
+        gaps.append(np.sqrt(((scores - exact) ** 2).mean()) / exact.std())
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] < 0.05
 
@@ -100,5 +100,5 @@ def test_action_features_carry_over():
     )  # fmt: skip
     y = (x * vectors[a]).sum(axis=1)
     scorer = VowpalWabbit(action_features=True, passes=10).prepare(logs, seed=0).fit(y)
-    found, truth = scorer.scores(x[:200])[:, 30:], (x[:200] @ vectors.T)[:, 30:]
-    assert np.corrcoef(found.ravel(), truth.ravel())[0, 1] > 0.95
+    scores, truth = scorer.scores(x[:200])[:, 30:], (x[:200] @ vectors.T)[:, 30:]
+    assert np.corrcoef(scores.ravel(), truth.ravel())[0, 1] > 0.95

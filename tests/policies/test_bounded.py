@@ -46,12 +46,12 @@ def test_it_solves_the_linear_program(reach: float) -> None:
     mu, x = Fixed([0.5, 0.3, 0.15, 0.05]), contexts(6)
     scores = scorer().scores(x)
     caps = ratio_caps(mu.action_probs(x), reach)
-    found = BoundedRatio(scorer(), mu, reach).action_probs(x)
+    probs = BoundedRatio(scorer(), mu, reach).action_probs(x)
     for row in range(len(x)):
         best = linprog(-scores[row], A_eq=np.ones((1, 4)), b_eq=[1.0], bounds=[(0, cap) for cap in caps[row]])
-        assert scores[row] @ found[row] == pytest.approx(-best.fun)
-    assert (found <= caps + 1e-12).all()
-    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+        assert scores[row] @ probs[row] == pytest.approx(-best.fun)
+    assert (probs <= caps + 1e-12).all()
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0)
 
 
 def test_the_two_ends() -> None:

@@ -65,12 +65,12 @@ def in_new_process(code: str, *arguments: str, text: str = "") -> str:
 
 def learned(world: Tastes) -> dict[str, Policy]:
     """What every learner that can be made here returns from a tiny log."""
-    logs, found = world.log(40, seed=0), {}
+    logs, policies = world.log(40, seed=0), {}
     for name in registry.names():
         if registry.missing(name) is None:
             learner = registry.make(name, **SMALL.get(name, {}))
-            found[name] = learner.fit(logs if registry.entry(name).kind == "offline" else world)  # type: ignore[arg-type]
-    return found
+            policies[name] = learner.fit(logs if registry.entry(name).kind == "offline" else world)  # type: ignore[arg-type]
+    return policies
 
 
 def test_what_every_learner_returns_loads_in_a_new_process(tmp_path: Path) -> None:
@@ -112,14 +112,14 @@ def test_values_load_in_a_new_process(tmp_path: Path) -> None:
 
 def test_the_table_of_kinds_is_what_the_sources_say() -> None:
     """Each class marked with ``saveable`` has an entry with its module, and there is no other entry."""
-    found = {}
+    modules = {}
     for place in SOURCES.rglob("*.py"):
         module = ".".join(["shpi", *place.relative_to(SOURCES).with_suffix("").parts])
         for node in ast.walk(ast.parse(place.read_text(encoding="utf-8"))):
             for mark in node.decorator_list if isinstance(node, ast.ClassDef) else ():
                 if isinstance(mark, ast.Call) and getattr(mark.func, "id", "") == "saveable":
-                    found[ast.literal_eval(mark.args[0])] = module
-    assert found == HOMES
+                    modules[ast.literal_eval(mark.args[0])] = module
+    assert modules == HOMES
 
 
 def test_every_kind_is_found_in_the_module_of_the_table() -> None:

@@ -36,9 +36,9 @@ def scorer(seed: int = 0, n_actions: int = 4) -> LinearScorer:
 @pytest.mark.parametrize(("share", "eligible"), [(1.0, 1), (0.6, 2), (0.3, 3), (0.11, 3), (0.1, 4), (0.0, 4)])
 def test_it_takes_the_best_of_the_eligible(share: float, eligible: int) -> None:
     scores = scorer().scores(X)[:, :eligible]  # the actions are in the order of mu
-    found = AmongLikely(scorer(), Fixed(), share).action_probs(X)
-    np.testing.assert_array_equal(found.argmax(axis=1), scores.argmax(axis=1))
-    np.testing.assert_array_equal(np.sort(found, axis=1)[:, -1], 1.0)
+    probs = AmongLikely(scorer(), Fixed(), share).action_probs(X)
+    np.testing.assert_array_equal(probs.argmax(axis=1), scores.argmax(axis=1))
+    np.testing.assert_array_equal(np.sort(probs, axis=1)[:, -1], 1.0)
 
 
 def test_the_ends_are_the_favourite_and_the_greedy_policy() -> None:
@@ -50,8 +50,8 @@ def test_the_ends_are_the_favourite_and_the_greedy_policy() -> None:
 
 def test_the_favourite_is_that_of_the_allowed_actions() -> None:
     mask = np.tile([False, True, True, False], (len(X), 1))
-    found = AmongLikely(scorer(), Fixed(), 1.0).action_probs(X, mask)
-    assert (found[:, 1] == 1).all()
+    probs = AmongLikely(scorer(), Fixed(), 1.0).action_probs(X, mask)
+    assert (probs[:, 1] == 1).all()
 
 
 def test_it_conforms_and_can_be_saved(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ def test_onnxruntime_decides_as_we_do(name: str, tmp_path: Path) -> None:
     policy.to_onnx(tmp_path / "p.onnx")  # type: ignore[attr-defined]
     x, mask = rng.normal(3, 2, size=(300, 5)), rng.random((300, 7)) < 0.5
     mask[np.arange(300), rng.integers(0, 7, 300)] = True
-    found = run_onnx((tmp_path / "p.onnx").read_bytes(), x, mask)
-    assert found.dtype == np.float64
+    probs = run_onnx((tmp_path / "p.onnx").read_bytes(), x, mask)
+    assert probs.dtype == np.float64
     tolerance = 1e-6 if name in FOURIER else 1e-12
-    assert np.abs(found - policy.action_probs(x, mask)).max() <= tolerance
+    assert np.abs(probs - policy.action_probs(x, mask)).max() <= tolerance
 
 
 def test_other_feature_maps(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_other_feature_maps(tmp_path: Path) -> None:
     phi = parts.fit(x)
     policy = Softmax(LinearScorer(rng.normal(size=(3, phi.width)), phi))
     to_onnx(policy, tmp_path / "p.onnx", check=False)  # random contexts are no states
-    found = run_onnx((tmp_path / "p.onnx").read_bytes(), x, np.ones((200, 3), dtype=bool))
-    assert np.abs(found - policy.action_probs(x)).max() <= 1e-12
+    probs = run_onnx((tmp_path / "p.onnx").read_bytes(), x, np.ones((200, 3), dtype=bool))
+    assert np.abs(probs - policy.action_probs(x)).max() <= 1e-12
 
 
 def agree(policy: Policy, contexts: Any, path: Path, tolerance: float) -> None:

@@ -89,12 +89,12 @@ def test_a_concatenated_network_is_the_action_as_an_input():
     network = _network(torch, "concatenated", (4, 8, 6, 3), draw)
     x = torch.randn(5, 4)
     with torch.no_grad():
-        found = network(x)
+        outputs = network(x)
         for action in range(3):
             hot = torch.zeros(5, 3)
             hot[:, action] = 1.0
             direct = network.later(torch.relu(network.first(torch.cat([x, hot], dim=1))))[:, 0]
-            torch.testing.assert_close(found[:, action], direct)
+            torch.testing.assert_close(outputs[:, action], direct)
 
 
 def test_the_literal_recipe_is_the_authors_and_runs():

@@ -148,8 +148,8 @@ def test_sums_of_shards_add_up(monkeypatch):
     rho = pi[mdp.states_of(logs.contexts), logs.actions] / logs.propensities
     direct = whole.sums(rho)
     parts = [logs.select(np.arange(a, b)) for a, b in ((0, 7), (7, 200), (200, 300))]
-    ratios = [pi[mdp.states_of(part.contexts), part.actions] / part.propensities for part in parts]
-    sums = [config.prepare(part, seed=0).sums(r) for part, r in zip(parts, ratios, strict=True)]
+    ratios = [pi[mdp.states_of(log.contexts), log.actions] / log.propensities for log in parts]
+    sums = [config.prepare(log, seed=0).sums(r) for log, r in zip(parts, ratios, strict=True)]
     total = sums[2] + sums[0] + sums[1]
     np.testing.assert_allclose(total.drift, direct.drift, atol=1e-9)
     assert (total.rows, total.trajectories) == (direct.rows, direct.trajectories)
