@@ -148,12 +148,12 @@ def test_options_reach_the_learners_that_have_them(log):
     from shpi.data.logged import LoggedData
 
     logs = LoggedData.read(log)
-    found = compare.find_settings(
+    settings = compare.find_settings(
         ["gamma=0.9", "shpi.k=4", "bandit-dr.support=null"], ["shpi", "bandit-dr", "session-rl"], logs, 7
     )
-    assert found["shpi"] == {"seed": 7, "gamma": 0.9, "k": 4}
-    assert found["bandit-dr"] == {"seed": 7, "support": None}
-    assert found["session-rl"] == {"seed": 7, "gamma": 0.9}
+    assert settings["shpi"] == {"seed": 7, "gamma": 0.9, "k": 4}
+    assert settings["bandit-dr"] == {"seed": 7, "support": None}
+    assert settings["session-rl"] == {"seed": 7, "gamma": 0.9}
     whole = compare.find_settings([], ["session-rl", "shpi-paper", "deep-sarsa"], one_session_each(logs), 0)
     assert whole["session-rl"]["k"] == compare.NO_SESSIONS_K
     assert "k" not in whole["shpi-paper"]  # it has a k of its own

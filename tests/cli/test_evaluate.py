@@ -121,12 +121,12 @@ def test_json_and_report_are_written(place, tmp_path, capsys):
     target, page = tmp_path / "e.json", tmp_path / "report.html"
     pytest.importorskip("shpi.report.html")
     assert run(place, "good", "log.parquet", "--json", str(target), "--out", str(page)) == 0
-    found = json.loads(target.read_text())
-    assert found["verdict"]["decision"] == "ship"
-    assert found["users"] == 800
-    assert "against" not in found
+    written = json.loads(target.read_text())
+    assert written["verdict"]["decision"] == "ship"
+    assert written["users"] == 800
+    assert "against" not in written
     assert page.read_text().lstrip().lower().startswith("<!doctype html")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["e.json", "report.html"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["e.json", "report.html"]
     assert "wrote" in capsys.readouterr().err
 
 
@@ -144,8 +144,8 @@ def test_candidates_are_compared(place, tmp_path, capsys):
     assert shown.startswith("SHIP            good: lift")
     assert "best to ship: best" in shown
     assert "One of 3 candidates" in shown
-    found = json.loads(target.read_text())
-    assert [one["verdict"]["decision"] for one in found["against"]] == ["ship", "hold"]
+    written = json.loads(target.read_text())
+    assert [candidate["verdict"]["decision"] for candidate in written["against"]] == ["ship", "hold"]
     assert run(place, "bad", "log.parquet", "--against", others[0]) == 3  # the code is that of POLICY
 
 
@@ -250,8 +250,8 @@ def test_policies_must_differ(place):
 
 
 def test_estimators_by_name():
-    names = [one.name for one in verb.estimators_of("wdr, SHPI:5, slope,dm", None)]
+    names = [estimator.name for estimator in verb.estimators_of("wdr, SHPI:5, slope,dm", None)]
     assert names[:2] == ["WDR", "SHPI(k=5)"]
     assert names[3] == "DM"
-    assert [one.name for one in verb.estimators_of("shpi", "session")] == ["SHPI(k=session)"]
+    assert [estimator.name for estimator in verb.estimators_of("shpi", "session")] == ["SHPI(k=session)"]
     assert verb.estimators_of(None, None) is None

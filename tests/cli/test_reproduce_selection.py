@@ -18,10 +18,10 @@ CELLS = [c for name in catalogue.names() for c in catalogue.find(name).cells(Set
 
 def test_without_and_only_make_a_whole() -> None:
     for names in (("shpi",), ("bcq", "cql"), ("online-shpi",), ("logging", "shpi-paper"), ("exact",)):
-        rest, part = Selection(without=names).of(CELLS), Selection(only=names).of(CELLS)
-        assert part
-        assert {c.key for c in rest} | {c.key for c in part} == {c.key for c in CELLS}
-        assert not {c.key for c in rest} & {c.key for c in part}
+        rest, chosen = Selection(without=names).of(CELLS), Selection(only=names).of(CELLS)
+        assert chosen
+        assert {c.key for c in rest} | {c.key for c in chosen} == {c.key for c in CELLS}
+        assert not {c.key for c in rest} & {c.key for c in chosen}
     assert Selection().of(CELLS) == CELLS
 
 

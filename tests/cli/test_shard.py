@@ -59,15 +59,15 @@ def test_a_table_becomes_shards(tmp_path, capsys):
 def test_audit_counts_the_whole_log(place, capsys, monkeypatch):
     monkeypatch.setitem(audit_shards.__kwdefaults__, "most_rows", 300)
     assert main(["audit", str(place / "train.parquet"), "--json"]) in (0, 1)
-    one = json.loads(capsys.readouterr().out)
+    of_whole = json.loads(capsys.readouterr().out)
     assert main(["audit", str(place / "train"), "--json"]) in (0, 1)
-    two = json.loads(capsys.readouterr().out)
+    of_shards = json.loads(capsys.readouterr().out)
     for name in ("decisions", "users", "trajectories", "sessions", "terminated", "truncated"):
-        assert two["facts"]["structure"][name] == one["facts"]["structure"][name]
-    assert two["facts"]["actions"]["most"] == one["facts"]["actions"]["most"]
-    assert two["facts"]["rows"]["rows_used"] == one["facts"]["rows"]["rows_used"]
-    assert [f["code"] for f in two["findings"]].count("sampled") == 1
-    assert "sampled" not in [f["code"] for f in one["findings"]]
+        assert of_shards["facts"]["structure"][name] == of_whole["facts"]["structure"][name]
+    assert of_shards["facts"]["actions"]["most"] == of_whole["facts"]["actions"]["most"]
+    assert of_shards["facts"]["rows"]["rows_used"] == of_whole["facts"]["rows"]["rows_used"]
+    assert [f["code"] for f in of_shards["findings"]].count("sampled") == 1
+    assert "sampled" not in [f["code"] for f in of_whole["findings"]]
 
 
 def test_fit_and_evaluate_say_the_same_as_in_memory(place, tmp_path, capsys):
@@ -79,9 +79,11 @@ def test_fit_and_evaluate_say_the_same_as_in_memory(place, tmp_path, capsys):
         held_out = place / name.replace("train", "held-out")
         codes.append(main(["evaluate", str(policy), str(held_out), "--json", str(tmp_path / f"{name}.json")]))
     assert codes[0] == codes[1]
-    two, one = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("train", "train.parquet"))
-    assert two["verdict"]["decision"] == one["verdict"]["decision"]
-    for left, right in zip(one["estimates"], two["estimates"], strict=True):
+    of_shards, of_whole = (
+        json.loads((tmp_path / f"{name}.json").read_text()) for name in ("train", "train.parquet")
+    )
+    assert of_shards["verdict"]["decision"] == of_whole["verdict"]["decision"]
+    for left, right in zip(of_whole["estimates"], of_shards["estimates"], strict=True):
         assert right["lift"] == pytest.approx(left["lift"], rel=1e-8, abs=1e-10)
     capsys.readouterr()
 
@@ -90,9 +92,9 @@ def test_a_folder_is_split_as_the_log_in_memory(place, tmp_path, capsys):
     assert main(["split", str(place / "train"), "--held-out", "0.3", "--out", str(tmp_path)]) == 0
     capsys.readouterr()
     whole = shpi.LoggedData.read(place / "train.parquet")
-    for folder, part in zip(("train", "held-out"), whole.split_users(0.3, seed=0), strict=True):
+    for folder, split in zip(("train", "held-out"), whole.split_users(0.3, seed=0), strict=True):
         users = {user for shard in ShardedLog.open(tmp_path / folder) for user in shard.users}
-        assert users == set(part.users)
+        assert users == set(split.users)
 
 
 def test_options_about_the_table_are_refused(place, capsys):

@@ -75,11 +75,11 @@ def test_from_a_csv_to_a_decision(place, monkeypatch, capsys):
 def test_init_asks_and_asks_again(capsys):
     sample = shop(5)
     replies = iter(["", "", "itme", "item", "", "-", "", "", "tenure"])
-    found = init.asked(init.guessed(sample), sample, lambda question: next(replies))
-    assert found["action"] == "item"
-    assert "propensity" not in found
-    assert found["session_gap"] == "30m"
-    assert found["context"] == ["tenure"]
+    columns = init.asked(init.guessed(sample), sample, lambda question: next(replies))
+    assert columns["action"] == "item"
+    assert "propensity" not in columns
+    assert columns["session_gap"] == "30m"
+    assert columns["context"] == ["tenure"]
     assert "no column 'itme'. Did you mean item" in capsys.readouterr().out
 
 
@@ -195,8 +195,8 @@ def test_act_writes_files_and_obeys_candidates(policy, tmp_path, monkeypatch, ca
     rows.write_csv("rows.csv")
     for name in ("out.csv", "out.jsonl", "out.parquet"):
         assert main(["act", policy, "rows.csv", "--candidates", "can", "--keep", "uid", "--out", name]) == 0
-    found = pl.read_csv("out.csv")
-    assert set(found["item"]) == {"socks", "hats"}
+    decisions = pl.read_csv("out.csv")
+    assert set(decisions["item"]) == {"socks", "hats"}
     assert pl.read_parquet("out.parquet")["uid"].to_list() == list(range(40))
     assert pl.read_ndjson("out.jsonl").columns == ["uid", "item", "propensity"]
     assert main(["act", policy, "rows.csv", "--out", "out.xls"]) == 2
@@ -209,8 +209,8 @@ def test_chances_are_those_that_are_logged(policy, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     pl.DataFrame({"tenure": [0.5] * 20_000}).write_csv("rows.csv")
     assert main(["act", policy, "rows.csv", "--seed", "0", "--out", "out.csv"]) == 0
-    found = pl.read_csv("out.csv").group_by("item").agg(pl.len() / 20_000, pl.col("propensity").first())
-    np.testing.assert_allclose(found["len"], found["propensity"], atol=0.015)
+    shares = pl.read_csv("out.csv").group_by("item").agg(pl.len() / 20_000, pl.col("propensity").first())
+    np.testing.assert_allclose(shares["len"], shares["propensity"], atol=0.015)
 
 
 # ---------------------------------------------------------------------- help and completion
@@ -248,5 +248,5 @@ def test_bash_completes_verbs_options_and_choices():
 def test_the_other_shells_get_every_verb(shell, capsys):
     assert main(["completion", shell]) == 0
     shown = capsys.readouterr().out
-    nest = next(one for one in build_parser()._actions if one.dest == "verb")
+    nest = next(action for action in build_parser()._actions if action.dest == "verb")
     assert all(verb in shown for verb in nest.choices)

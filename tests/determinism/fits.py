@@ -78,13 +78,15 @@ def hashes() -> dict[str, str]:
 
 def main(before: str | None) -> int:
     """Print the hashes, or compare them with those of a file."""
-    found = hashes()
+    current = hashes()
     if before is None:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(current, indent=1))
         return 0
     known = json.loads(Path(before).read_text())
-    differing = [name for name in sorted(known.keys() | found.keys()) if known.get(name) != found.get(name)]
-    print(f"{len(found)} hashes, {len(differing)} differ", *differing, sep="\n  ")
+    differing = [
+        name for name in sorted(known.keys() | current.keys()) if known.get(name) != current.get(name)
+    ]
+    print(f"{len(current)} hashes, {len(differing)} differ", *differing, sep="\n  ")
     return 1 if differing else 0
 
 

@@ -20,8 +20,8 @@ def run(threads: int, hash_seed: str, *arguments: str) -> dict[str, str]:
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    digests: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return digests
 
 
 def test_threads_processes_hash_seed_and_row_order_change_nothing() -> None:

@@ -71,23 +71,23 @@ def main(shuffle: bool, processes: bool) -> None:
         missing={"x0": "mean"},
     )
     logs = shpi.LoggedData.read(frame, columns)
-    found = {"log": logs.fingerprint(), "schema": json.dumps(logs.schema.to_json())}
+    digests = {"log": logs.fingerprint(), "schema": json.dumps(logs.schema.to_json())}
     with tempfile.TemporaryDirectory() as folder:
         for name, options in LEARNERS.items():
             policy = registry.make(name, **options).fit(logs)  # type: ignore[arg-type]
             place = save_policy(policy, Path(folder) / name)
-            found[name] = read_policy_file(place).sha256
+            digests[name] = read_policy_file(place).sha256
         value = LSTD().fit(logs, gamma=0.9, seed=0)
-        found["value"] = digest(value(logs.contexts))
+        digests["value"] = digest(value(logs.contexts))
         shards = prepare_shards(frame, columns, Path(folder) / "shards", shards=5, progress=False)
         executor = Processes(jobs=2) if processes else Serial()
-        found["shards"] = json.dumps([shard.fingerprint() for shard in shards])
-        found["value of shards"] = digest(
+        digests["shards"] = json.dumps([shard.fingerprint() for shard in shards])
+        digests["value of shards"] = digest(
             LSTD().fit(shards, gamma=0.9, seed=0, executor=executor)(logs.contexts)
         )
         for source, name in ((logs, "evaluation"), (shards, "evaluation of shards")):
-            found[name] = repr([numbers(estimate) for estimate in shpi.evaluate(policy, source).estimates])
-    print(json.dumps(found))
+            digests[name] = repr([numbers(estimate) for estimate in shpi.evaluate(policy, source).estimates])
+    print(json.dumps(digests))
 
 
 def digest(array: Float64Array) -> str:

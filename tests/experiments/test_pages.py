@@ -74,9 +74,9 @@ def test_every_section_has_a_table_and_claims(name: str) -> None:
 def test_sections_of_an_unfinished_run(name: str) -> None:
     experiment = catalogue.find(name)
     cells = experiment.cells(Settings(seeds=(0, 1), data=True))
-    for part in (cells[:1], cells[: len(cells) // 3], cells[len(cells) // 2 :], cells):
-        found = page.section(experiment, made_up(experiment, part), missing=3)
-        assert "3 cells not run yet" in found.status
+    for done in (cells[:1], cells[: len(cells) // 3], cells[len(cells) // 2 :], cells):
+        section = page.section(experiment, made_up(experiment, done), missing=3)
+        assert "3 cells not run yet" in section.status
     empty = page.section(experiment, [], missing=5)
     assert not empty.blocks
 
@@ -143,8 +143,8 @@ def test_the_digest_counts_what_holds_and_names_where_not() -> None:
         page.Section(experiment=experiment, blocks=blocks, rows=(), missing=0)
         for experiment, blocks in zip(experiments, (tuple(claims[:1]), tuple(claims[1:])), strict=True)
     ]
-    found = {row[0]: row[1:] for row in page.digest(sections).rows}
-    rivals, variance = (found[topics.PAPER[topic]] for topic in ("rivals", "variance"))
+    digest = {row[0]: row[1:] for row in page.digest(sections).rows}
+    rivals, variance = (digest[topics.PAPER[topic]] for topic in ("rivals", "variance"))
     assert rivals == ("in part (1 of 2); not in synthetic", "–", "–", "reproduced (1 of 1)")
     assert variance == ("open: too few trials", "–", "–", "–")
 
@@ -223,7 +223,7 @@ def test_the_story_is_read_from_the_rows() -> None:
     for name in catalogue.names():
         experiment = catalogue.find(name)
         sections.append(page.section(experiment, made_up(experiment, experiment.cells(TEN)), 0))
-    told = {one.experiment.name: (Results(one.rows), one.claims) for one in sections}
+    told = {section.experiment.name: (Results(section.rows), section.claims) for section in sections}
     sentences = story.lessons(told)
     assert len(sentences) == 10
     mu = told["recogym"][0].values(method="logging", epsilon=0.3).mean()

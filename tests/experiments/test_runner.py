@@ -81,12 +81,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_run_records_failures_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    seen: list[str] = []
+    reported: list[str] = []
     plan = {"one": [exact("bandit"), BROKEN], "two": [exact("bandit", "greedy"), exact("optimum")]}
-    tally = execute(plan, store, jobs=2, commit="abc", report=lambda cell, *_: seen.append(cell.method))
+    tally = execute(plan, store, jobs=2, commit="abc", report=lambda cell, *_: reported.append(cell.method))
     assert (tally.run, tally.reused, len(tally.failed)) == (3, 0, 1)
     assert "no-such-learner" in tally.failed[0][1]
-    assert sorted(seen) == ["bandit", "broken", "optimum"]
+    assert sorted(reported) == ["bandit", "broken", "optimum"]
     assert tally.peak_mb > 10
     assert {row.method for row in store.read("two")} == {"greedy", "optimum"}  # the shared cell, by its name
     [failure] = [row for row in store.read("one") if row.metric == FAILURE]

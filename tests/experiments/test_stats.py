@@ -22,12 +22,12 @@ numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
 
 
 def test_summary_of_known_numbers() -> None:
-    found = summarise([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 103.0])
-    assert found.n == 8
-    assert found.mean == 15.5
-    assert found.deviation == pytest.approx(np.std([0, 1, 2, 3, 4, 5, 6, 103], ddof=1))
-    assert found.middle == 3.5  # of 2, 3, 4, 5: the outlier does not count
-    assert found.low <= found.middle <= found.high
+    summary = summarise([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 103.0])
+    assert summary.n == 8
+    assert summary.mean == 15.5
+    assert summary.deviation == pytest.approx(np.std([0, 1, 2, 3, 4, 5, 6, 103], ddof=1))
+    assert summary.middle == 3.5  # of 2, 3, 4, 5: the outlier does not count
+    assert summary.low <= summary.middle <= summary.high
 
 
 def test_one_trial_has_no_spread() -> None:
@@ -68,16 +68,16 @@ def test_equals_share_and_shares_sum_to_one() -> None:
     x = np.arange(5.0)
     assert probability_of_best({"a": x, "b": x}) == {"a": 0.5, "b": 0.5}
     rng = np.random.default_rng(2)
-    found = probability_of_best({name: rng.normal(size=8) for name in "abcd"})
-    assert sum(found.values()) == pytest.approx(1.0)
+    shares = probability_of_best({name: rng.normal(size=8) for name in "abcd"})
+    assert sum(shares.values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("n", [1, 3, 6, 10])
 def test_all_pairs_won_has_the_smallest_p(n: int) -> None:
-    found = paired(np.arange(1.0, n + 1), np.zeros(n))
-    assert found.p == pytest.approx(0.5**n)
-    assert found.wins == 1.0
-    assert found.difference == pytest.approx((n + 1) / 2)
+    comparison = paired(np.arange(1.0, n + 1), np.zeros(n))
+    assert comparison.p == pytest.approx(0.5**n)
+    assert comparison.wins == 1.0
+    assert comparison.difference == pytest.approx((n + 1) / 2)
 
 
 def test_exact_p_equals_enumeration() -> None:

@@ -44,12 +44,12 @@ def test_arrays_come_back_exactly(tmp_path: Path) -> None:
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     folder = UniformPolicy(3).save(tmp_path / "p")
     place = arrays_of(folder)
-    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as part:
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
         np.lib.format.write_array_header_1_0(
-            part, {"descr": "<f8", "fortran_order": False, "shape": (48 * 2**20,)}
+            member, {"descr": "<f8", "fortran_order": False, "shape": (48 * 2**20,)}
         )
         for _ in range(384):
-            part.write(bytes(2**20))
+            member.write(bytes(2**20))
     assert place.stat().st_size < 2_000_000
     forget_peak()
     before = peak_memory()
@@ -64,12 +64,15 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
 def test_a_small_bomb_is_refused_by_the_size_in_the_manifest(tmp_path: Path) -> None:
     folder = TabularPolicy(np.eye(3)).save(tmp_path / "p")
     place, size = arrays_of(folder), 100 * 2**20
-    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("probs.npy", "w") as part:
+    with (
+        zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("probs.npy", "w") as member,
+    ):
         np.lib.format.write_array_header_1_0(
-            part, {"descr": "<f8", "fortran_order": False, "shape": (size // 8,)}
+            member, {"descr": "<f8", "fortran_order": False, "shape": (size // 8,)}
         )
         for _ in range(size // 2**20):
-            part.write(bytes(2**20))
+            member.write(bytes(2**20))
     forget_peak()
     before = peak_memory()
     with pytest.raises(DataError, match="where the manifest says 72"):
@@ -83,11 +86,11 @@ def test_a_small_bomb_is_refused_by_the_size_in_the_manifest(tmp_path: Path) -> 
 def test_a_header_that_lies_about_its_shape(tmp_path: Path) -> None:
     place = tmp_path / "a.npz"
     for shape in ((10**15,), (3,), (-1,), (2**62, 4)):
-        with zipfile.ZipFile(place, "w") as archive, archive.open("x.npy", "w") as part:
+        with zipfile.ZipFile(place, "w") as archive, archive.open("x.npy", "w") as member:
             np.lib.format.write_array_header_1_0(
-                part, {"descr": "<f8", "fortran_order": False, "shape": shape}
+                member, {"descr": "<f8", "fortran_order": False, "shape": shape}
             )
-            part.write(bytes(16))
+            member.write(bytes(16))
         with pytest.raises(DataError, match="readable arrays"):
             read_npz(place)
 

@@ -61,7 +61,9 @@ def evaluate_small(chance: random.Random, folder: Path) -> str:
     gate = shpi.Gate() if chance.random() < 0.5 else None
     outcome, report = attempt(lambda: shpi.evaluate(policy, logs, gate=gate))
     if report is not None:
-        assert all(np.isfinite(one.value) and np.isfinite(one.lift) for one in report.estimates)
+        assert all(
+            np.isfinite(estimate.value) and np.isfinite(estimate.lift) for estimate in report.estimates
+        )
         str(report)
         report.write_html(folder / "report.html")
         assert report.verdict is None or not report.verdict.ship or logs.n_users >= 10

@@ -47,7 +47,7 @@ def policy_files() -> tuple[tuple[str, dict[str, bytes], Any, bytes], ...]:
     """Saved policies of this version: name, files, manifest, and what the policy does."""
     import tempfile
 
-    found = []
+    saved = []
     with tempfile.TemporaryDirectory() as folder:
         for name in ("nested", "bandit"):
             policy = load_policy(FIXTURES / f"policy-{name}")
@@ -56,8 +56,8 @@ def policy_files() -> tuple[tuple[str, dict[str, bytes], Any, bytes], ...]:
             policy.save(place, schema=described.schema, actions=described.actions)  # type: ignore[attr-defined]
             files = {file.name: file.read_bytes() for file in place.iterdir()}
             truth = policy.action_probs(CONTEXTS).tobytes()
-            found.append((name, files, json.loads(files["manifest.json"]), truth))
-    return tuple(found)
+            saved.append((name, files, json.loads(files["manifest.json"]), truth))
+    return tuple(saved)
 
 
 def fresh(folder: Path, files: dict[str, bytes]) -> Path:
@@ -222,7 +222,7 @@ def shards(chance: random.Random, folder: Path) -> str:
         victim.write_bytes(change_bytes(victim.read_bytes(), chance))
     outcome, opened = attempt(lambda: ShardedLog.open(target))
     if opened is not None:
-        assert sum(len(part) for part in opened) == 40
+        assert sum(len(shard) for shard in opened) == 40
     return outcome
 
 

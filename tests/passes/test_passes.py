@@ -93,9 +93,9 @@ def test_a_missing_or_doubled_shard_is_no_sum():
 
 
 def test_a_killed_process_costs_nothing_but_time(shards, tmp_path):
-    found = add_up(shards, partial(killed_once, tmp_path / "killed"), executor=Processes(jobs=2))
+    total = add_up(shards, partial(killed_once, tmp_path / "killed"), executor=Processes(jobs=2))
     assert (tmp_path / "killed").exists()
-    np.testing.assert_array_equal(found, add_up(shards, moments))
+    np.testing.assert_array_equal(total, add_up(shards, moments))
 
 
 def test_processes_that_are_always_killed_end_in_an_error(shards):
