@@ -23,8 +23,8 @@ RUNS = ("python", "sh", "toml")
 
 
 def blocks(document: Path) -> list[tuple[str, str, str]]:
-    found = BLOCK.findall(document.read_text(encoding="utf-8"))
-    return [(kind, mark.strip(), text) for kind, mark, text in found if kind in RUNS]
+    fenced = BLOCK.findall(document.read_text(encoding="utf-8"))
+    return [(kind, mark.strip(), text) for kind, mark, text in fenced if kind in RUNS]
 
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if blocks(d)], ids=lambda path: path.name)

@@ -92,10 +92,12 @@ def test_values_scores_and_policies_are_equal(
 
 
 def test_the_iterates_are_equal_one_by_one(example: ModuleType, log: Any, logs: LoggedData) -> None:
-    for one in library(logs, 5, iterations=3).history:
-        mine, _ = example.offline_shpi(log, k=5, iterations=one.number)
-        assert isinstance(one.policy, Greedy)
-        np.testing.assert_allclose(mine.scores(log.contexts), one.policy.scorer.scores(logs.contexts), **SAME)
+    for iteration in library(logs, 5, iterations=3).history:
+        mine, _ = example.offline_shpi(log, k=5, iterations=iteration.number)
+        assert isinstance(iteration.policy, Greedy)
+        np.testing.assert_allclose(
+            mine.scores(log.contexts), iteration.policy.scorer.scores(logs.contexts), **SAME
+        )
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 100])

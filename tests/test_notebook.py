@@ -25,7 +25,7 @@ def test_the_notebook_goes_from_a_csv_to_a_verdict(tmp_path: Path, monkeypatch: 
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {"__name__": "notebook"}
     shown = [run_cell("".join(c["source"]), names) for c in cells if c["cell_type"] == "code"]
-    cards = [one._repr_html_() for one in shown if hasattr(one, "_repr_html_")]
+    cards = [output._repr_html_() for output in shown if hasattr(output, "_repr_html_")]
     assert len(cards) >= 6
     first = names["comparison"]["first step"]
     assert first.verdict.ship

@@ -26,7 +26,7 @@ def test_the_page_follows_from_the_rows(tmp_path: Path) -> None:
         shutil.copy(file, tmp_path)
     draw([find(name) for name in names()], Store(tmp_path), Settings(seeds=tuple(range(10)), data=True))
     assert (tmp_path / "README.md").read_text("utf-8") == (RESULTS / "README.md").read_text("utf-8")
-    drawn, kept = (sorted(one.name for one in (at / "figures").iterdir()) for at in (tmp_path, RESULTS))
+    drawn, kept = (sorted(figure.name for figure in (at / "figures").iterdir()) for at in (tmp_path, RESULTS))
     assert drawn == kept
 
 

@@ -37,12 +37,12 @@ def test_the_table_is_counted_as_the_simulator_counts(make: type[World], tmp_pat
 
 
 @pytest.mark.parametrize(
-    "make", [one for one in WORLDS if one.name in ("push", "personalizer")], ids=lambda m: m.name
+    "make", [world for world in WORLDS if world.name in ("push", "personalizer")], ids=lambda m: m.name
 )
 def test_the_way_takes_at_most_eight_commands(make: type[World], tmp_path: Path) -> None:
-    found = go(make(), tmp_path / "log", 4, 600)
-    assert found.commands <= 8
-    assert found.verdict in ("ship", "first step", "hold", "need more data")
+    outcome = go(make(), tmp_path / "log", 4, 600)
+    assert outcome.commands <= 8
+    assert outcome.verdict in ("ship", "first step", "hold", "need more data")
     said = (tmp_path / "log" / "evaluate.txt").read_text()
     assert "days after the first decision" in " ".join(said.split())
 

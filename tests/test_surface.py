@@ -92,11 +92,11 @@ def test_a_policy_that_is_saved_and_loaded_keeps_its_items(tmp_path):
     logs = shpi.LoggedData.read(table(), MAP)
     policy = shpi.OfflineSHPI(seed=0).fit(logs)
     rows = table(30, seed=1)
-    for number, one in enumerate((policy, Mixture((policy, UniformPolicy(3)), (0.3, 0.7)))):
-        loaded = shpi.load_policy(one.save(tmp_path / f"p{number}"))
-        np.testing.assert_array_equal(loaded.act(rows, seed=1)[0], one.act(rows, seed=1)[0])
+    for number, served in enumerate((policy, Mixture((policy, UniformPolicy(3)), (0.3, 0.7)))):
+        loaded = shpi.load_policy(served.save(tmp_path / f"p{number}"))
+        np.testing.assert_array_equal(loaded.act(rows, seed=1)[0], served.act(rows, seed=1)[0])
         again = shpi.load_policy(loaded.save(tmp_path / f"again{number}"))
-        np.testing.assert_array_equal(again.act(rows, seed=1)[0], one.act(rows, seed=1)[0])
+        np.testing.assert_array_equal(again.act(rows, seed=1)[0], served.act(rows, seed=1)[0])
 
 
 def test_rows_for_a_policy_that_knows_no_columns_are_a_clear_error():

@@ -88,12 +88,12 @@ def test_the_performance_difference_in_steps_of_k(k):
 def test_the_longest_k_gives_q_minus_the_value_of_mu_not_the_advantage_of_pi():
     mdp = random_mdp(5, 3, seed=1, gamma=0.9)
     mu, pi = mdp.random_policy(1), mdp.random_policy(2)
-    found = mdp.k_step_advantage_by_time(pi, mu, 6, 6)[0]
+    longest = mdp.k_step_advantage_by_time(pi, mu, 6, 6)[0]
     new, old = mdp.values_by_time(pi, 6), mdp.values_by_time(mu, 6)
     advantage = mdp.reward + 0.9 * mdp.transition @ new[1] - new[0][:, None]
-    np.testing.assert_allclose(found, advantage + (new[0] - old[0])[:, None], atol=1e-12)
-    assert np.abs(found - advantage).max() > 0.1
-    np.testing.assert_array_equal(found.argmax(axis=1), advantage.argmax(axis=1))
+    np.testing.assert_allclose(longest, advantage + (new[0] - old[0])[:, None], atol=1e-12)
+    assert np.abs(longest - advantage).max() > 0.1
+    np.testing.assert_array_equal(longest.argmax(axis=1), advantage.argmax(axis=1))
 
 
 # ---------------------------------------------------------------------- Lemma 1
@@ -124,11 +124,11 @@ def variances(mu_good: float, *, gamma: float = 0.9) -> dict[tuple[str, int], fl
 
 
 def test_lemma_1_fails_with_everything_exact():
-    found = variances(0.9)
-    assert found["raw", 2] < found["raw", 1]
-    assert found["residual", 2] < found["residual", 1]
-    in_docs("Lemma 1, raw form: MSE for k = 1 and k = 2", found["raw", 1], found["raw", 2])
-    in_docs("Lemma 1, residual form: MSE for k = 1 and k = 2", found["residual", 1], found["residual", 2])
+    errors = variances(0.9)
+    assert errors["raw", 2] < errors["raw", 1]
+    assert errors["residual", 2] < errors["residual", 1]
+    in_docs("Lemma 1, raw form: MSE for k = 1 and k = 2", errors["raw", 1], errors["raw", 2])
+    in_docs("Lemma 1, residual form: MSE for k = 1 and k = 2", errors["residual", 1], errors["residual", 2])
 
 
 def test_lemma_1_fails_on_a_deterministic_chain_with_independent_errors_of_v():
@@ -146,10 +146,10 @@ def test_lemma_1_holds_on_policy_with_the_exact_value():
     spread = np.zeros(4)  # Var of sum_{m=1}^{k-1} gamma^m delta, by the law of total variance
     joint = np.einsum("sa,sat->sat", mu, mdp.transition)
     delta = mdp.reward[:, :, None] + 0.9 * value[None, None, :] - value[:, None, None]
-    one = np.einsum("sat,sat->s", joint, delta**2)
+    one_step = np.einsum("sat,sat->s", joint, delta**2)
     np.testing.assert_allclose(np.einsum("sat,sat->s", joint, delta), 0.0, atol=1e-12)
     for _ in range(5):
-        longer = one + 0.81 * joint.sum(axis=1) @ spread  # deltas are uncorrelated: variances add up
+        longer = one_step + 0.81 * joint.sum(axis=1) @ spread  # deltas are uncorrelated: variances add up
         assert (longer >= spread - 1e-12).all()
         spread = longer
 
@@ -331,10 +331,10 @@ def test_condition_2_as_printed_fails_and_the_fixed_point_bound_is_sharp(gamma, 
     mdp, bonus = trap(gamma, k)
     np.testing.assert_allclose(mdp.optimal()[0], 0.0, atol=1e-9)
     leave = np.eye(2)[np.ones(k, dtype=int)]
-    found = iterate(mdp, leave, bonus, k)
-    assert found is not None
-    assert found[0, 1] == 1.0
-    loss = -mdp.value(found)[0]
+    fixed_point = iterate(mdp, leave, bonus, k)
+    assert fixed_point is not None
+    assert fixed_point[0, 1] == 1.0
+    loss = -mdp.value(fixed_point)[0]
     printed, ours = condition_2_bound(1.0, gamma=gamma, k=k), fixed_point_bound(1.0, gamma=gamma, k=k)
     assert loss > printed
     assert loss == pytest.approx(ours, rel=1e-6)
@@ -349,13 +349,13 @@ def test_the_fixed_point_bound_holds_on_random_worlds():
         best = mdp.optimal()[0]
         rng = np.random.default_rng(seed)
         bonus = best + rng.uniform(-1, 1, size=5)
-        found = iterate(mdp, np.eye(3)[rng.integers(3, size=5)], bonus, k)
-        if found is None:
+        fixed_point = iterate(mdp, np.eye(3)[rng.integers(3, size=5)], bonus, k)
+        if fixed_point is None:
             continue
         reached += 1
         error = float(np.abs(bonus - best).max())
-        assert (best - mdp.value(found)).max() <= fixed_point_bound(error, gamma=gamma, k=k) + 1e-9
-        exact = iterate(mdp, found, best, k)
+        assert (best - mdp.value(fixed_point)).max() <= fixed_point_bound(error, gamma=gamma, k=k) + 1e-9
+        exact = iterate(mdp, fixed_point, best, k)
         if exact is not None:  # with V-hat = V* every fixed point is optimal
             np.testing.assert_allclose(mdp.value(exact), best, atol=1e-8)
     assert reached > 30
@@ -391,9 +391,9 @@ def test_the_slope_of_the_bellman_residual():
         mdp = random_mdp(10, 3, seed=seed, gamma=0.9)
         mu = mdp.random_policy(seed + 1)
         d = mdp.occupancy(mu, horizon=50)
-        found, truth = bellman_residual_minimiser(mdp, mu, d), mdp.value(mu)
+        minimiser, truth = bellman_residual_minimiser(mdp, mu, d), mdp.value(mu)
         centred = truth - d @ truth
-        slopes.append(float(d @ (found * centred) / (d @ centred**2)))
+        slopes.append(float(d @ (minimiser * centred) / (d @ centred**2)))
     assert max(slopes) < 0.75
     in_docs(
         "Eq. 3, slope of the minimiser on V^mu in five random worlds: least and largest",
