@@ -219,12 +219,12 @@ def hiv() -> World:
 
 def recogym() -> World:
     simulator = RecoGym(n_products=10)
-    seen = EpsilonGreedy(linear(np.eye(10)), 0.5)
+    most_seen = EpsilonGreedy(linear(np.eye(10)), 0.5)
     return World(
         name="RecoGym",
         words="10 decisions, 10 products; mu: the product seen most often, half of its decisions random",
         simulator=simulator,
-        mu=seen,
+        mu=most_seen,
         bad=lambda rng: Greedy(linear(-np.eye(10))) if rng.random() < 0.5 else one_action(10)(rng),
         good=lambda rng: Greedy(linear(np.eye(10))),
         horizon=10,
@@ -308,7 +308,7 @@ def kuairand() -> World | None:
         k="session",
         truncated="complete",
         acts=lambda policy: Grouped(policy, groups, columns),
-        sees=lambda found: in_groups(found, groups, columns, mu),
+        sees=lambda log: in_groups(log, groups, columns, mu),
     )
 
 
@@ -329,13 +329,13 @@ def kept(name: str, world: World) -> tuple[list[Case], int, float]:
     place = None if folder is None else Path(folder) / f"{name}-{POLICIES}-{FIRST}.json"
     if place is not None and place.exists():
         saved = json.loads(place.read_text(encoding="utf-8"))
-        cases = [Case(**{**one, "fatal": tuple(one["fatal"])}) for one in saved["cases"]]
+        cases = [Case(**{**entry, "fatal": tuple(entry["fatal"])}) for entry in saved["cases"]]
         return cases, saved["unclear"], saved["seconds"]
     began = time.process_time()
     cases, unclear = measure(world, POLICIES)
     seconds = time.process_time() - began
     if place is not None:
-        content = {"cases": [asdict(one) for one in cases], "unclear": unclear, "seconds": seconds}
+        content = {"cases": [asdict(trial) for trial in cases], "unclear": unclear, "seconds": seconds}
         place.write_text(json.dumps(content), encoding="utf-8")
     return cases, unclear, seconds
 
@@ -354,14 +354,14 @@ def measure(world: World, policies: int) -> tuple[list[Case], int]:
         made = tried = 0
         while made < wanted and tried < 20 * wanted:
             tried += 1
-            found = mixed(world, kind, rng)
-            if found is None:
+            drawn = mixed(world, kind, rng)
+            if drawn is None:
                 unclear += 1
                 continue
             made += 1
             for users in (world.users, LARGER * world.users)[: 2 if kind == "better" else 1]:
                 logs = world.log(_seed(rng), users)
-                cases.append(case(kind, world, found[0], logs, found[1], made))
+                cases.append(case(kind, world, drawn[0], logs, drawn[1], made))
     return cases, unclear
 
 
@@ -370,19 +370,19 @@ def _seed(rng: np.random.Generator) -> int:
 
 
 def case(kind: str, world: World, policy: Any, logs: LoggedData, truth: float, seed: int) -> Case:
-    found = world.judge(policy, logs, seed)
-    verdict, one = found.verdict, found.decisive
+    evaluation = world.judge(policy, logs, seed)
+    verdict, estimate = evaluation.verdict, evaluation.decisive
     assert verdict is not None
     return Case(
         kind=kind,
-        users=found.users,
+        users=evaluation.users,
         truth=truth,
-        lift=one.lift,
-        error=one.lift_error,
+        lift=estimate.lift,
+        error=estimate.lift_error,
         decision=verdict.decision,
         needed=verdict.users_needed,
-        main=one.name,
-        fatal=tuple(d.name for d in fatal_for(found.diagnostics, one.name)),
+        main=estimate.name,
+        fatal=tuple(d.name for d in fatal_for(evaluation.diagnostics, estimate.name)),
     )
 
 
@@ -392,26 +392,26 @@ def case(kind: str, world: World, policy: Any, logs: LoggedData, truth: float, s
 def run() -> list[Row]:
     """Measure, write the page, and return the rates."""
     wanted = os.environ.get("SHPI_GATE_WORLDS", ",".join(WORLDS)).split(",")
-    found: list[tuple[World, list[Case], int, float]] = []
+    measured: list[tuple[World, list[Case], int, float]] = []
     for name in wanted:
         world = WORLDS[name]()
         if world is not None:
-            found.append((world, *kept(name, world)))
-            cases = found[-1][1]
+            measured.append((world, *kept(name, world)))
+            cases = measured[-1][1]
             print(summary(world, cases), file=sys.stderr, flush=True)
             draft = PAGE.with_name(f".{PAGE.name}.part")  # after every world: all this takes a while
-            draft.write_text(page(found), encoding="utf-8")
+            draft.write_text(page(measured), encoding="utf-8")
             draft.replace(PAGE)
     rows = []
-    for world, cases, _, seconds in found:
-        bad = [one for one in cases if one.kind != "better"]
-        ships = sum(one.decision == "ship" for one in bad)
+    for world, cases, _, seconds in measured:
+        bad = [trial for trial in cases if trial.kind != "better"]
+        ships = sum(trial.decision == "ship" for trial in bad)
         rows.append(
             Row(f"{world.name}: false ships", 100 * ships / len(bad), "%", f"{ships} of {len(bad)}", "<= 5")
         )
         for users in sizes(world):
-            good = [one for one in cases if one.kind == "better" and one.users == users]
-            share = np.mean([one.decision == "ship" for one in good])
+            good = [trial for trial in cases if trial.kind == "better" and trial.users == users]
+            share = np.mean([trial.decision == "ship" for trial in good])
             rows.append(Row(f"{world.name}: power", 100 * float(share), "%", f"{users} users"))
         rows.append(Row(f"{world.name}: time", seconds, "CPU-s"))
     return rows + bench_gate_hard.run()
@@ -429,7 +429,7 @@ def interval(hits: int, total: int) -> tuple[float, float]:
 
 
 def rate(cases: Sequence[Case]) -> str:
-    hits, total = sum(one.decision == "ship" for one in cases), len(cases)
+    hits, total = sum(trial.decision == "ship" for trial in cases), len(cases)
     low, high = interval(hits, total)
     return f"{hits} of {total}: {hits / total:.1%} ({low:.1%} to {high:.1%})"
 
@@ -437,15 +437,17 @@ def rate(cases: Sequence[Case]) -> str:
 def summary(world: World, cases: Sequence[Case]) -> str:
     """For the terminal: what happened to each kind."""
     lines = [world.name]
-    wrong = [one for one in cases if one.kind != "better" and one.decision == "ship"]
-    lines += [f"  false ship: {one}" for one in wrong]
+    wrong = [trial for trial in cases if trial.kind != "better" and trial.decision == "ship"]
+    lines += [f"  false ship: {trial}" for trial in wrong]
     for kind in ("twins", "worse", "better"):
         for users in sizes(world):
-            mine = [one for one in cases if one.kind == kind and one.users == users]
+            mine = [trial for trial in cases if trial.kind == kind and trial.users == users]
             if mine:
-                counts = {d: sum(one.decision == d for one in mine) for d in DECISIONS}
-                mains = {m: sum(one.main == m for one in mine) for m in sorted({one.main for one in mine})}
-                fatal = sorted(name for one in mine for name in set(one.fatal))
+                counts = {d: sum(trial.decision == d for trial in mine) for d in DECISIONS}
+                mains = {
+                    m: sum(trial.main == m for trial in mine) for m in sorted({trial.main for trial in mine})
+                }
+                fatal = sorted(name for trial in mine for name in set(trial.fatal))
                 why = {name: fatal.count(name) for name in sorted(set(fatal))}
                 lines.append(f"  {kind}, {users} users: {counts} by {mains}, fatal {why}")
     return "\n".join(lines)
@@ -484,31 +486,31 @@ bias depends on the world ([how much](gate-steps.md)).
 """
 
 
-def page(found: Sequence[tuple[World, list[Case], int, float]]) -> str:
+def page(measured: Sequence[tuple[World, list[Case], int, float]]) -> str:
     """The document."""
     parts = [HEAD.format(clear=CLEAR)]
     everything: list[Case] = []
-    for world, cases, _, _ in found:
-        bad = [one for one in cases if one.kind != "better"]
+    for world, cases, _, _ in measured:
+        bad = [trial for trial in cases if trial.kind != "better"]
         everything += bad
-        kinds = [rate([one for one in bad if one.kind == kind]) for kind in ("twins", "worse")]
+        kinds = [rate([trial for trial in bad if trial.kind == kind]) for kind in ("twins", "worse")]
         parts.append(f"| {world.name} | {len(bad)} | **{rate(bad)}** | {kinds[0]} | {kinds[1]} |\n")
     if everything:
-        kinds = [rate([one for one in everything if one.kind == kind]) for kind in ("twins", "worse")]
+        kinds = [rate([trial for trial in everything if trial.kind == kind]) for kind in ("twins", "worse")]
         parts.append(f"| all | {len(everything)} | **{rate(everything)}** | {kinds[0]} | {kinds[1]} |\n")
-    parts.append(_caution(everything, [(world.name, cases) for world, cases, _, _ in found]))
+    parts.append(_caution(everything, [(world.name, cases) for world, cases, _, _ in measured]))
     parts.append(
         "\n## Power\n\nThe share of truly better policies that are shipped, by the size of the log. "
         f"Fewer than {LEAST_USERS} users are never enough.\n"
     )
     parts.append(POWER)
-    parts += [_power(world, cases, users) for world, cases, _, _ in found for users in sizes(world)]
+    parts += [_power(world, cases, users) for world, cases, _, _ in measured for users in sizes(world)]
     parts.append("\n## Worlds\n\n")
-    parts += [f"* **{world.name}**: {world.words}.\n" for world, _, _, _ in found]
+    parts += [f"* **{world.name}**: {world.words}.\n" for world, _, _, _ in measured]
     parts.append(WHY)
-    parts += [_mains(world, cases) for world, cases, _, _ in found]
-    left = ", ".join(f"{world.name} {unclear}" for world, _, unclear, _ in found)
-    spent = sum(seconds for _, _, _, seconds in found)
+    parts += [_mains(world, cases) for world, cases, _, _ in measured]
+    left = ", ".join(f"{world.name} {unclear}" for world, _, unclear, _ in measured)
+    spent = sum(seconds for _, _, _, seconds in measured)
     parts.append(
         f"\nLeft out because the truth was not clear: {left}. {spent / 60:.0f} minutes of CPU time.\n"
     )
@@ -517,32 +519,32 @@ def page(found: Sequence[tuple[World, list[Case], int, float]]) -> str:
 
 def _caution(bad: Sequence[Case], by_world: Sequence[tuple[str, list[Case]]]) -> str:
     """What the table must not be read as."""
-    none = [one for one in bad if one.kind == "twins"]
+    none = [trial for trial in bad if trial.kind == "twins"]
     text = (
         "\nThe share over all policies depends on how many of them are clearly worse. The column of those "
         "without any lift does not, and is the one to hold against 5 %."
     )
     for name, cases in by_world:
-        mine = [one for one in cases if one.kind == "twins"]
-        if mine and np.mean([one.decision == "ship" for one in mine]) > 0.05:
+        mine = [trial for trial in cases if trial.kind == "twins"]
+        if mine and np.mean([trial.decision == "ship" for trial in mine]) > 0.05:
             text += f" In {name} it is above 5 %: {rate(mine)}."
     kinds = (("WDR", "WDR"), ("SHPI(", "the k-step estimator"))
     words = [
         f"where {name} decided, {rate(mine)}"
         for start, name in kinds
-        if (mine := [one for one in none if one.main.startswith(start)])
+        if (mine := [trial for trial in none if trial.main.startswith(start)])
     ]
     return f"{text} Of all without any lift: {'; '.join(words)}.\n"
 
 
 def _power(world: World, cases: Sequence[Case], users: int) -> str:
-    mine = [one for one in cases if one.kind == "better" and one.users == users]
+    mine = [trial for trial in cases if trial.kind == "better" and trial.users == users]
     if not mine:
         return ""
-    shares = [np.mean([one.decision == d for one in mine]) for d in DECISIONS]
-    asked = [one.needed for one in mine if one.needed is not None]
+    shares = [np.mean([trial.decision == d for trial in mine]) for d in DECISIONS]
+    asked = [trial.needed for trial in mine if trial.needed is not None]
     needed = f"{np.median(asked):,.0f}" if asked else "–"
-    strength = np.array([one.truth / one.error for one in mine])
+    strength = np.array([trial.truth / trial.error for trial in mine])
     enough = np.maximum(users * ((stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) / strength) ** 2, LEAST_USERS)
     return (
         f"| {world.name} | {len(mine)} | {users:,} | {shares[0]:.0%} | {shares[1]:.0%} | {shares[2]:.0%} | "
@@ -555,10 +557,12 @@ def _mains(world: World, cases: Sequence[Case]) -> str:
     """Which estimators decided, and which fatal diagnostics there were, by kind of policy."""
     lines = [f"* **{world.name}**\n"]
     for kind, words in (("twins", "no lift at all"), ("worse", "worse"), ("better", "better")):
-        mine = [one for one in cases if one.kind == kind]
-        names = sorted({one.main for one in mine})
-        by = ", ".join(f"{name} {sum(one.main == name for one in mine) / len(mine):.0%}" for name in names)
-        fatal = [name for one in mine for name in set(one.fatal)]
+        mine = [trial for trial in cases if trial.kind == kind]
+        names = sorted({trial.main for trial in mine})
+        by = ", ".join(
+            f"{name} {sum(trial.main == name for trial in mine) / len(mine):.0%}" for name in names
+        )
+        fatal = [name for trial in mine for name in set(trial.fatal)]
         counts = {name: fatal.count(name) for name in sorted(set(fatal))}
         why = ", ".join(f"{name} {count / len(mine):.0%}" for name, count in counts.items()) or "none"
         lines.append(f"  * {words}: decided by {by}; fatal: {why}\n")

@@ -47,15 +47,15 @@ def _seeds(count: int = LOGS) -> range:
     return range(FIRST_SEED, FIRST_SEED + count)
 
 
-def _row(name: str, found: Sequence[Found], flag: str, goal: str = "") -> Row:
-    hits = sum(one.flags[flag] for one in found)
-    return Row(name, hits / max(len(found), 1), "share", f"{hits} of {len(found)} logs", goal)
+def _row(name: str, trials: Sequence[Found], flag: str, goal: str = "") -> Row:
+    hits = sum(trial.flags[flag] for trial in trials)
+    return Row(name, hits / max(len(trials), 1), "share", f"{hits} of {len(trials)} logs", goal)
 
 
-def _kinds(found: Sequence[Found]) -> dict[str, list[Found]]:
+def _kinds(trials: Sequence[Found]) -> dict[str, list[Found]]:
     kinds: dict[str, list[Found]] = {}
-    for one in found:
-        kinds.setdefault(one.kind, []).append(one)
+    for trial in trials:
+        kinds.setdefault(trial.kind, []).append(trial)
     return dict(sorted(kinds.items()))
 
 
@@ -65,8 +65,8 @@ def _propensities() -> list[Row]:
     rows = [_row("right propensities called wrong", sound, "propensities", "<= 0.03")]
     for name in FALSE:
         count = LOGS * (3 if name != "rule changes with time" else 1)
-        found = each(alarm, [(name, seed) for seed in _seeds(count)], name)
-        rows += [_row(f"found: {kind}", some, "propensities") for kind, some in _kinds(found).items()]
+        trials = each(alarm, [(name, seed) for seed in _seeds(count)], name)
+        rows += [_row(f"found: {kind}", some, "propensities") for kind, some in _kinds(trials).items()]
     return rows
 
 
@@ -108,7 +108,7 @@ def _looks() -> list[Row]:
     rows = [_row("30 looks: false ships at the last look alone", null, "last look")]
     for method in METHODS:
         goal = "" if method == METHODS[0] else "<= 0.05"
-        days = [one.numbers[method] for one in better if one.flags[method]]
+        days = [trial.numbers[method] for trial in better if trial.flags[method]]
         rows += [
             _row(f"30 looks: false ships, {method}", null, method, goal),
             _row(f"30 looks: +{LIFT:.1%} is shipped, {method}", better, method),
@@ -120,33 +120,33 @@ def _looks() -> list[Row]:
 
 
 def _users() -> list[Row]:
-    found = each(own_users, list(_seeds()), "training users")
+    trials = each(own_users, list(_seeds()), "training users")
     return [
-        _row("no effect, own training users, unchecked: ships", found, "own users, unchecked"),
-        _row("no effect, own training users: ships", found, "own users", "<= 0"),
-        _row("no effect, own training users but one: ships", found, "own users but one", "<= 0"),
-        _row("no effect, other users: ships", found, "other users"),
+        _row("no effect, own training users, unchecked: ships", trials, "own users, unchecked"),
+        _row("no effect, own training users: ships", trials, "own users", "<= 0"),
+        _row("no effect, own training users but one: ships", trials, "own users but one", "<= 0"),
+        _row("no effect, other users: ships", trials, "other users"),
     ]
 
 
 def _needed() -> list[Row]:
     """Gate.power promises 80 %: with so many fresh users in all, as often as that, it ships."""
-    found = each(needed, [(name, seed) for name in NEEDED for seed in _seeds()], "users needed")
-    asked = [one for one in found if one.flags["asked"]]
+    trials = each(needed, [(name, seed) for name in NEEDED for seed in _seeds()], "users needed")
+    asked = [trial for trial in trials if trial.flags["asked"]]
     rows = [_row("with as many fresh users as the gate asked for: ships", asked, "shipped", ">= 0.7")]
     return rows + [_row(f"{name}: ships", some, "shipped") for name, some in _kinds(asked).items()]
 
 
 def _cost() -> list[Row]:
     names = ("clickbait", "user types", "late harm", "hidden column")
-    found = each(cost, [(name, seed) for name in names for seed in _seeds(3)], "cost", workers=1)
+    trials = each(cost, [(name, seed) for name in names for seed in _seeds(3)], "cost", workers=1)
     return [
         Row(
             f"{name}: checks as a share of an evaluation",
-            sum(one.numbers["checks"] for one in some) / sum(one.numbers["whole"] for one in some),
+            sum(trial.numbers["checks"] for trial in some) / sum(trial.numbers["whole"] for trial in some),
             "share",
-            f"{sum(one.numbers['whole'] for one in some) / len(some):.2f} CPU-s each",
+            f"{sum(trial.numbers['whole'] for trial in some) / len(some):.2f} CPU-s each",
             "<= 0.3",
         )
-        for name, some in _kinds(found).items()
+        for name, some in _kinds(trials).items()
     ]

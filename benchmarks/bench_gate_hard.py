@@ -53,10 +53,10 @@ def run() -> list[Row]:
         draft.replace(PAGE)
     rows = []
     for name in wanted:
-        for told in sorted({one.told for one in cases if one.world == name}):
-            mine = [one for one in cases if one.world == name and one.told == told]
-            none = [one for one in mine if one.wanted == 0]
-            ships = sum(one.decision == "ship" for one in none)
+        for told in sorted({case.told for case in cases if case.world == name}):
+            mine = [case for case in cases if case.world == name and case.told == told]
+            none = [case for case in mine if case.wanted == 0]
+            ships = sum(case.decision == "ship" for case in none)
             label = f"{name}{', as its owner describes it' if told else ''}"
             goal = "" if WORLDS[name].impossible else f"<= {100 * allowed(len(none)) / len(none):.4g}"
             note = f"{ships} of {len(none)}"
@@ -84,13 +84,13 @@ def measured(name: str) -> list[Judged]:
     kept: dict[Task, Judged] = {}
     if place is not None and Path(place).exists():
         for line in Path(place).read_text(encoding="utf-8").splitlines():
-            one = Judged(**{key: _plain(value) for key, value in json.loads(line).items()})
-            kept[one.world, one.seed, None, one.wanted, one.told] = one
+            case = Judged(**{key: _plain(value) for key, value in json.loads(line).items()})
+            kept[case.world, case.seed, None, case.wanted, case.told] = case
     missing = [task for task in tasks(name) if task not in kept]
-    fresh = [one for one in each(judge, missing, name) if one is not None] if missing else []
+    fresh = [case for case in each(judge, missing, name) if case is not None] if missing else []
     if place is not None and fresh:
         with Path(place).open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(one)) + "\n" for one in fresh)
+            file.writelines(json.dumps(asdict(case)) + "\n" for case in fresh)
     return [kept[task] for task in tasks(name) if task in kept] + fresh
 
 
@@ -137,12 +137,14 @@ policy's or, where the log cannot carry the whole of it, that of the largest mix
 def page(cases: Sequence[Judged]) -> str:
     """The document."""
     before = json.loads(BEFORE.read_text(encoding="utf-8")) if BEFORE.exists() else {}
-    names = list(dict.fromkeys(one.world for one in cases))
+    names = list(dict.fromkeys(case.world for case in cases))
     parts = [HEAD]
     for name in names:
-        readings = sorted({one.told for one in cases if one.world == name})
+        readings = sorted({case.told for case in cases if case.world == name})
         parts += [_line(name, told, cases, before) for told in readings]
-    sizes = sorted({len([one for one in cases if one.world == name and one.wanted == 0]) for name in names})
+    sizes = sorted(
+        {len([case for case in cases if case.world == name and case.wanted == 0]) for name in names}
+    )
     parts.append(
         "\nWithin the noise of 5 % are "
         + ", ".join(f"up to {allowed(total)} false ships of {total}" for total in sizes)
@@ -157,10 +159,10 @@ def page(cases: Sequence[Judged]) -> str:
     parts += ["\n## Propensities that are taken at their word\n\n", _at_their_word(cases)]
     parts.append("\n## What forbade to decide, without lift\n\n")
     for name in names:
-        mine = [one for one in cases if one.world == name and one.wanted == 0 and not one.told]
-        counts = Counter(why for one in mine for why in set(one.fatal))
+        mine = [case for case in cases if case.world == name and case.wanted == 0 and not case.told]
+        counts = Counter(why for case in mine for why in set(case.fatal))
         said = ", ".join(f"{why} {count / len(mine):.0%}" for why, count in counts.most_common()) or "nothing"
-        decisions = Counter(one.decision for one in mine)
+        decisions = Counter(case.decision for case in mine)
         verdicts = ", ".join(f"{word} {count / len(mine):.0%}" for word, count in decisions.most_common())
         parts.append(f"* {name}: {verdicts}; fatal: {said}\n")
     return "".join(parts)
@@ -168,33 +170,33 @@ def page(cases: Sequence[Judged]) -> str:
 
 def _at_their_word(cases: Sequence[Judged]) -> str:
     """How many ships say how few false propensities would undo them, where they are false and where not."""
-    ships = [one for one in cases if one.decision == "ship" and one.at_their_word is not None]
-    false, right = ([one for one in ships if (one.world == RARELY) == rarely] for rarely in (True, False))
-    worlds = len({one.world for one in right})
+    ships = [case for case in cases if case.decision == "ship" and case.at_their_word is not None]
+    false, right = ([case for case in ships if (case.world == RARELY) == rarely] for rarely in (True, False))
+    worlds = len({case.world for case in right})
     return (
         "A ship by logged propensities says how few decisions, changed afterwards in favour of the policy, "
         "would undo it, where the log could not show so few. It says so in "
-        f"{sum(one.at_their_word is True for one in false)} of {len(false)} ships of '{RARELY}', and in "
-        f"{sum(one.at_their_word is True for one in right)} of {len(right)} of {worlds} other worlds.\n"
+        f"{sum(case.at_their_word is True for case in false)} of {len(false)} ships of '{RARELY}', and in "
+        f"{sum(case.at_their_word is True for case in right)} of {len(right)} of {worlds} other worlds.\n"
     )
 
 
 def _line(name: str, told: bool, cases: Sequence[Judged], before: dict[str, dict[str, list[int]]]) -> str:
-    mine = [one for one in cases if one.world == name and one.told == told]
-    none, better = ([one for one in mine if (one.wanted > 0) == lifted] for lifted in (False, True))
-    steps = [one for one in mine if one.step_truth is not None]
-    wrong = sum(one.step_truth <= 1e-9 for one in steps if one.step_truth is not None)
-    held = sum(one.bound <= one.led for one in mine) / max(len(mine), 1)
+    mine = [case for case in cases if case.world == name and case.told == told]
+    none, better = ([case for case in mine if (case.wanted > 0) == lifted] for lifted in (False, True))
+    steps = [case for case in mine if case.step_truth is not None]
+    wrong = sum(case.step_truth <= 1e-9 for case in steps if case.step_truth is not None)
+    held = sum(case.bound <= case.led for case in mine) / max(len(mine), 1)
     label = f"{name}, as its owner describes it" if told else name
     label += " (impossible)" if WORLDS[name].impossible else ""
     old = before.get(name, {}) if not told else {}
     was = ["{} of {}".format(*old[key]) if key in old else "" for key in ("none", "better")]
-    found, first = (sum(one.decision == word for one in better) for word in ("ship", "first step"))
+    shipped, first = (sum(case.decision == word for case in better) for word in ("ship", "first step"))
     return (
-        f"| {label} | {max((one.users for one in mine), default=0):,} | "
-        f"**{interval(sum(one.decision == 'ship' for one in none), len(none))}** | {was[0]} | "
+        f"| {label} | {max((case.users for case in mine), default=0):,} | "
+        f"**{interval(sum(case.decision == 'ship' for case in none), len(none))}** | {was[0]} | "
         f"{wrong} of {len(mine)} | {held:.0%} | {WORLDS[name].better:+.0%} | "
-        f"{found} ({first}) of {len(better)} | {was[1]} | {_lost(better, old)} |\n"
+        f"{shipped} ({first}) of {len(better)} | {was[1]} | {_lost(better, old)} |\n"
     )
 
 
@@ -208,26 +210,26 @@ def _lost(better: Sequence[Judged], old: dict[str, list[int]]) -> str:
 def lost(better: Sequence[Judged], old: dict[str, list[int]]) -> list[Judged]:
     """Those that were rightly shipped before, and are not now."""
     return [
-        one
-        for one in better
-        if one.seed in old.get("shipped", ())
-        and one.decision != "ship"
-        and (one.recent_truth or one.truth) > 0
+        case
+        for case in better
+        if case.seed in old.get("shipped", ())
+        and case.decision != "ship"
+        and (case.recent_truth or case.truth) > 0
     ]
 
 
 def _counted(some: Sequence[Judged]) -> tuple[int, int]:
-    return len(some), sum(one.decision == "first step" for one in some)
+    return len(some), sum(case.decision == "first step" for case in some)
 
 
 def _all_lost(cases: Sequence[Judged], before: dict[str, dict[str, list[int]]]) -> str:
     """The sum of the last column, and what the others wait for."""
-    better = [one for one in cases if one.wanted > 0 and not one.told]
-    names = dict.fromkeys(one.world for one in better)
+    better = [case for case in cases if case.wanted > 0 and not case.told]
+    names = dict.fromkeys(case.world for case in better)
     gone = [x for name in names for x in lost([o for o in better if o.world == name], before.get(name, {}))]
-    endings = [one for one in gone if "endings" in one.fatal]
-    false = [one for one in gone if one not in endings and "propensity balance" in one.fatal]
-    rest = [one for one in gone if one not in endings and one not in false]
+    endings = [case for case in gone if "endings" in case.fatal]
+    false = [case for case in gone if case not in endings and "propensity balance" in case.fatal]
+    rest = [case for case in gone if case not in endings and case not in false]
     return (
         "\nOf those that version 0.1 shipped rightly, {} do not ship now; {} of these are offered a first "
         "step. {} logs do not say how users end, and ship once their owner does; in {} the propensities fail "

@@ -127,7 +127,7 @@ def _shards(target: Path, number: int) -> object:
         away = target.with_name("moved")
         shutil.rmtree(away, ignore_errors=True)
         target.rename(away)
-    return write_shards([_LOGS[number % 2].select(part) for part in (range(100), range(100, 300))], target)
+    return write_shards([_LOGS[number % 2].select(users) for users in (range(100), range(100, 300))], target)
 
 
 def _check_shards(target: Path) -> None:

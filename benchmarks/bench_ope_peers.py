@@ -165,7 +165,7 @@ NOTES = """## What to take from it
 
 METHODS = (
     ("obp", "bootstrap"),
-    *(("scope-rl", one) for one in ("bootstrap", "ttest", "bernstein", "hoeffding")),
+    *(("scope-rl", interval) for interval in ("bootstrap", "ttest", "bernstein", "hoeffding")),
 )
 
 

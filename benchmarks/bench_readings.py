@@ -104,7 +104,7 @@ class Score(NamedTuple):
 
 def repairs(seeds: Iterable[int], readings: Sequence[str] = tuple(REPAIRS)) -> list[Score]:
     """The attained share on new users of this package's synthetic task."""
-    found = []
+    scores = []
     for epsilon in EPSILONS:
         for seed in seeds:
             logs, world = log_of(epsilon, seed, USERS), Synthetic.small()
@@ -113,9 +113,9 @@ def repairs(seeds: Iterable[int], readings: Sequence[str] = tuple(REPAIRS)) -> l
                 tried[name] = REPAIRS[name](seed).fit(logs)
             for name, policy in tried.items():
                 mean_return(world, policy, 2 * ROLLOUTS, seed + NEW_USERS)
-                found.append(Score(epsilon, seed, name, float(world.fraction_attained().mean())))
-                print(f"  {found[-1]}", flush=True)
-    return found
+                scores.append(Score(epsilon, seed, name, float(world.fraction_attained().mean())))
+                print(f"  {scores[-1]}", flush=True)
+    return scores
 
 
 # ---------------------------------------------------------------------- released() to paper()
@@ -133,12 +133,12 @@ def releases(
     agent: Callable[[int], Greedy] = agent_of,
 ) -> list[Score]:
     """Y_T - Y_1 on new users of the test world."""
-    found = []
+    scores = []
     for seed in seeds:
         train, test = Synthetic.released(seed=seed)
         for epsilon in EPSILONS:
             mu = LoggingPolicy(epsilon=epsilon, agent=agent(seed))
-            found.append(Score(epsilon, seed, "mu", _tried(test, mu, seed)))
+            scores.append(Score(epsilon, seed, "mu", _tried(test, mu, seed)))
             plain = train.rollout(mu, FEW, seed)
             logs = with_q_shares(plain, agent(seed), epsilon, seed=seed)
             for name in readings:
@@ -150,9 +150,9 @@ def releases(
                 elif name == "scored in the train world":
                     where = train
                 policy = learn(seed).fit(data)
-                found.append(Score(epsilon, seed, name, _tried(where, policy, seed)))
-                print(f"  {found[-1]}", flush=True)
-    return found
+                scores.append(Score(epsilon, seed, name, _tried(where, policy, seed)))
+                print(f"  {scores[-1]}", flush=True)
+    return scores
 
 
 def _many(train: Simulator, mu: LoggingPolicy, agent: Greedy, epsilon: float, seed: int) -> LoggedData:

@@ -74,9 +74,9 @@ def _decision() -> Iterator[Row]:
 
     policy, rng = made_policy(), np.random.default_rng(1)
     compiled, x = compile_policy(policy), rng.normal(size=(400, WIDTH))
-    ours_us = _best(lambda: [compiled.probs(one) for one in x]) / len(x)
-    whole = _best(lambda: [policy.action_probs(one[None]) for one in x[:100]]) / 100
-    error = max(float(np.abs(compiled.probs(one) - policy.action_probs(one[None])[0]).max()) for one in x)
+    ours_us = _best(lambda: [compiled.probs(row) for row in x]) / len(x)
+    whole = _best(lambda: [policy.action_probs(row[None]) for row in x[:100]]) / 100
+    error = max(float(np.abs(compiled.probs(row) - policy.action_probs(row[None])[0]).max()) for row in x)
     encoder = ContextEncoder(ContextSchema.numeric(NAMES))
     context = dict(zip(NAMES, x[0].tolist(), strict=True))
     encoding = _best(lambda: [encoder.encode(context) for _ in range(400)]) / 400

@@ -51,8 +51,8 @@ def rates(
             (first if on_trial else second).add(value)
             if number % (USERS // LOOKS):
                 continue
-            seen = difference([(first, second)], alpha=ALPHA, planned=200)
-            called = called or (seen is not None and seen.worse)
+            gap = difference([(first, second)], alpha=ALPHA, planned=200)
+            called = called or (gap is not None and gap.worse)
             if first.n >= FEWEST and second.n >= FEWEST:
                 error = (first.variance / first.n + second.variance / second.n) ** 0.5
                 called_by_z = called_by_z or (first.mean - second.mean < -1.645 * error)

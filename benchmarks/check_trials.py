@@ -52,7 +52,7 @@ def alarm(task: tuple[str, int]) -> Found:
     name, seed = task
     case = WORLDS[name].make(seed)
     problem = Problem.of(case.policy, case.logs)
-    diagnostics = {one.name: one.severity for one in about_balance(problem)}
+    diagnostics = {diagnostic.name: diagnostic.severity for diagnostic in about_balance(problem)}
     change = None
     if case.horizon <= 10:
         change = change_of(problem, SNPDIS().estimate(problem))
@@ -72,11 +72,11 @@ def ship(task: tuple[str, int, float]) -> Found:
     case = WORLDS[name].make(seed, lift=lift)
     options: dict[str, Any] = {"estimators": [WDR()], "details": False, "seed": seed, **case.options}
     gate = Gate()
-    found = evaluate(case.policy, case.logs, gate=gate, **options)
+    evaluation = evaluate(case.policy, case.logs, gate=gate, **options)
     problem = Problem.of(case.policy, case.logs, horizon_settings(case))
-    plain = Deliberation(gate=gate, evaluation=found, problem=problem).verdict()
-    assert found.verdict is not None
-    return Found(kind=kind_of(name, case), flags={"before": plain.ship, "after": found.verdict.ship})
+    plain = Deliberation(gate=gate, evaluation=evaluation, problem=problem).verdict()
+    assert evaluation.verdict is not None
+    return Found(kind=kind_of(name, case), flags={"before": plain.ship, "after": evaluation.verdict.ship})
 
 
 def horizon_settings(case: Case) -> Settings:
@@ -93,15 +93,17 @@ def daily(task: tuple[int, float]) -> Found:
     for day, log in enumerate(looks(case), 1):
         if log.n_users < 50:
             continue
-        found = evaluate(case.policy, log, estimators=[SNIPS()], gate=Gate(), details=False, **case.options)
-        assert found.verdict is not None
-        last = found.verdict.ship
+        evaluation = evaluate(
+            case.policy, log, estimators=[SNIPS()], gate=Gate(), details=False, **case.options
+        )
+        assert evaluation.verdict is not None
+        last = evaluation.verdict.ship
         if not last:  # the others can only refuse
             continue
         problem = Problem.of(case.policy, log)
         for method in METHODS:
             anytime: Any = False if method == METHODS[0] else method
-            if not first[method] and Gate(anytime=anytime).decide(found, problem).ship:
+            if not first[method] and Gate(anytime=anytime).decide(evaluation, problem).ship:
                 first[method] = day
     return Found(
         kind=f"{lift:g}",
@@ -135,11 +137,11 @@ def needed(task: tuple[str, int]) -> Found:
 
 
 def _verdict(case: Case, seed: int) -> Verdict:
-    found = evaluate(
+    evaluation = evaluate(
         case.policy, case.logs, estimators=[WDR()], gate=Gate(), details=False, seed=seed, **case.options
     )
-    assert found.verdict is not None
-    return found.verdict
+    assert evaluation.verdict is not None
+    return evaluation.verdict
 
 
 def own_users(seed: int) -> Found:
@@ -158,12 +160,16 @@ def own_users(seed: int) -> Found:
     less = train.select(np.arange(1, train.n_trajectories))
     flags = {}
     for name, log in (("own users", train), ("own users but one", less), ("other users", held_out)):
-        found = evaluate(policy, log, estimators=[SNIPS()], gate=Gate(), details=False)
-        assert found.verdict is not None
-        flags[name] = found.verdict.ship
-        diagnostics = tuple(one for one in found.diagnostics if one.name != "training users")
+        evaluation = evaluate(policy, log, estimators=[SNIPS()], gate=Gate(), details=False)
+        assert evaluation.verdict is not None
+        flags[name] = evaluation.verdict.ship
+        diagnostics = tuple(
+            diagnostic for diagnostic in evaluation.diagnostics if diagnostic.name != "training users"
+        )
         bare = Deliberation(
-            gate=Gate(), evaluation=replace(found, diagnostics=diagnostics), problem=Problem.of(policy, log)
+            gate=Gate(),
+            evaluation=replace(evaluation, diagnostics=diagnostics),
+            problem=Problem.of(policy, log),
         ).verdict()
         flags[f"{name}, unchecked"] = bare.ship
     return Found(kind="training users", flags=flags)
@@ -174,12 +180,12 @@ def cost(task: tuple[str, int]) -> Found:
     name, seed = task
     case = WORLDS[name].make(seed)
     began = time.process_time()
-    found = evaluate(case.policy, case.logs, gate=Gate(), seed=seed, **case.options)
+    evaluation = evaluate(case.policy, case.logs, gate=Gate(), seed=seed, **case.options)
     whole = time.process_time() - began
     problem = Problem.of(case.policy, case.logs, horizon_settings(case))
     began = time.process_time()
     about_balance(problem)
     about_training_users(problem)
-    change_of(problem, found.decisive)
+    change_of(problem, evaluation.decisive)
     checks = time.process_time() - began
     return Found(kind=name, flags={}, numbers={"whole": whole, "checks": checks})

@@ -58,7 +58,7 @@ def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
         case = WORLDS[name].make(seed, users, lift=wanted)
         options = dict(case.options) if told else {"horizon": case.horizon}
         logs = case.told_logs if told else case.logs
-        found = evaluate(
+        evaluation = evaluate(
             case.policy,
             logs,
             estimators=[WDR(), KStepSHPI(k=min(K, case.horizon)), SNPDIS()],
@@ -69,7 +69,7 @@ def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
         )
     except ShpiError:
         return None
-    verdict, one, lead = found.verdict, found.decisive, found.lead
+    verdict, estimate, lead = evaluation.verdict, evaluation.decisive, evaluation.lead
     assert verdict is not None
     reach = lead.estimate.lift_interval
     first = getattr(verdict, "first_step", None)
@@ -87,13 +87,15 @@ def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
         upper=reach.upper,
         bound=reach.lower_bound,
         decision=verdict.decision,
-        main=one.name,
+        main=estimate.name,
         needed=verdict.users_needed,
         step=share,
         step_truth=None if share is None else case.mixture_lift(share),
-        fatal=tuple(d.name for d in fatal_for(found.diagnostics, one.name)),
+        fatal=tuple(d.name for d in fatal_for(evaluation.diagnostics, estimate.name)),
         warned=tuple(
-            d.name for d in found.diagnostics if d.severity == "warning" and d.estimator in (None, one.name)
+            d.name
+            for d in evaluation.diagnostics
+            if d.severity == "warning" and d.estimator in (None, estimate.name)
         ),
         share=lead.share,
         lead_truth=None if lead.share == 1 else case.mixture_lift(lead.share),

@@ -77,19 +77,19 @@ def go(world: World, folder: Path, seed: int, users: int) -> Outcome:
             raise RuntimeError(
                 f"{world.name}, seed {seed}: shpi {command[0]} exits {code}\n{said.getvalue()[-2000:]}"
             )
-    found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-    return _outcome(world, seed, len(commands), found, folder)
+    evaluation = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    return _outcome(world, seed, len(commands), evaluation, folder)
 
 
-def _outcome(world: World, seed: int, commands: int, found: dict[str, Any], folder: Path) -> Outcome:
-    main = next(one for one in found["estimates"] if one["name"] == found["main"])
+def _outcome(world: World, seed: int, commands: int, evaluation: dict[str, Any], folder: Path) -> Outcome:
+    main = next(estimate for estimate in evaluation["estimates"] if estimate["name"] == evaluation["main"])
     policy = saved(world, folder / "policy")
     learned = simulate(world, policy, TRUTH_USERS, TRUTH_SEED, staggered=False)
     share, true_lead = 1.0, None
-    if found["mixture"] is not None:
-        main, share = found["mixture"]["estimate"], found["mixture"]["share"]
-        part = simulate(world, mixed(world, policy, share), TRUTH_USERS, TRUTH_SEED, staggered=False)
-        true_lead = part.value(world.window)
+    if evaluation["mixture"] is not None:
+        main, share = evaluation["mixture"]["estimate"], evaluation["mixture"]["share"]
+        led = simulate(world, mixed(world, policy, share), TRUTH_USERS, TRUTH_SEED, staggered=False)
+        true_lead = led.value(world.window)
     return Outcome(
         world=world.name,
         seed=seed,
@@ -100,8 +100,8 @@ def _outcome(world: World, seed: int, commands: int, found: dict[str, Any], fold
         estimate=main["lift"],
         lower=main["lift_interval"]["lower"],
         upper=main["lift_interval"]["upper"],
-        verdict=found["verdict"]["decision"],
-        main=found["main"],
+        verdict=evaluation["verdict"]["decision"],
+        main=evaluation["main"],
         share=share,
         true_lead=true_lead,
     )
@@ -141,7 +141,7 @@ def saved(world: World, place: Path) -> Chooser:
     file, policy = read_policy_file(place), load_policy(place)
     assert file.schema is not None
     assert file.actions is not None
-    schema, order = file.schema, [world.items.index(str(one)) for one in file.actions.ids]
+    schema, order = file.schema, [world.items.index(str(item)) for item in file.actions.ids]
 
     def choose(contexts: pl.DataFrame, candidates: BoolArray | None) -> Float64Array:
         mask = None if candidates is None else candidates[:, order]
