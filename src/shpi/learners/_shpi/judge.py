@@ -16,7 +16,7 @@ on common users. Two sets of features give two lifts; what they differ by counts
 The same system gives visits, d_pi / d_mu at every decision. Where pi goes to states that the log does not
 have, features make them up: visits below 0 here, as many too many there. If a share s of them is below 0
 beyond that of mu's own, a part 2 s of the lift rests on visits that cannot be, and counts as error. A table
-has none; in HIV, where 50 decisions of a bolder policy end outside the log, they tell the disasters.
+has none; in HIV, where a bolder policy ends outside the log, the worst candidates have the most.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Judge:
     user: IntArray  # [n]
     table: CellsMap | None  # the contexts, where they are few
     realised: bool = False  # whether A^mu is taken from what followed, instead of V^mu at the next state
-    _of_mu: dict[tuple[int, float], float] = field(default_factory=dict, repr=False)  # visits below 0
+    _mu_below_zero: dict[tuple[int, float], float] = field(default_factory=dict, repr=False)  # visits below 0
 
     @classmethod
     def of(cls, logs: LoggedData, *, gamma: float, seed: int) -> Judge:
@@ -166,12 +166,12 @@ class Judge:
 
     def _below_zero_of_mu(self, number: int, followed: float) -> float:
         """The share of mu's own visits below 0: what these features cannot show of any policy."""
-        if (number, followed) not in self._of_mu:
+        if (number, followed) not in self._mu_below_zero:
             states, known = self.maps[number], self.usable.astype(np.float64)
             _, system = _difference(states, followed, known, np.zeros(len(known)))
             visits = _times(states.phi, self._toward(states, system))
-            self._of_mu[number, followed] = _below_zero(visits[self.usable])
-        return self._of_mu[number, followed]
+            self._mu_below_zero[number, followed] = _below_zero(visits[self.usable])
+        return self._mu_below_zero[number, followed]
 
     def _toward(self, states: StateMap, system: Float64Array) -> Float64Array:
         """How the lift depends on each equation of the system [p]."""
