@@ -49,19 +49,30 @@ lint: $(BIN)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The peers' tests need a second, large environment: they run where `make peers` or `make bench` has made it.
+# Neither a missing browser nor missing peers fail the command: what they would cover is skipped, and the last lines say so.
 test: lint docs  ## lint, documentation, then every test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
-	@if test -e $(VENV)-peers/.done; then $(MAKE) peers; fi
+	-@$(MAKE) --no-print-directory --keep-going $(VENV)-browser/chromium $(VENV)-trips/.done
+	@if test -e $(VENV)-trips/.done; then set -- -m 'not peers'; fi; \
+	set -x; $(BIN)/python -m pytest -n 2 --dist worksteal "$$@"
+	@if test -e $(VENV)-trips/.done; then $(MAKE) --no-print-directory peers; fi
 
-# Round trips with obp and d3rlpy, which pin old versions and cannot share an environment with the rest.
-$(VENV)-peers/.tests: $(VENV)-peers/.done pyproject.toml
-	$(VENV)-peers/bin/python -m pip install --quiet -c constraints-peers.txt pytest hypothesis -e .
+# obp and d3rlpy pin old versions, so they stand in an environment of their own, on top of the first one: with what
+# their imports need and no more, 190 MB.
+ONCE := --quiet --retries 1 --timeout 60
+$(VENV)-trips/.done: constraints-peers.txt | $(BIN)/.dev
+	$(PYTHON) -m venv --clear $(VENV)-trips
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+		> "$$($(VENV)-trips/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth"
+	$(VENV)-trips/bin/python -m pip install $(ONCE) -c constraints-peers.txt --no-deps --ignore-requires-python \
+		obp d3rlpy scikit-learn joblib tqdm matplotlib pyparsing cycler kiwisolver fonttools seaborn gym structlog \
+		dataclasses-json marshmallow typing-inspect
 	touch $@
 
-peers: $(VENV)-peers/.tests  ## the tests that need obp and d3rlpy
-	$(VENV)-peers/bin/python -m pytest -q tests/data/test_adapters_bandit_feedback.py \
-		tests/data/test_adapters_trajectories.py -k 'obp or d3rlpy'
+peers: $(VENV)-trips/.done  ## round trips with obp and d3rlpy
+	$(VENV)-trips/bin/python -m pytest -q -m peers tests/data
+
+$(VENV)-browser/chromium:
+	@$(BIN)/python -m tests.report.chromium || .ci/browser $(VENV)-browser
 
 fuzz: $(BIN)/.dev  ## an hour of damaged files, tables, maps and command lines
 	$(BIN)/python -m tests.fuzz --minutes 60
@@ -90,4 +101,4 @@ reproduce: $(BIN)/.dev  ## the paper's tables and figures, ten seeds: about 80 m
 	$(BIN)/shpi reproduce all --jobs 2 --out results
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-peers $(VENV)-matrix $(VENV)-lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-peers $(VENV)-trips $(VENV)-browser $(VENV)-matrix $(VENV)-lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

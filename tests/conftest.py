@@ -14,7 +14,7 @@ settings.load_profile("shpi")
 
 # A word in the reason of a skip -> how to cover what was skipped.
 HOW_TO_COVER = {
-    "Chromium": "install chromium, or name a browser in SHPI_CHROMIUM",
+    "Chromium": "apt-get install chromium, or name a browser in SHPI_CHROMIUM",
     "obp": "make peers",
     "d3rlpy": "make peers",
     "vowpalwabbit": "pip install 'shpi[vw]'",

@@ -131,6 +131,7 @@ def test_bad_feedback(change: dict[str, Any], error: type[Exception], message: s
         from_bandit_feedback({**feedback(), **change})
 
 
+@pytest.mark.peers
 def test_the_real_obp_there_and_back() -> None:
     dataset = pytest.importorskip("obp.dataset", reason="the round trip needs obp")
     given_ = dataset.SyntheticBanditDataset(
@@ -145,6 +146,7 @@ def test_the_real_obp_there_and_back() -> None:
     assert again["position"] is None
 
 
+@pytest.mark.peers
 def test_obp_evaluates_our_feedback() -> None:
     ope = pytest.importorskip("obp.ope", reason="the round trip needs obp")
     rng = np.random.default_rng(3)

@@ -323,6 +323,7 @@ def test_without_d3rlpy_the_error_says_how_to_get_it() -> None:
         to_d3rlpy(endings_log())
 
 
+@pytest.mark.peers
 def test_d3rlpy_sees_every_transition() -> None:
     d3rlpy = pytest.importorskip("d3rlpy", reason="the round trip needs d3rlpy")
     dataset = to_d3rlpy(endings_log())
@@ -338,6 +339,7 @@ def test_d3rlpy_sees_every_transition() -> None:
     assert [t.terminal for t in transitions] == [0, 1, 0, 0, 0]
 
 
+@pytest.mark.peers
 def test_d3rlpy_learns_from_it(tmp_path: Path) -> None:
     d3rlpy = pytest.importorskip("d3rlpy", reason="the round trip needs d3rlpy")
     logs = random_log(8, lengths=(5,) * 20)

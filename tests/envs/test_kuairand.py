@@ -17,9 +17,11 @@ from shpi.envs.fitted.tables import auc
 from shpi.envs.kuairand.counters import COUNTERS, METRICS
 from shpi.envs.kuairand.world import USER_COLUMNS, KuaiRandLogs, fit_kuairand, kuairand_logs
 from shpi.envs.registry import make, parameters
+from shpi.envs.rollout import rollout
 from shpi.errors import ConfigError, DataError
 from shpi.policies import ConstantPolicy, UniformPolicy
 from tests.envs.test_world import assert_same_log
+from tests.ope.test_value_of_mu import by_hand, value_of_mu
 
 # ---------------------------------------------------------------------- a made-up folder
 
@@ -369,6 +371,11 @@ def test_real_actions_hardly_reach_the_long_term(world: FittedWorld) -> None:
     assumed = world.with_assumed(1.0, "day_long_views")
     low, high = (mean_return(assumed, policy, 3000, 5) for policy in (worst, best))
     assert high.mean > low.mean + 0.1
+
+
+def test_real_value_of_mu_is_what_one_counts(world: FittedWorld) -> None:
+    logs = rollout(world, UniformPolicy(world.n_actions), 40, seed=1, horizon=12)
+    assert value_of_mu(logs)[0] == pytest.approx(by_hand(logs), rel=1e-9)
 
 
 def test_real_feedback_adds_nothing_to_the_return(

@@ -62,12 +62,9 @@ def shop(seed: int, users: int = 300, span: float = 60.0) -> pl.DataFrame:
 # ---------------------------------------------------------------------- logs that hold everything
 
 
-@pytest.mark.parametrize("name", sorted(set(worlds())))
+@pytest.mark.parametrize("name", sorted(set(worlds()) - {"kuairand"}))  # which is fitted in tests/envs
 def test_in_every_simulator(name: str) -> None:
-    try:
-        world = make(name)
-    except ShpiError as error:
-        pytest.skip(f"{name}: {error}")
+    world = make(name)
     logs = rollout(world, UniformPolicy(world.n_actions), 40, seed=1, horizon=min(12, world.horizon))
     value, _ = value_of_mu(logs)
     assert value == pytest.approx(by_hand(logs), rel=1e-9, abs=1e-12)

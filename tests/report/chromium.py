@@ -1,4 +1,7 @@
-"""A headless Chromium over its debugging pipe: no port, no package, a fresh profile each time."""
+"""A headless Chromium over its debugging pipe: no port, no package, a fresh profile each time.
+
+``python -m tests.report.chromium`` prints the browser that the tests use; it fails where there is none.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROUGHT = Path(__file__).resolve().parents[2] / ".venv-browser" / "chromium"
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -29,11 +34,10 @@ FLAGS = (
 
 
 def find() -> str | None:
-    """The browser that SHPI_CHROMIUM names, or the first that is on the path."""
+    """The browser that SHPI_CHROMIUM names, or the first on the path, or the one that `make test` brought."""
     named = os.environ.get("SHPI_CHROMIUM")
-    return (
-        shutil.which(named) if named else next((path for name in NAMES if (path := shutil.which(name))), None)
-    )
+    places = (named,) if named else (*NAMES, str(BROUGHT))
+    return next((path for place in places if (path := shutil.which(place))), None)
 
 
 class Browser:
@@ -146,3 +150,9 @@ class Browser:
     def paper(self) -> bytes:
         printed = self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
         return base64.b64decode(printed["data"])
+
+
+if __name__ == "__main__":
+    browser = find()
+    print(browser or "no Chromium")
+    sys.exit(0 if browser else 1)
