@@ -2,18 +2,22 @@
 
 One finder, asked last, knows the old names: ``import shpi.envs.hiv_ode`` gives `shpi.envs.hiv.ode` itself,
 with a DeprecationWarning. A module that became a folder of the same name (`shpi.envs.hiv`) keeps its public
-names. What is gone for good says what took its place.
+names. Single names, and what is gone for good, are in `shpi._gone`.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
+
+from shpi._gone import ARGUMENTS, GONE, NAMES
 
 LAST_VERSION = "0.4"  # the version from which on the old names are gone
 
@@ -220,27 +224,81 @@ _BY_ROOM: dict[str, dict[str, str]] = {
 
 MOVED = {f"{room}.{old}": f"{room}.{new}" for room, names in _BY_ROOM.items() for old, new in names.items()}
 
-# Modules, and names of rooms, that are gone since version 0.2, and what took their place.
-GONE = {
-    "shpi.learners.HeldOutChoice": "shpi.learners.Best chooses among learners",
-    "shpi.learners.evidence": "OfflineSHPI tests its candidates itself; policy.trials has what the test said",
-    "shpi.learners.held_out": "shpi.learners.Best chooses among learners",
-    "shpi.learners.horizon": "OfflineSHPI tests several k as candidates; OfflineSHPI(k=...) takes one",
-    "shpi.learners.shape": "OfflineSHPI tests several shapes of f; OfflineSHPI(oracle=...) takes one",
-    "shpi.learners.sharper": "shpi.policies.Tilted goes from the logging policy to greedy",
-    "shpi.ope.checks.thinned": "Problem.sample draws users by their hash (shpi.ope.Problem)",
-}
+_WITH_OLD_NAMES = {place.rpartition(".")[0] for place in (*NAMES, *GONE, *ARGUMENTS)}
 
 
-def missing(module: str, name: str) -> Exception:
-    """The error for a name that a module does not have. If it had it once, it says what took its place.
+def _warn(old: str, new: str) -> None:
+    warnings.warn(
+        f"{old} is now {new}; the old name goes in version {LAST_VERSION}", DeprecationWarning, stacklevel=3
+    )
 
-    Then it is an ImportError: ``from shpi.learners import NAME`` would hide the words of an AttributeError.
+
+def _add_old_names(module: ModuleType) -> None:
+    """Let a module answer for the names that it had in 0.1.
+
+    What moved comes from its new place, with a warning. What is gone raises an ImportError, since
+    ``from shpi.learners import NAME`` hides the words of an AttributeError.
     """
-    place = f"{module}.{name}"
-    if place in GONE:
-        return ImportError(f"{place} is gone since 0.2: {GONE[place]}", name=module)
-    return AttributeError(f"module '{module}' has no attribute '{name}'", name=name)
+    own: Callable[[str], Any] | None = vars(module).get("__getattr__")
+
+    def get(name: str) -> Any:
+        place = f"{module.__name__}.{name}"
+        if place in NAMES:
+            _warn(place, NAMES[place])
+            home, _, called = NAMES[place].rpartition(".")
+            return getattr(import_module(home), called)
+        if place in GONE:
+            raise ImportError(f"{place} is gone since 0.2: {GONE[place]}", name=module.__name__)
+        if own is not None:
+            return own(name)
+        raise AttributeError(f"module '{module.__name__}' has no attribute '{name}'", name=name)
+
+    vars(module)["__getattr__"] = get
+
+
+def _add_old_arguments(module: ModuleType) -> None:
+    """Let functions of a module, and constructors of its classes, take arguments by their names of 0.1."""
+    for place, names in ARGUMENTS.items():
+        home, _, called = place.rpartition(".")
+        if home == module.__name__:
+            thing = getattr(module, called)
+            if isinstance(thing, type):
+                thing.__init__ = _renamed(thing.__init__, names)  # type: ignore[misc]
+            else:
+                setattr(module, called, _renamed(thing, names))
+
+
+def _renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        for old in named.keys() & names.keys():
+            _warn(f"{old}= of {function.__qualname__}", f"{names[old]}=")
+            named[names[old]] = named.pop(old)
+        return function(*arguments, **named)
+
+    return call
+
+
+class _OldNames(MetaPathFinder):
+    """Asked first, for modules that had other names once.
+
+    A ``__getattr__`` in the modules themselves would let mypy believe in any name.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path) if fullname in _WITH_OLD_NAMES else None
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_add(module: ModuleType) -> None:
+                run(module)
+                _add_old_names(module)
+                _add_old_arguments(module)
+
+            spec.loader.exec_module = run_and_add  # type: ignore[method-assign]
+        return spec
 
 
 class _MovedModules(MetaPathFinder, Loader):
@@ -255,15 +313,12 @@ class _MovedModules(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__
-        warnings.warn(
-            f"{old} is now {MOVED[old]}; the old name goes in version {LAST_VERSION}",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn(old, MOVED[old])
         sys.modules[old] = import_module(MOVED[old])  # importlib returns what stands here
 
 
 def install() -> None:
-    """Let the old names be imported; asked last, so that modules that exist come first."""
+    """Let the old names be imported; moved modules are asked for last: modules that exist come first."""
     if not any(type(finder).__name__ == _MovedModules.__name__ for finder in sys.meta_path):
         sys.meta_path.append(_MovedModules())
+        sys.meta_path.insert(0, _OldNames())

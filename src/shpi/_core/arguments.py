@@ -1,4 +1,4 @@
-"""Arguments that a class had in an earlier version: whoever still writes them is told what to write."""
+"""Fields that a class had in an earlier version: whoever still uses them is told what to write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def without(**gone: str) -> Callable[[type[T]], type[T]]:
-    """Mark a class whose constructor had more arguments in version 0.1: what each is told instead."""
+    """Mark a class that had more fields in version 0.1: what is said to whoever passes or reads one."""
 
     def decorate(cls: type[T]) -> type[T]:
         plain: Any = cls.__init__
@@ -27,7 +27,14 @@ def without(**gone: str) -> Callable[[type[T]], type[T]]:
                 )
             plain(self, *args, **settings)
 
+        def explain(self: Any, name: str) -> Any:
+            words = f", which is gone since 0.2: {gone[name]}" if name in gone else ""
+            raise AttributeError(
+                f"'{cls.__name__}' object has no attribute '{name}'{words}", name=name, obj=self
+            )
+
         cls.__init__ = checked  # type: ignore[method-assign]
+        cls.__getattr__ = explain  # type: ignore[attr-defined]
         return cls
 
     return decorate

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from shpi._moved import missing
-
 
 def lazy_names(
     package: str, homes: Mapping[str, str]
@@ -22,6 +20,6 @@ def lazy_names(
     def get(name: str) -> Any:
         if name in homes:
             return getattr(import_module(homes[name]), name)
-        raise missing(package, name)
+        raise AttributeError(f"module '{package}' has no attribute '{name}'", name=name)
 
     return get, lambda: sorted(homes)

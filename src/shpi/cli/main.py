@@ -15,11 +15,15 @@ from shpi.cli._shell.spelling import spelled_for_the_command_line
 from shpi.errors import FileError, MemoryLimitError, ShpiError
 from shpi.files.engines import first_line, translated
 
-VERBS = (
-    *("init", "audit", "split", "shard", "fit", "compare", "evaluate", "mix", "act", "serve", "export"),
-    *("without_data.simulate", "without_data.agents", "without_data.reproduce", "without_data.demo"),
-    "completion",
-)  # modules of shpi.cli.verbs, in the order of the help
+# Verbs in the order of the help, and their modules in shpi.cli.verbs.
+VERBS = {
+    place.rpartition(".")[2]: place
+    for place in (
+        *("init", "audit", "split", "shard", "fit", "compare", "evaluate", "mix", "act", "serve", "export"),
+        *("without_data.simulate", "without_data.agents", "without_data.reproduce", "without_data.demo"),
+        "completion",
+    )
+}
 
 DESCRIPTION = """Improve a recommender's long-term metric from the logs it already has.
 
@@ -49,22 +53,23 @@ EXIT_OK, EXIT_UNFIT, EXIT_USAGE = 0, 1, 2  # exit codes: done; a log unfit for l
 EXIT_BUG, EXIT_MACHINE = 70, 74  # of every verb, as in sysexits.h: a bug; no space, memory or permission
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all verbs."""
+def build_parser(verb: str = "") -> argparse.ArgumentParser:
+    """The parser of a verb, or of all verbs: only the modules that it needs are imported."""
     parser = argparse.ArgumentParser(
         prog="shpi", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"shpi {shpi.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in VERBS:
-        import_module(f"shpi.cli.verbs.{verb}").add_parser(verbs)
+    for place in [VERBS[verb]] if verb in VERBS else VERBS.values():
+        import_module(f"shpi.cli.verbs.{place}").add_parser(verbs)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; whatever goes wrong is one clear sentence on standard error."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     with forgiving_output():
-        options = build_parser().parse_args(arguments)
+        options = build_parser(words[0] if words else "").parse_args(words)
         try:
             with spelled_for_the_command_line():
                 code: int = options.run(options)

@@ -9,9 +9,6 @@ constrained   SPIBB, MBS, and SHPI under their constraints
 registry      learners by name
 """
 
-from typing import Any
-
-from shpi._moved import missing
 from shpi.learners.bandit import ContextualBandit
 from shpi.learners.base import Learner, OnlineLearner
 from shpi.learners.best import Best
@@ -58,7 +55,3 @@ __all__ = [
     "SessionRL",
     "Trial",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    raise missing(__name__, name)

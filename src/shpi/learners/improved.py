@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shpi._core.arguments import without
 from shpi.advantages import Advantages
 from shpi.learners._shpi.lift import Lift
 from shpi.policies import Policy, PolicyMethods, save_policy
@@ -67,6 +68,12 @@ class Trial:
     returned: bool = False
 
 
+@without(
+    horizon="policy.trials has the candidates with their k",
+    explored="policy.notes says what the test could not see",
+    clarity="policy.trials has the lift of every candidate",
+    choose="OfflineSHPI chooses among its candidates by one test",
+)
 @dataclass(frozen=True, eq=False, repr=False)
 class ImprovedPolicy(PolicyMethods):
     """A policy, with its lift over mu and its history. Saving it saves the policy."""

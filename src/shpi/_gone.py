@@ -1,0 +1,133 @@
+"""Names of version 0.1 that have another place or none, and arguments that have another name.
+
+`shpi._moved` lets modules ask these tables. A name that moved still works, with a
+DeprecationWarning; a name that is gone raises an ImportError with the words of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def _places(old: str, new: str, names: str) -> dict[str, str]:
+    return {f"{old}.{name}": f"{new}.{name}" for name in names.split()}
+
+
+def _same(words: str, places: Iterable[str]) -> dict[str, str]:
+    return dict.fromkeys(places, words)
+
+
+# The old place of a name: the new one.
+NAMES = {
+    **_places("shpi.envs.hiv", "shpi.envs.hiv.ode", "BASELINE DRUGS PATIENT_20 STATE_NAMES"),
+    **_places("shpi.envs.hiv", "shpi.envs.hiv.taylor", "TOLERANCE"),
+    **_places("shpi.envs.kuairand", "shpi.envs.kuairand.counters", "COUNTERS FED_BACK HOURS PLACE"),
+    **_places("shpi.envs.kuairand", "shpi.data.datasets.kuairand", "USERS"),
+    **_places("shpi.envs.recogym", "shpi.envs.recogym.world", "BANDIT ORGANIC STOP"),
+    **_places("shpi.envs.recogym", "shpi.envs.recogym.simulator", "CLICK PHASE TICK"),
+    **_places("shpi.envs.fitted.files", "shpi.files.bundle", "MANIFEST"),
+    **_places("shpi.experiments.beyond.defaults", "shpi.experiments._run.settings", "K"),
+    **_places("shpi.learners.online", "shpi.learners.online._local_scale", "NARROW"),
+    **_places("shpi.ope.evaluate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),
+    **_places("shpi.ope.gate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),
+    **_places("shpi.ope.gate", "shpi.ope.verdict.deliberation", "CURABLE"),
+}
+
+_BEST = "shpi.learners.Best chooses among learners"
+_TILTED = "shpi.policies.Tilted goes from the logging policy to greedy"
+_ONE_TEST = "OfflineSHPI tests its candidates itself; policy.trials has what the test said"
+_BUNDLE = "shpi.files.bundle.save_bundle writes manifest and arrays, whole or not at all"
+_WIDTHS = "shpi.features.defaults.may_curve says up to how many dimensions default features may curve"
+_CELLS = "shpi.experiments.catalogue.find(name) has the methods and worlds of a table"
+
+# Modules and names that are gone: what took their place.
+GONE = {
+    "shpi.learners.HeldOutChoice": _BEST,
+    "shpi.learners.evidence": _ONE_TEST,
+    "shpi.learners.held_out": _BEST,
+    "shpi.learners.horizon": "OfflineSHPI tests several k as candidates; OfflineSHPI(k=...) takes one",
+    "shpi.learners.shape": "OfflineSHPI tests several shapes of f; OfflineSHPI(oracle=...) takes one",
+    "shpi.learners.sharper": _TILTED,
+    "shpi.ope.checks.thinned": "Problem.sample draws users by their hash (shpi.ope.Problem)",
+    "shpi.cli.verbs.evaluate.headed": "str(evaluation) starts with the verdict",
+    **_same(_BUNDLE, ("shpi.policies.files.ARRAYS", "shpi.policies.files.write_folder")),
+    **_same(_BUNDLE, ("shpi.envs.fitted.files.ARRAYS",)),
+    **_same(
+        _CELLS,
+        (
+            f"shpi.experiments.beyond.defaults.{name}"
+            for name in (
+                "A_MU",
+                "A_PI",
+                "DIRECT",
+                "MINORS",
+                "SESSION",
+                "SESSIONS",
+                "SHOWN_BY_PAPER",
+                "minors",
+            )
+        ),
+    ),
+    **_same(
+        _WIDTHS,
+        (
+            "shpi.learners.cloning.FEW_DIMENSIONS",
+            "shpi.ope.models.recipes.FEW_DIMENSIONS",
+            "shpi.oracles.ridge.FEW_DIMENSIONS",
+            "shpi.values._lstd.choose.SMALL_WIDTH",
+        ),
+    ),
+    **_same(
+        _ONE_TEST,
+        (
+            "shpi.learners.constrained.shpi.GAIN_CLIP",
+            "shpi.learners.improved.CLEAR",
+            "shpi.learners.improved.LEAST_EXPLORED",
+            "shpi.learners.improved.clustered_error",
+            "shpi.learners.improved.gain_parts",
+            "shpi.learners.improved.held_out_gain",
+            "shpi.learners.offline.GAIN_CLIP",
+            "shpi.learners.offline.PROBE",
+            "shpi.learners.offline.SHAPE_PROBE",
+            "shpi.learners.offline.Side",
+        ),
+    ),
+    **_same(_TILTED, ("shpi.learners.offline.FARTHER", "shpi.learners.offline.UNPROVEN")),
+    **_same(
+        "the check of propensities is a joint test: shpi.ope.checks.balance",
+        (
+            f"shpi.ope.diagnostics.propensities.{name}"
+            for name in ("CLONE_ABOVE", "CLONE_BELOW", "CLONE_ROWS")
+        ),
+    ),
+    **_same(
+        "Verdict.reasons says what estimators leave out (shpi.ope.Verdict)",
+        ("shpi.ope.gate.LEFT_OUT", "shpi.ope.gate.leaves_out"),
+    ),
+    "shpi.ope.checks.sensitivity.MOST_ROWS": "Problem.sample draws users by their hash (shpi.ope.Problem)",
+    "shpi.ope.verdict.whole_horizon.proven_mixtures": "shpi.ope.verdict.whole_horizon.mixtures has them all",
+    "shpi.oracles.ridge.MAX_STATISTICS": "shpi._core.memory.require_memory compares with the memory there is",
+}
+
+_CHUNK = {"part": "chunk"}
+_BLOCK = {"part": "block"}
+
+# Functions and classes whose arguments have other names: place -> {old name: new name}.
+ARGUMENTS = {
+    "shpi.experiments._run.run.draw": {"asked": "experiments"},
+    "shpi.learners.constrained.baseline.limited": _BLOCK,
+    "shpi.learners.constrained.baseline.limited_means": _BLOCK,
+    "shpi.ope._log.sessions.session_discounts": _CHUNK,
+    "shpi.ope.estimators.base.apart": {"one": "first", "other": "second"},
+    "shpi.ope.estimators.baseline.reward_terms": _CHUNK,
+    "shpi.ope.estimators.importance.prefix_sums": _CHUNK,
+    "shpi.ope.estimators.importance.whole_weights": _CHUNK,
+    "shpi.ope.estimators.importance.window_weights": _CHUNK,
+    "shpi.ope.inference.censoring.moved": _CHUNK,
+    "shpi.ope.models.linear.blocks": _CHUNK,
+    "shpi.ope.models.linear.sums_by_step": _CHUNK,
+    "shpi.ope.models.linear.target_codes": _CHUNK,
+    "shpi.ope.models.linear.target_features": _CHUNK,
+    "shpi.ope.models.predictions.predict": _CHUNK,
+    "shpi.ope.problem.Problem": {"part_users": "chunk_users", "part_trajectories": "chunk_trajectories"},
+}
