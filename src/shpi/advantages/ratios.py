@@ -8,7 +8,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.protocols import Float64Array, Policy
 
-_BLOCK = 50_000
+_BLOCK = 50_000  # rows at a time
 
 
 def taken_probs(logs: LoggedData, policy: Policy) -> Float64Array:

@@ -23,7 +23,7 @@ import numpy as np
 
 from shpi.protocols import Float64Array, Int64Array
 
-_BLOCK = 16_384
+_BLOCK = 16_384  # rows at a time, which stay in the processor's cache
 _LARGEST = 1e280  # products are cut here, far above any clip, so that they never become infinite
 
 Clip = tuple[float, float] | None

@@ -38,7 +38,7 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array, IntArray, Policy
 ITEMS = ("bestseller", "everyday", "special", "discovery", "filler")
 BESTSELLER, EVERYDAY, SPECIAL, DISCOVERY, FILLER = range(5)
 FIRST, COLD, WARM, BOUGHT, INSPIRED = range(5)  # the first position, and four memories at the second
-_PLACES = 5
+_PLACES = 5  # FIRST to INSPIRED
 _MOVE, _REWARD, _START = 0, 1, 2  # labels of the random streams
 
 

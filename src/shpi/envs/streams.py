@@ -25,14 +25,14 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array, IntArray
 
 UInt64Array = NDArray[np.uint64]
 
-_WORD = (1 << 64) - 1
+_WORD = (1 << 64) - 1  # a mask of 64 bits
 _G = 0x9E3779B97F4A7C15  # odd, the golden ratio: the increment of SplitMix64
 _H = 0xD1342543DE82EF95  # odd, another increment, for labels and columns
-_M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # multipliers of SplitMix64
 _ROUNDS = ((np.uint64(30), np.uint64(_M1)), (np.uint64(27), np.uint64(_M2)))
 _LAST_SHIFT, _TO_52_BITS = np.uint64(31), np.uint64(12)
 _ONE = np.uint64(0x3FF0000000000000)  # the bits of 1.0
-_NEARLY_ONE = 1.0 - 2.0**-53
+_NEARLY_ONE = 1.0 - 2.0**-53  # takes [1, 2) to (0, 1)
 _BLOCK = 1 << 13  # numbers hashed at a time, so that the passes over them stay in the cache
 
 

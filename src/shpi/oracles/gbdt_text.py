@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from shpi.errors import DataError
 from shpi.files.schema import REMEDY
 
-MOST_LEAVES = 2**17
+MOST_LEAVES = 2**17  # of a tree; LightGBM allows no more
 _WHOLE = ("split_feature", "decision_type", "left_child", "right_child")
 _REAL = ("split_gain", "threshold", "internal_value", "internal_weight", "internal_count")
 _LEAF = ("leaf_value", "leaf_weight", "leaf_count")

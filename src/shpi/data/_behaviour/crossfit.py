@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from shpi.data.propensity import PropensityModel
 
 CLIP = 10.0  # standardised contexts are clipped here, so that an outlier cannot rule the fit
-TEMPERATURES = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
-MIXES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9)
+TEMPERATURES = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)  # that logits are divided by
+MIXES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9)  # shares of the actions' frequencies
 FEW_ROWS = 50  # a regression on fewer decisions is not worth its noise
 
 

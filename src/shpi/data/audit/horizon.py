@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LONGEST = 20  # decisions: the largest k that the audit proposes
 GAPS = ("30m", "1h", "2h", "6h", "12h", "1d", "2d", "3d", "7d")
-QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
+QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)  # of the lengths of trajectories
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,9 @@ from shpi.envs.streams import Streams
 from shpi.policies.sampling import sample_actions
 from shpi.protocols import Float64Array, Int64Array
 
-GROUPS = 10
+GROUPS = 10  # of rows with similar predictions, in a calibration table
 _SPREAD_ROWS = 2_000  # decisions on which the ensemble's spread is measured
-_LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 9), (10, 10**9))
+_LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 9), (10, 10**9))  # decisions per session, from and to
 
 
 def check_world(world: FittedWorld, held_out: LoggedData, seed: int) -> WorldReport:

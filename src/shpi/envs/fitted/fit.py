@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LEAST_USERS = 20
 LEAST_ROWS = 50  # an outcome that is known fewer times is not modelled
-RIDGES = (1.0, 4.0, 16.0, 64.0, 256.0)
+RIDGES = (1.0, 4.0, 16.0, 64.0, 256.0)  # strengths of the penalty to choose from
 _TUNING_ROWS = 30_000
 _ROWS_PER_NUMBER = 10  # for interactions to be used without being asked for
 

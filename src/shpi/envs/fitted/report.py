@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_SHOWN_ACTIONS = 12
+_SHOWN_ACTIONS = 12  # lines of the table of actions
 
 
 @dataclass(frozen=True, kw_only=True)

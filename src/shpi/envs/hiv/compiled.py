@@ -32,7 +32,7 @@ except ImportError as error:
 
 _L = 16  # lanes: their coefficients fit into the fastest cache, and a single patient wastes little
 _T1, _T2, _N1, _N2, _V, _E, _W, _I, _U = (row * _L for row in range(9))  # N1, N2 for T1*, T2*
-_RATES = 20
+_RATES = 20  # parameters of the equation, per patient
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -41,8 +41,8 @@ from shpi.envs.hiv.ode import DRUGS, STATE_NAMES, Patient
 from shpi.errors import ConfigError
 from shpi.protocols import Float64Array, Int64Array
 
-ORDER = 12
-TOLERANCE = 2e-9
+ORDER = 12  # terms of the Taylor series
+TOLERANCE = 2e-9  # relative error of a step
 REACH = 16.0  # the largest rate * h of a step; beyond about 20, rounding errors are amplified too much
 _FLIGHT = 1600  # patients integrated together: fewer, and calls dominate; more, and the cache overflows
 _LANES = 8  # widths are multiples of this, so that every patient takes the same path through SIMD loops
@@ -54,7 +54,7 @@ _STATE, _T, _INFECTED, _V, _E, _I, _WU = slice(0, 6), slice(0, 2), slice(2, 4), 
 NUMERATOR = tuple(-x / (ORDER + 1) for x in (1.0, 9 / 70, 5 / 798, 107 / 957600))
 DENOMINATOR = (1.0, 1 / 5, 3 / 190, 1 / 1710, 1 / 116280)
 WEIGHTS = np.array([1.0, 0.1, 1.0, 1.0, 0.1, 1.0])[:, None]  # errors of T2 and V are soon forgotten
-TINY = 1e-300
+TINY = 1e-300  # keeps 0 / 0 away
 LEAST = 0.3 / REACH  # a step of rate * h = 0.3 is always exact to rounding
 _WIDTHS = {-(-(_FLIGHT >> j) // _LANES) * _LANES for j in range(_FLIGHT.bit_length())}
 

@@ -60,7 +60,7 @@ FED_BACK = tuple(name for names in _COUNTED.values() for name in names)
 _DECISIONS = ("past_decisions", "day_decisions")
 _TODAY = ("day_decisions", "day_clicks", "day_long_views", "day_play_seconds")
 _COPIED = ("hour_sin", "hour_cos", "tab")
-TABS, HOURS = 16, 24
+TABS, HOURS = 16, 24  # pages of the app; hours of a day
 _LEAST = 30  # donors that a key needs
 
 

@@ -46,7 +46,7 @@ from shpi.protocols import Float32Array, Float64Array, Int64Array
 
 Proxy = Literal["long_view", "is_click"]
 
-N_ACTIONS = 112
+N_ACTIONS = 112  # tags by durations
 RETURN_DAYS = 7
 NOTES = (
     "times are days, and a session is an active day; a return is a return to the videos of the pool",

@@ -23,7 +23,7 @@ from shpi.envs.streams import checked_seed
 from shpi.errors import ConfigError
 from shpi.protocols import Float64Array, Int64Array
 
-ORGANIC, BANDIT, STOP = 0, 1, 2
+ORGANIC, BANDIT, STOP = 0, 1, 2  # codes of a user's states
 
 
 def click_curve(x: ArrayLike) -> Float64Array:

@@ -19,7 +19,7 @@ import numpy as np
 from shpi.errors import DataError
 from shpi.protocols import Float64Array
 
-RESAMPLES = 2000
+RESAMPLES = 2000  # of the bootstrap
 EXACT = 14  # differences up to which all 2^n signs are enumerated
 
 

@@ -9,7 +9,7 @@ from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Claim, Experiment, Results, Table
 from shpi.experiments._run.settings import FEW, OURS, Method, Settings
 
-KS = (1, 5)
+KS = (1, 5)  # fixed horizons to compare with
 LOGS = (("synthetic", 0.3), ("synthetic", 1.0), ("storefront", 1.0))
 FIXED = {k: Method(name=f"k = {k}", learner="shpi", k=k) for k in KS}
 

@@ -10,7 +10,7 @@ from shpi.experiments._run.experiment import Block, Experiment, Results, Table
 from shpi.experiments._run.settings import CB, FEW, LOGGING, OURS, Settings
 
 WORLD, EPSILON = "synthetic", 1.0
-SIZES, QUICK_SIZES = (50, 400), (20, 40)
+SIZES, QUICK_SIZES = (50, 400), (20, 40)  # users of a log
 FLOOR = -1.0  # of the figure
 METHODS = (LOGGING, OURS, CB)
 

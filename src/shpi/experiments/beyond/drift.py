@@ -11,7 +11,7 @@ from shpi.report import svg
 
 STEPS = (0.0, 0.3)  # the standard deviation of one step of a user's interests, at every tick
 METHODS = (LOGGING, CB, OURS)
-USERS, QUICK_USERS = 500, 40
+USERS, QUICK_USERS = 500, 40  # of a log
 
 
 def cells(settings: Settings) -> list[Cell]:

@@ -10,7 +10,7 @@ from shpi.experiments._run.experiment import Block, Experiment, Results, Table
 from shpi.experiments._run.settings import FEW, OURS, Settings
 from shpi.protocols import Float64Array
 
-BUDGETS = (100, 400)
+BUDGETS = (100, 400)  # episodes that may be played online
 WORLDS = {"synthetic": 1.0, "storefront": 1.0}
 HYBRID, SCRATCH = "hybrid", "online alone"
 

@@ -8,7 +8,7 @@ from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Claim, Experiment, Results
 from shpi.experiments._run.settings import FEW, READINGS, K, Method, Settings
 
-T = 150
+T = 150  # decisions of a trajectory
 KINDS = {"A_k": K, "A^mu": 1, "A^pi": T}
 REPORTED = {
     0.3: {"A_k": (8411.0, 32.0), "A^mu": (8097.0, 34.0), "A^pi": (1499.0, 8005.0)},

@@ -23,7 +23,7 @@ from shpi.experiments.paper.appendix.synthetic import AGENT, with_agent
 
 METHODS = (LOGGING, CB, PAPER, RELEASED, REPAIRED, OURS, BCQ)
 NAMES = (*(method.name for method in METHODS), AGENT.name)
-EPSILONS = (0.3, 1.0)
+EPSILONS = (0.3, 1.0)  # exploration of mu
 RIVALS = {"logging": "mu", "CB": "CB", "BCQ": "offline RL (BCQ)"}
 AS_RUN = (
     "The authors' released code was run here once, with 60 patients and an agent of 10 episodes (epsilon = "

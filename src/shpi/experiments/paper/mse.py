@@ -30,9 +30,9 @@ from shpi.policies.sampling import sample_actions
 from shpi.protocols import BoolArray, Float64Array, Int64Array, IntArray, Policy
 from shpi.report import svg
 
-T, K, GAMMA = 150, 5, 0.99
+T, K, GAMMA = 150, 5, 0.99  # decisions of a trajectory; horizon k; discount
 KINDS = {"A^mu": 1, "A_k": K, "A^pi": T}
-EPSILONS = (0.3, 1.0)
+EPSILONS = (0.3, 1.0)  # exploration of mu
 OWN, PI = "truth of its own", "truth of A^pi"
 METHODS = (PAPER, REPAIRED, OURS)  # released() learns from windows, not from these rows
 LATEST, AHEAD = (

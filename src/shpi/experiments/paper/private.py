@@ -12,7 +12,7 @@ from shpi.experiments._run.settings import BCQ, CB, FEW, LOGGING, NNIPS, OURS, P
 
 METHODS = (LOGGING, CB, PAPER, REPAIRED, OURS, BCQ, NNIPS)  # the release has no such world
 NAMES = tuple(method.name for method in METHODS)
-EPSILON = 0.3
+EPSILON = 0.3  # exploration of mu
 ASSUMED = 1.0  # log-odds of coming back per unit of log(1 + long views of the day); invented
 MANY = 40_000  # users from which the invented effect can be learned: with 2,000 it is 3 % of the noise
 REPORTED = for_readings(

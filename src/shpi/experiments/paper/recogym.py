@@ -23,7 +23,7 @@ from shpi.experiments._run.settings import (
 METHODS = (LOGGING, CB, PAPER, RELEASED, REPAIRED, OURS, BCQ, CBMF, NNIPS)
 FEWER = (RELEASED, REPAIRED)  # readings with fewer trials
 NAMES = tuple(method.name for method in METHODS)
-EPSILON = 0.3
+EPSILON = 0.3  # exploration of mu
 # The row "LTR" of Table 2, which the paper says is Figure 3; its SHPI stands beside both of ours.
 REPORTED = for_readings(
     {

@@ -24,7 +24,7 @@ from shpi.experiments._run.worlds import NEW_USERS
 from shpi.learners import OfflineSHPI
 
 METHOD, TRAJECTORIES, EPISODES, QUICK_EPISODES = "one run of the release", 10, 1000, 30
-EPSILONS = (0.3, 1.0)
+EPSILONS = (0.3, 1.0)  # exploration of mu
 MU, DIFFERENCES, LEVEL, AGENT = "mu", "released()", "released(), r = Y", "online agent"
 CLOSE = 0.1  # relative distance of two medians that counts as the same
 # The authors' code as run (10 seeds at 0.3, 8 at 1): mean, standard deviation, median where it is known.

@@ -15,7 +15,7 @@ from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 
 NARROW = 8  # up to this width sigma may bend
-N_FEATURES = 60
+N_FEATURES = 60  # random Fourier features of sigma
 RIDGE = 10.0  # in decisions
 FLOOR = 1e-6  # of the mean square: an advantage of exactly 0 has no logarithm
 RANGE = (0.01, 0.99)  # quantiles; predictions outside are taken back to them

@@ -17,7 +17,7 @@ from shpi.policies.onnx.graph import Graph, Value
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 
 _CATEGORICAL, _MISSING = 1, 12  # bits of LightGBM's decision_type
-_ZERO_IS_MISSING = 4
+_ZERO_IS_MISSING = 4  # LightGBM's code for that
 
 
 def trees(graph: Graph, scorer: Any) -> Value:

@@ -32,7 +32,7 @@ from shpi.values._lstd.moments import with_intercept as features_with_intercept
 
 RIDGES = (3.0, 30.0, 300.0, 3000.0)  # in decisions; less lets near-singular systems explode
 _JUDGE = 100  # h
-_ROUNDS = 2
+_ROUNDS = 2  # of the tournament: the winner of one is the reference of the next
 _BANDWIDTHS = (0.25, 0.5, 1.0, 2.0)  # in medians of the distance between two contexts
 _MAP_ROWS = 20_000  # contexts that a feature map is fitted to
 _LEAST_ROWS = 60  # below this nothing is chosen

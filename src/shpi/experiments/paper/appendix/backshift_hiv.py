@@ -11,7 +11,7 @@ from shpi.experiments.paper.appendix import backshift
 READINGS = ("paper()",)  # the others take too long for a figure without numbers
 METHODS = (LOGGING, *(m for m in backshift.methods() if m.name.endswith(READINGS)))
 NAMES = tuple(method.name for method in METHODS)
-EPSILON = 1.0
+EPSILON = 1.0  # exploration of mu
 
 
 def cells(settings: Settings) -> list[Cell]:

@@ -11,9 +11,9 @@ from shpi.experiments._run.experiment import Block, Experiment, Results
 from shpi.experiments._run.settings import FEW, Settings
 from shpi.experiments.paper.appendix.k_synthetic import by_k, variance_grows
 
-KS = (1, 5, 20, 50)
+KS = (1, 5, 20, 50)  # horizons k
 NAME = "online SHPI"
-EPISODES, QUICK_EPISODES = 500, 100
+EPISODES, QUICK_EPISODES = 500, 100  # played online
 
 
 def cells(settings: Settings) -> list[Cell]:

@@ -16,7 +16,7 @@ from shpi.experiments._run.settings import FEW, READINGS, K, Method, Settings, r
 
 FLOORS = {0.3: -200_000.0, 1.0: -10_000.0}  # of the figures: policies that leave the log fall far
 KS = (1, 5, 20, 150)  # 1, 5 and 150 are those of Table 3
-NARROW, LAMBDA = 0.3, 10.0
+NARROW, LAMBDA = 0.3, 10.0  # exploration of a narrow log; weight of the penalty
 LAMBDAS = {NARROW: (0.0, LAMBDA), 1.0: (0.0,)}  # the penalty is for narrow logs
 FIXED = {label: method for label, method in READINGS.items() if label != "defaults"}  # k is given
 PENALISED = ("paper()", "repaired()")  # the release is another matter, see docs/paper-and-release.md

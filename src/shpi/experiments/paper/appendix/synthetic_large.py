@@ -18,7 +18,7 @@ from shpi.experiments._run.settings import (
     Settings,
 )
 
-EPSILON, LAMBDA = 0.3, 10.0
+EPSILON, LAMBDA = 0.3, 10.0  # exploration of mu; weight of the penalty
 PROXIMAL = Method(name="SHPI, paper(), Lambda = 10", learner="shpi-paper", k=K, Lambda=LAMBDA)
 METHODS = (LOGGING, PROXIMAL, REPAIRED, OURS, BCQ, CB)
 CONTROLLER = Method(name="controller")  # the logging policy with epsilon 0
