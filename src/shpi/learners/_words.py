@@ -1,4 +1,4 @@
-"""Words for parts: what a command line, or somebody in a hurry, can say in place of an object."""
+"""Short names for oracles and values, which the command line and users can write instead of an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The contextual bandit: offline, without exploration, after the immediate reward alone.
+r"""The contextual bandit: learns offline, without exploration, and maximises the immediate reward only.
 
     direct      f = argmin_f sum_i (f(x_i, a_i) - r_i)^2
     mtr         f = argmin_f sum_i omega_i (f(x_i, a_i) - r_i)^2,            omega_i = 1 / (K mu(a_i|x_i))
@@ -6,11 +6,10 @@ r"""The contextual bandit: offline, without exploration, after the immediate rew
                 g = argmin_g sum_i omega_i (g(x_i, a_i) - (r_i - q_-i(x_i, a_i)))^2
 
 and pi(x) = argmax_a f(x, a) among the actions that the log supports. `direct` is best when f can represent
-the reward; otherwise its errors are small where mu went and not where pi will go. `mtr` weighs the rows as if
+the reward; otherwise its errors are small for mu's actions but not for pi's. `mtr` weighs the rows as if
 the actions had been uniform; it is what VW's ``--cb_type mtr`` does, and the paper's bandit. `dr` is doubly
-robust: if q is right there is nothing left for g but noise around 0, whatever mu; if mu is right, f is the
-weighted fit of what q leaves over. q_-i has not seen the user of row i (two folds), so that what q knows by
-heart is not taken for right.
+robust: if q is right, g only fits noise around 0, whatever mu; if mu is right, f is the weighted fit of q's
+residuals. q_-i was fitted without the user of row i (two folds): overfitting does not look like a good fit.
 
 The reward is the log's: a click, or a long-term metric that was joined to each decision.
 """

@@ -1,11 +1,11 @@
 """The protocol of a learner: configuration with one method, ``fit``, that returns a policy.
 
-Two faces, since experience comes in two ways:
+There are two kinds:
 
-    Learner          fit(logs) -> policy        from a log of somebody else's decisions
-    OnlineLearner    fit(simulator) -> policy   from decisions of its own
+    Learner          fit(logs) -> policy        learns from a log of another policy's decisions
+    OnlineLearner    fit(simulator) -> policy   learns from its own decisions
 
-`shpi.testing.check_learner` and `check_online_learner` say what else is expected of them.
+`shpi.testing.check_learner` and `check_online_learner` check the rest of the contract.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Learner(Protocol):
     """Learns from a log. The log is not changed, and the learner itself remembers nothing."""
 
     def fit(self, logs: LoggedData) -> Policy:
-        """The policy that this log teaches."""
+        """Learn a policy from a log."""
         ...
 
 
@@ -48,14 +48,14 @@ class OnlineLearner(Protocol):
     """Learns by acting in a simulator, which it resets and leaves in any state."""
 
     def fit(self, simulator: Simulator) -> Policy:
-        """The policy that acting in this world teaches."""
+        """Learn a policy by acting in a simulator."""
         ...
 
 
 def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[..., P]:
-    """Decorate a learner's ``fit``: refuse what is no log, and let the policy know its items and users.
+    """Decorate a learner's ``fit``: reject what is no log, and attach the log's items and users to the policy.
 
-    Of a log in shards the learner gets a sample of its users (`learned_from`), drawn by ``executor``.
+    If the log is in shards, the learner gets a sample of its users (`learned_from`), drawn by ``executor``.
     """
 
     @wraps(fit)
@@ -76,16 +76,16 @@ def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[..., P]:
 
 
 def row_budget(n_actions: int, width: int) -> int:
-    """The most decisions that are looked at: as memory and time allow, and every action needs some."""
+    """The largest number of decisions to learn from, given memory, time and the number of actions."""
     actions = max(n_actions, 1)
     pairs = max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions))
     return min(MOST_ROWS, MOST_CELLS // max(width, 1), pairs)
 
 
 def learned_from(logs: LoggedData | ShardedLog, *, seed: int, executor: Executor | None = None) -> LoggedData:
-    """The log, or so many of its users as the budget allows, drawn by their hash.
+    """The log, or a sample of as many users as the budget allows, drawn by their hash.
 
-    The same users whether the log is in memory or in shards, so the same policy is learned from both.
+    The sample is the same whether the log is in memory or in shards, so both teach the same policy.
 
     Args:
         logs: the log.
@@ -107,7 +107,7 @@ def sampled_words(logs: LoggedData, whole: ShardedLog) -> str:
 
 
 def check_log(logs: object, learner: str) -> None:
-    """A table, a path or an array is no log yet."""
+    """Raise if the input is a table, a path or an array instead of a log."""
     if not isinstance(logs, LoggedData):
         raise DataError(
             expected="a log (shpi.LoggedData)",
@@ -123,7 +123,7 @@ def rewards_of(logs: LoggedData, learner: str, observed: BoolArray | None = None
 
     Args:
         logs: the log.
-        learner: who asks, for the message.
+        learner: name of the learner, for the error message.
         observed: the rows whose rewards will be used [n]; those of the others are not looked at.
     """
     if logs.rewards is None:
@@ -163,8 +163,8 @@ def propensities_of(logs: LoggedData, learner: str) -> Float64Array:
 def greedy_among_seen(scorer: Scorer, logs: LoggedData) -> Greedy | SupportLimited:
     """argmax_a f(x, a) among the actions that the log ever took; uniform where none of them is allowed.
 
-    A score of an action without a single row is a guess, and a learner without exploration has no use for
-    guesses.
+    The score of an action that the log never took is a guess, and a learner that does not explore cannot
+    check guesses.
     """
     shares = np.bincount(logs.actions, minlength=logs.n_actions) / len(logs)
     if (shares > 0).all():

@@ -1,4 +1,4 @@
-"""SHPI and other learners as candidates of one test: the learner for those who do not want to choose."""
+"""Choose among SHPI and other learners by one test."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def usual_rivals() -> dict[str, Learner]:
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """The best of several learners by SHPI's test; never one that is not shown to be better than SHPI.
+    """Return the best of several learners by SHPI's test; another learner must be proven better than SHPI.
 
     Args:
         learners: the rivals by name; each is fitted three times, to all users and to each half.
-        shpi: the learner that they have to beat.
+        shpi: the learner that the rivals have to beat.
         gamma: the discount of the test.
         seed: random seed of SHPI and of the test.
     """

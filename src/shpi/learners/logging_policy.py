@@ -1,4 +1,4 @@
-"""The logging policy itself as a learner: the row of every table that the others must beat."""
+"""The logging policy itself as a learner: the baseline that the others must beat."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from shpi.protocols import Policy
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedBehaviour:
-    """mu: the policy that wrote the log where the user has it, otherwise a clone of it.
+    """mu: the logging policy if you pass it, otherwise a clone.
 
     Args:
-        policy: the logging policy, if it is at hand; it is returned as it is.
-        cloning: how to clone it if it is not.
+        policy: the logging policy, if you have it; it is returned unchanged.
+        cloning: how to clone it otherwise.
     """
 
     policy: Policy | None = None
     cloning: BehaviourCloning = field(default_factory=BehaviourCloning)
 
     def fit(self, logs: LoggedData) -> Policy:
-        """The policy that was brought, or the clone."""
+        """Return the given policy, or clone it from the log."""
         if self.policy is None:
             return self.cloning.fit(logs)
         if self.policy.n_actions != logs.n_actions:

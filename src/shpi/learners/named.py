@@ -1,10 +1,10 @@
-"""The extremes between which SHPI stands, under the names by which they are known.
+"""SHPI with the smallest and the largest horizon, under their usual names.
 
     PolicyGradientAdvantage        k = 1: A^mu, what policy gradients and TRPO-like methods estimate
     ConservativePolicyIteration    k = T: A^pi (up to a constant in a), weighted to the very end
 
-Both are settings of `OfflineSHPI` and nothing else, so they differ from it in the horizon alone: the same
-value, regression, candidates and test. With ``paper=True`` they are settings of the paper's.
+Both are `OfflineSHPI` with a fixed horizon: value, regression, candidates and test are the same. With
+``paper=True`` they are `OfflineSHPI.paper()` with a fixed horizon.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PolicyGradientAdvantage:
         self.shpi()
 
     def shpi(self) -> OfflineSHPI:
-        """The setting of SHPI that this is."""
+        """The equivalent `OfflineSHPI`."""
         return configured({"k": 1}, self.settings, paper=self.paper, gamma=self.gamma, seed=self.seed)
 
     def fit(self, logs: LoggedData) -> ImprovedPolicy:
@@ -70,7 +70,7 @@ class ConservativePolicyIteration:
         self.shpi(1)
 
     def shpi(self, longest: int) -> OfflineSHPI:
-        """The setting of SHPI that this is, for trajectories of at most ``longest`` decisions."""
+        """The equivalent `OfflineSHPI`, for trajectories of at most ``longest`` decisions."""
         return configured({"k": longest}, self.settings, paper=self.paper, gamma=self.gamma, seed=self.seed)
 
     @from_log
@@ -82,7 +82,7 @@ class ConservativePolicyIteration:
 def configured(
     fixed: Mapping[str, Any], settings: Mapping[str, Any], *, paper: bool, gamma: float, seed: int
 ) -> OfflineSHPI:
-    """`OfflineSHPI` with what a name fixes and with what the user sets; the two may not contradict."""
+    """`OfflineSHPI` with the fixed settings of a named learner and those of the user, which may not clash."""
     taken = sorted({*fixed, "gamma", "seed"} & set(settings))
     if taken:
         raise ConfigError(

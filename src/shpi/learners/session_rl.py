@@ -2,7 +2,7 @@
 
     A(x_t, a_t) = E[ sum_{m < session end} w gamma^m r_{t+m} ]          SHPI with V = 0 (the paper, section 4)
 
-A session that makes the user come back and one that drives the user away look the same to it.
+It cannot tell a session that brings the user back from one that drives the user away.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SessionRL:
         self.shpi()
 
     def shpi(self) -> OfflineSHPI:
-        """The setting of SHPI that this is."""
+        """The equivalent `OfflineSHPI`."""
         fixed = {"k": self.k, "value": Constant(0.0), "tested": False}  # the test would look past the session
         return configured(fixed, self.settings, paper=self.paper, gamma=self.gamma, seed=self.seed)
 

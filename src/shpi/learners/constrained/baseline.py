@@ -1,6 +1,6 @@
-"""The common part of SPIBB, MBS and their compositions: a baseline mu, the log's support, policies between.
+"""What SPIBB, MBS and SHPI under their constraints share: a baseline mu, the log's support, the policies.
 
-    mu           the policy that the user brings, or one recovered from the log
+    mu           the policy that the user passes, or a clone of the log
     support      n(x, a): how often a was taken in x; exact counts where contexts take few values,
                  elsewhere the leverage of random Fourier features (`PseudoCounts`)
     policy       `SupportLimited`: greedy in f where n(x, a) is large enough, and what the mode says elsewhere
@@ -120,7 +120,7 @@ def constrain(
         threshold: a count for "spibb" (None: 10 of an exact count, 100 of a pseudo-count, to which neighbours
             contribute); for "mbs" a density, as a multiple of that of a log that is spread evenly over
             features and actions (None: 0.3).
-        baseline: mu, if it is at hand.
+        baseline: mu, if you have it.
         features: features of the pseudo-counts; None for exact counts where contexts take at most 256 values,
             and random Fourier features elsewhere.
         seed: random seed of the features and of the clone.
@@ -155,9 +155,9 @@ def constrain(
 def table_behaviour(logs: LoggedData, cells: CellsMap) -> ClonedPolicy:
     """The probabilities of mu in each cell, from the best source that the log has.
 
-    The logged distributions where they are there. Else the propensities: the log says mu(a|x) exactly for
-    every action that it took in x, and what is left of 1 is shared by those that it took elsewhere only.
-    Else the frequencies.
+    If the log has whole distributions, they are used. If it has propensities, it gives mu(a|x) exactly for
+    every action taken in x; the actions taken only elsewhere share the rest of 1. Otherwise frequencies are
+    used.
     """
     counts = _sums(logs, cells, np.ones(len(logs)))  # [A, S]
     tried = np.bincount(logs.actions, minlength=logs.n_actions) > 0
@@ -204,5 +204,5 @@ def table_value(constraint: Constraint) -> LSTD:
 
 
 def _smooth(seed: int) -> Recipe:
-    """A narrow kernel: a neighbour should count, but only a near one."""
+    """A narrow kernel, so that only near neighbours count."""
     return curves(100, 0.1, seed, intercept=False)

@@ -35,7 +35,7 @@ class MBS:
     Args:
         gamma: the discount.
         density: b, as a multiple of the density of a log that is spread evenly over contexts and actions.
-        baseline: mu, if it is at hand; a clone of the log otherwise.
+        baseline: mu, if you have it; a clone of the log otherwise.
         oracle: the regression of Q; None for a table where contexts are few and a ridge elsewhere.
         features: features of the density, see `shpi.learners.constrained.baseline.constrain`.
         iterations: iterations of fitted Q iteration, at most.

@@ -3,8 +3,8 @@ r"""SPIBB, safe policy improvement with baseline bootstrapping (Laroche et al. 2
     pi(a|x) = mu(a|x)                            for every a with n(x, a) < N
     the remaining probability goes to            argmax of Q(x, a) over the others
 
-and Q is the value of that very policy on the log, by fitted Q iteration. Where the log is thin nothing is
-changed, so that what is not known cannot be wrong. With contexts that take few values the counts, mu and the
+and Q is the value of that very policy on the log, by fitted Q iteration. Where the log has few rows, SPIBB
+keeps mu, so it cannot be misled there. With contexts that take few values the counts, mu and the
 regression are tables; elsewhere counts become pseudo-counts, as in the authors' SPIBB-DQN.
 """
 
@@ -36,7 +36,7 @@ class SPIBB:
         min_count: N, how often an action must have been taken in a context before it may be preferred. 0 is
             fitted Q iteration without any constraint; None takes 10 where contexts are few, and 100 of the
             pseudo-counts elsewhere.
-        baseline: mu, if it is at hand; a clone of the log otherwise.
+        baseline: mu, if you have it; a clone of the log otherwise.
         oracle: the regression of Q; None for a table where contexts are few and a ridge elsewhere.
         features: features of the pseudo-counts, see `shpi.learners.constrained.baseline.constrain`.
         iterations: iterations of fitted Q iteration, at most.

@@ -4,8 +4,8 @@ The three endings are told apart once, here. With on_t = 0 where the user is gon
 
     Q(x_t, a_t) <- r_t + gamma on_t Q(x_{t+1}, a')
 
-A session end is no ending. A truncated trajectory bootstraps from its last context if that was observed;
-where it was not, or where it is not known what was allowed there, its last decision is left out.
+A session end does not end a trajectory. A truncated trajectory bootstraps from its last context if that was
+observed; if it was not, or if the candidates there are unknown, the last decision is left out.
 
 *Scale.* Networks learn Q' in Q = level + unit Q', which turns the equation above into
 

@@ -2,8 +2,8 @@ r"""The scale of advantages around a context, sigma(x): the weights of a regress
 
     log sigma(x)^2 = phi(x)'theta,      regressed on log A^2                        (Harvey 1976)
 
-Users far from where one wants them have advantages a thousand times larger than those near it, and plain
-least squares would fit the former alone. Weights 1 / sigma(x)^2 depend on the context only, so they do not
+Users far from the optimum have advantages a thousand times larger than those near it, and plain least
+squares would fit only the former. Weights 1 / sigma(x)^2 depend on the context only, so they do not
 change what is estimated where f can be any function, only how well.
 """
 

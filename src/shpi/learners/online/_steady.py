@@ -1,14 +1,15 @@
-r"""A termination bonus that can be estimated from little: the worth of a user who goes on as now.
+r"""A termination bonus that needs little data: the value of a user whose reward rate stays the same.
 
     V(x) = level + slope V_g(x),        g <= gamma,       0 <= slope <= (1 - g) / (1 - gamma)
 
 (1 - g) V_g(x) is the mean reward of about the next 1 / (1 - g) decisions: the paper's rate c(x_u), learned.
-It is far easier to estimate than V_gamma, since the noise of a value grows with its horizon. How much a
-better rate now says about the far future is one number, the slope. It is (1 - g) / (1 - gamma) where
+It is far easier to estimate than V_gamma, since the noise of a value grows with its horizon. One number, the
+slope, says how much a better rate now means for the far future. It is (1 - g) / (1 - gamma) where
 contexts stay as they are, and about 1 where they change fast or where users leave soon. So it is
 estimated too: level and slope are the LSTD solution at gamma over the single feature V_g.
 Fixing the slope at its largest value made users of the storefront world, who leave after a few sessions,
-look ten times too dear, and the policy kept them without ever selling. ``g = gamma`` is the plain value.
+look ten times too valuable, and the policy kept them without selling them anything. ``g = gamma`` is the
+plain value.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Steady:
     Args:
         model: estimates V_g.
         discount: g; a learner with a smaller gamma uses its own.
-        lookahead: steps of real rewards behind the slope, as in `LSTD`.
+        lookahead: steps of observed rewards that the slope is estimated from, as in `LSTD`.
     """
 
     model: ValueModel = field(default_factory=LSTD)

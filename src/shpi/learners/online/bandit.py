@@ -3,8 +3,8 @@
     round 0         every allowed action with the same probability
     round i         epsilon-greedy in f_{i-1};  f_i is fitted to all rows so far
 
-The rows of all rounds are fitted again in each round: a regression in closed form, where a step of VW's
-``cb_explore`` would follow the latest rows. The policy that comes back is greedy.
+Each round fits the rows of all rounds again, in closed form; VW's ``cb_explore`` takes gradient steps on the
+latest rows instead. The returned policy is greedy.
 """
 
 from __future__ import annotations

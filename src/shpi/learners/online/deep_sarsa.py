@@ -1,7 +1,7 @@
 """Deep SARSA, the online agent that the paper trains in each world before any log exists.
 
 Users of a simulator are met in rounds. In a round every user is served for a whole trajectory by the current
-policy, epsilon-greedy in Q; then Q is fitted to what was seen. With a' the action that was really taken next,
+policy, epsilon-greedy in Q; then Q is fitted to what was seen. With a' the action that was taken next,
 
     G_t = r_t + gamma [ (1 - trace) Q(x_{t+1}, a_{t+1}) + trace G_{t+1} ]        Q(x_t, a_t) <- G_t
 
@@ -10,10 +10,10 @@ Q on the right is the network as it was when the round ended, which therefore ac
 
 *Scaling.* Inputs are standardised on the first round, which is uniform. Targets are standardised with a
 moving mean and spread, and the last layer is rescaled with them so that Q does not jump (Pop-Art, van Hasselt
-et al. 2016): returns that grow a thousandfold while learning, as in HIV, then do no harm.
+et al. 2016): so it copes with returns that grow a thousandfold during training, as in HIV.
 
-*A potential.* Some rewards are levels: a user who is happy stays so, and the noise of the level hides what
-one action changed. With ``potential`` c > 0 the agent learns from r_t + gamma c r_t - c r_{t-1} instead. This
+*A potential.* Some rewards are levels: a happy user stays happy, and the noise of the level hides the effect
+of one action. With ``potential`` c > 0 the agent learns from r_t + gamma c r_t - c r_{t-1} instead. This
 is potential-based shaping (Ng et al. 1999), with the last reward as the potential. Given x_t the action does
 not depend on the last reward, so Q only moves by something that all actions share; with c = 1 / (1 - gamma)
 the agent learns from differences, c (r_t - r_{t-1}).

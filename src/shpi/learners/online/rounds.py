@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 def pooled(rounds: Sequence[LoggedData]) -> LoggedData:
     """The decisions of several rounds as one log, in this order; every trajectory is a user of its own.
 
-    Only what a regression and a value need is kept, so that a log from elsewhere fits to a simulator's.
+    Only what regressions and values need is kept, so that another log can be joined to a simulator's.
     """
     last = rounds[-1]
     if len(rounds) == 1:
@@ -102,9 +102,9 @@ def with_measurements(rounds: Sequence[Round], measured: Sequence[Measured]) -> 
 def best_round(measured: Sequence[Measured]) -> int:
     """The latest policy within one standard error of the best that did not measure worse than the start, 0.
 
-    A maximum over many noisy means is partly luck. Among policies that cannot be told apart the latest has
-    learned from the most data. The start is measured without exploration and the others, but for the last,
-    with it: what looks as good as the start is.
+    A maximum over many noisy means is partly luck. Among policies that do not differ by more than noise the
+    latest has learned from the most data. The start is measured without exploration and the others, except the last,
+    with it, so a policy that measures as well as the start is at least as good.
     """
     start, best = measured[0], max(measured, key=lambda m: m.mean)
     least = max(start.mean, best.mean - best.error)
