@@ -34,7 +34,7 @@ class LoggingPolicy(PolicyMethods):
         simulator: the world; its trained agent is loaded, unless ``agent`` is given.
         epsilon: the share of random decisions.
         agent: any policy in place of the trained one; then no simulator is needed.
-        world: the name of the world, for whoever reads a saved policy.
+        world: the name of the world, stored with a saved policy.
     """
 
     agent: Policy

@@ -65,14 +65,14 @@ def rollout(
     """The log of users first .. first+n-1 under ``policy``, with its propensities.
 
     Args:
-        simulator: it is reset here; what it was doing before is lost.
+        simulator: the simulator, which is reset.
         policy: the policy that acts; its probabilities become the log's propensities.
         n: the number of users.
-        seed: the one seed of the world's and the policy's chance.
+        seed: random seed of the world and of the policy's draws.
         first: the number of the first user; user i is the same in every batch.
         horizon: the number of decisions after which a user is truncated; the simulator's if None.
         progress: show a progress bar; None shows it in a terminal only.
-        batch: advance at most so many users together, which bounds the memory of the simulator.
+        batch: largest number of users that advance together; it bounds the simulator's memory.
         keep_behaviour: whether to keep the whole distribution mu(.|x), [n, A].
     """
     check_reset(n, seed, first)

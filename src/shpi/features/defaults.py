@@ -1,4 +1,4 @@
-"""The features that are tried where nobody chooses any: standardised contexts as lines, or as curves.
+"""Default features: standardised contexts as lines, or as curves.
 
 Curves are random Fourier features. They need data everywhere, so they are tried up to a few dimensions only;
 how many depends on what the features are for, and stands here for all of them.

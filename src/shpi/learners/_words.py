@@ -25,7 +25,7 @@ PARTS: dict[str, dict[str, tuple[str, str]]] = {
 
 
 def part(role: str, value: Any) -> Any:
-    """An oracle or a value by its word; anything else as it is."""
+    """The oracle or value with this short name; anything else is returned unchanged."""
     words = PARTS.get(role)
     if words is None or not isinstance(value, str):
         return value

@@ -53,7 +53,7 @@ class OnlineLearner(Protocol):
 
 
 def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[..., P]:
-    """Decorate a learner's ``fit``: reject what is no log, and attach the log's items and users to the policy.
+    """Decorate a learner's ``fit``: reject what is no log, and attach the log's items and users.
 
     If the log is in shards, the learner gets a sample of its users (`learned_from`), drawn by ``executor``.
     """

@@ -46,7 +46,7 @@ FINE_FEATURES, FINE_STEPS = 600, 150  # of a refined clone
 FEATURES, BANDWIDTHS = 200, (0.1, 0.25, 0.5, 1.0)  # random Fourier features, in medians of the distance
 NEGLIGIBLE = 1e-3  # a smaller floor is none
 BLOCK = 50_000  # decisions at once
-JUDGED = 20_000  # about so many decisions say how far a clone is from mu
+JUDGED = 20_000  # decisions on which the distance of a clone from mu is measured, about
 
 
 @dataclass(frozen=True, kw_only=True)

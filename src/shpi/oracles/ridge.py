@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MANY_ACTIONS = 100  # from here on, action features are used where they exist
 ROWS_PER_FEATURE = 10  # with fewer rows per action and feature than this, likewise
-FEATURE_ROWS = 50_000  # the default features are fitted on about so many rows, evenly spaced
+FEATURE_ROWS = 50_000  # rows that the default features are fitted on, about; evenly spaced
 MAX_COUPLED = 4096  # the largest shared system, p (1 + m)
 CURVED_STATISTICS = 1 << 28  # bytes of [A, p, p] up to which curves are a default: 830 actions
 COPIES = 5  # of [A, p, p] beside those of the folds: all rows, all but a fold, eigenvectors, products

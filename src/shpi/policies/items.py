@@ -78,7 +78,7 @@ class Items:
         return chosen
 
     def mask(self, candidates: Any, n: int, n_actions: int) -> BoolArray:
-        """A mask [n, A]: of a mask as it is, of a list of allowed item ids per row."""
+        """A mask [n, A], from a mask or from a list of allowed item ids per row."""
         array = candidates if isinstance(candidates, np.ndarray) else None
         if array is not None and array.dtype == np.bool_:
             return array
@@ -99,7 +99,7 @@ def with_items(
     schema: ContextSchema | list[dict[str, Any]] | None = None,
     actions: ActionSpace | dict[str, Any] | None = None,
 ) -> P:
-    """The same policy, which also knows rows and item ids; one of another make is returned as it is."""
+    """The same policy, which also knows rows and item ids; policies of other libraries are left unchanged."""
     if not hasattr(type(policy), "items") or (schema is None and actions is None):
         return policy
     knowing = copy.copy(policy)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 KEPT = 8192  # hashes; 128 KB in a file
 FIRST_DECISIONS = 16  # of a user, that are hashed
-SPARSE = 100  # ids of numbered users are below so many times their count, also after a split
+SPARSE = 100  # ids of numbered users are below this multiple of their count, also after a split
 
 UInt64Array = NDArray[np.uint64]
 _ATTRIBUTE = "_training_users"

@@ -9,7 +9,7 @@ from html import escape
 from shpi.report.style import CSS
 
 WIDE, NARROW = 680.0, 330.0  # px of the two drawings of each chart: page and phone
-LONGEST = 400  # letters of a name or a sentence; whoever uses longer ones still gets a small file
+LONGEST = 400  # letters of a name or a sentence; longer ones are cut, so that the file stays small
 
 # No scripts, no requests: the browser itself refuses both.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

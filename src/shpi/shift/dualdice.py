@@ -42,7 +42,7 @@ from shpi.shift.base import (
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-_SNAPSHOTS = 50  # zeta is averaged over so many iterates of the tail
+_SNAPSHOTS = 50  # number of last iterates that zeta is averaged over
 _ROWS = 1 << 13  # rows per block where a network is only evaluated
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 _BLOCK = 1 << 14  # rows per block
-_FEATURE_ROWS = 50_000  # the default features are fitted on about so many rows
+_FEATURE_ROWS = 50_000  # rows that the default features are fitted on, about
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

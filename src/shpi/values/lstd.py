@@ -83,7 +83,7 @@ class LSTD:
         level: "user" lets V depend on user-level dimensions only (the paper's c(x_u)); None uses all.
         lookahead: L, how many steps of real rewards stand before V follows.
         n_features: number of random Fourier features.
-        tail: the powers among the features are cut at so many standard deviations, so that one user's counts
+        tail: standard deviations at which the powers among the features are cut, so that one user's counts
             cannot decide V; None cuts nothing.
         folds: folds of the cross-validation, over users.
         choice_rows: number of decisions that the cross-validation uses.

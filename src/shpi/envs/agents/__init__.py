@@ -163,7 +163,7 @@ def check_agents() -> Iterator[Check]:
 
 
 def _fingerprint(value: Any) -> Any:
-    """A setting as it is; arrays, and what is made of arrays, as a short hash of their contents."""
+    """A setting itself, or a short hash of it if it contains arrays."""
     if isinstance(value, np.ndarray):
         return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
     if is_dataclass(value):

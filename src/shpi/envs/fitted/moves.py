@@ -24,8 +24,8 @@ from shpi.features.parts import freeze, saveable
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray
 
 FEEDBACK, MOVE = 3, 6  # labels of the random streams
-DIRECTIONS = 8  # wider contexts are compared along so many principal directions
-REWARD_WEIGHT = 4.0  # a unit of reward (in standard deviations) counts like so many of a context column
+DIRECTIONS = 8  # principal directions along which wider contexts are compared
+REWARD_WEIGHT = 4.0  # weight of the reward against a context column, both in standard deviations
 
 
 class Moves(Protocol):

@@ -46,7 +46,7 @@ class Returns:
     edges: Float64Array  # [B]
 
     def within(self, bins: int) -> tuple[Int64Array, Float64Array]:
-        """The sessions (positions) that were followed for so many bins, and whether the user returned."""
+        """The sessions (positions) that were followed for that many bins, and whether the user returned."""
         known = np.flatnonzero(self.followed >= bins)
         back = (self.bin[known] > 0) & (self.bin[known] <= bins)
         return known, back.astype(np.float64)

@@ -30,7 +30,7 @@ from shpi.protocols import Float64Array, FloatArray, Int64Array, IntArray
 
 Codes = NDArray[np.int16]  # [n, p] the bin of each column
 
-LEVELS = 64  # a column with at most so many distinct values has one bin for each
+LEVELS = 64  # largest number of distinct values for which each has a bin of its own
 _STEPS = 80  # of the optimiser, for the fit to all users
 _MEMBER_STEPS = 15  # for each member of the ensemble, which starts at the fit to all users
 _SMALL = 0.5  # counts added to both outcomes for the first intercept, so that its logit is finite

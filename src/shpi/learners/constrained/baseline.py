@@ -32,7 +32,7 @@ from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float32Array, Float64Array, FloatArray, Policy
 from shpi.values import LSTD
 
-FEW_CELLS = 256  # up to so many distinct contexts everything is a table
+FEW_CELLS = 256  # largest number of distinct contexts for which everything is a table
 COUNT, PSEUDO_COUNT, DENSITY = 10.0, 100.0, 0.3  # least support of an action: seen, modelled, relative to mu
 BLOCK = 20_000  # contexts at once
 _TINY = 1e-6  # penalties that only make a solution unique

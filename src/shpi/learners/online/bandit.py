@@ -33,7 +33,7 @@ class OnlineBandit:
 
     Args:
         users: number of users served in all.
-        rounds: the policy is learned anew after each of so many equal parts of the users.
+        rounds: number of equal rounds of users; the policy is learned again after each.
         epsilon: the share of random actions; 0.05 is VW's default.
         oracle: the regression.
         target: "direct", or "mtr" to weigh rows by inverse propensities.

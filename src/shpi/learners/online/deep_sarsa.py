@@ -263,7 +263,7 @@ def _collect(simulator: Simulator, state: _State, n: int, epsilon: float) -> _Tr
 def _choose(
     simulator: Simulator, state: _State, contexts: Float32Array, alive: BoolArray, epsilon: float
 ) -> Int64Array:
-    """Epsilon-greedy actions [n] among the candidates; two random numbers per user, whatever is chosen."""
+    """Epsilon-greedy actions [n] among the candidates; always two random numbers per user."""
     n, allowed = len(contexts), np.ones((len(contexts), simulator.n_actions), dtype=bool)
     mask = simulator.candidates()
     if mask is not None:
@@ -351,7 +351,7 @@ def _standardised(state: _State, contexts: Float32Array) -> Float32Array:
 
 
 def _unit(config: DeepSARSA) -> float:
-    """The value of a reward of 1 for ever; under shaping, of what is left of it."""
+    """The value of a constant reward of 1, after shaping."""
     return (1.0 - config.potential * (1.0 - config.gamma)) / (1.0 - config.gamma)
 
 

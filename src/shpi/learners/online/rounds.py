@@ -103,8 +103,8 @@ def best_round(measured: Sequence[Measured]) -> int:
     """The latest policy within one standard error of the best that did not measure worse than the start, 0.
 
     A maximum over many noisy means is partly luck. Among policies that do not differ by more than noise the
-    latest has learned from the most data. The start is measured without exploration and the others, except the last,
-    with it, so a policy that measures as well as the start is at least as good.
+    latest has learned from the most data. The start is measured without exploration and the others, except
+    the last, with it, so a policy that measures as well as the start is at least as good.
     """
     start, best = measured[0], max(measured, key=lambda m: m.mean)
     least = max(start.mean, best.mean - best.error)

@@ -47,7 +47,7 @@ from shpi.policies.scorers import Scorer
 from shpi.values import BellmanResidual, FittedValue, ValueModel
 from shpi.values.base import checked_gamma
 
-TESTED_ROUNDS = 4  # at least so many rounds where the last one is a test
+TESTED_ROUNDS = 4  # least number of rounds if the last one is a test
 TUNE_ROWS = 20_000  # that choose penalties and features, anew in every round
 FEATURE_ROWS = 10_000  # on which features are fitted
 FEW_ACTIONS = 100  # up to here, and up to NARROW dimensions, the default features bend

@@ -1,4 +1,4 @@
-"""The words of the report, for whoever reads one for the first time."""
+"""Explanations of the terms that the report uses."""
 
 from __future__ import annotations
 
