@@ -107,13 +107,16 @@ def test_a_rival_that_is_no_better_than_shpi_s_optimum_hardly_ever_wins() -> Non
 
 
 def test_many_rivals_do_not_win_for_being_many() -> None:
-    """Five of six actions are equally good: at 95 % one of 20 logs, not one of 20 rivals, finds a winner."""
+    """Five of six actions are equally good: at 95 % one of 20 logs, not one of 20 rivals, finds a winner.
+
+    Twelve logs: more than two winners come by chance once in 50 times, and without a correction in all.
+    """
     s, a, wins, cases = 8, 6, 0, 0
     mdp = TabularMDP(
         transition=np.full((s, a, s), 1 / s), reward=np.tile(np.minimum(np.arange(a), 1.0), (s, 1)),
         gamma=GAMMA, initial=np.full(s, 1 / s), terminal=np.zeros(s, dtype=bool), noise=1.0,
     )  # fmt: skip
-    for seed in range(20):
+    for seed in range(12):
         rng = np.random.default_rng(seed)
         rivals = {f"rival {i}": Fixed(np.eye(a)[rng.integers(1, a, s)]) for i in range(20)}
         logs, shpi = (
@@ -123,8 +126,8 @@ def test_many_rivals_do_not_win_for_being_many() -> None:
         optimal = shpi.fit(logs).action_probs(np.eye(s))[:, 0].mean() < 0.001
         cases += optimal
         wins += optimal and any(trial.returned for trial in best(rivals, logs, shpi).trials[-20:])
-    assert cases >= 10
-    assert wins <= 3
+    assert cases >= 6
+    assert wins <= 2
 
 
 def test_no_user_judges_what_it_taught(logs: LoggedData) -> None:
