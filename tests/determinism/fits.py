@@ -3,8 +3,8 @@
     python -m tests.determinism.fits > before.json      (old sources first on PYTHONPATH)
     python -m tests.determinism.fits before.json        (new sources: exit code 1 where a hash differs)
 
-A change that only moves or merges code changes none of them. They hold on one machine only: another processor
-or another version of numpy rounds otherwise.
+A change that only moves or merges code changes none of them. They hold on one machine and for one number of
+threads (OMP_NUM_THREADS): another processor or another version of numpy rounds otherwise.
 """
 
 from __future__ import annotations
