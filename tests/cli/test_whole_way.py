@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from shpi import Events
-from shpi.cli.main import build_parser, main
+from shpi.cli.main import VERBS, build_parser, main
 from shpi.cli.verbs import init
 from shpi.data.logged import LoggedData
 
@@ -242,6 +242,19 @@ def test_bash_completes_verbs_options_and_choices():
     assert completed("shpi", "ev") == {"evaluate"}
     assert "--held-out" in completed("shpi", "split", "x", "--h")
     assert completed("shpi", "evaluate", "--per", "") == {"user", "decision", "session"}
+
+
+def test_a_verb_imports_its_own_module_only(capsys):
+    program = "import sys; from shpi.cli.main import build_parser; build_parser('audit'); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    verbs = {name for name in loaded if name.startswith("shpi.cli.verbs.")}
+    assert verbs == {"shpi.cli.verbs.audit"}
+    with pytest.raises(SystemExit):
+        main(["audti"])
+    message = capsys.readouterr().err
+    assert all(verb in message for verb in VERBS)  # an unknown one is told all
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
