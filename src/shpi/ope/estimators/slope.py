@@ -28,7 +28,7 @@ from shpi.ope.inference.intervals import standard_error
 from shpi.ope.problem import Problem
 from shpi.ope.results import Estimate
 
-STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128)  # k of the k-step estimators to choose among
 _FACTOR = math.sqrt(6) - 1
 
 

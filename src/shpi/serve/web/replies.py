@@ -23,7 +23,7 @@ _SAFE = (
 )
 _LOG = logging.getLogger("shpi.serve")
 _ENCODE = msgspec.json.Encoder().encode
-_RETRY = (429, 503)
+_RETRY = (429, 503)  # status codes that carry a Retry-After header
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
