@@ -23,7 +23,7 @@ class LoggedBehaviour:
     cloning: BehaviourCloning = field(default_factory=BehaviourCloning)
 
     def fit(self, logs: LoggedData) -> Policy:
-        """Return the given policy, or clone it from the log."""
+        """The policy that was brought, or the clone."""
         if self.policy is None:
             return self.cloning.fit(logs)
         if self.policy.n_actions != logs.n_actions:
