@@ -168,6 +168,8 @@ def why(decision: Decision, floor: float) -> str:
     best = int(np.argmax(probs))
     chance = f"with probability {probs[decision.place]:.3g}"
     who = f"policy '{decision.policy}' (arm: {decision.arm})"
+    if probs.min() == probs[best] and len(probs) > 1:
+        return f"{who} found all {len(probs)} candidates equally likely, and this item was drawn {chance}."
     if probs[decision.place] == probs[best]:
         return f"{who} preferred this item, and it was drawn {chance}."
     return (
