@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import Literal
 
@@ -45,8 +46,13 @@ class Arms:
 
     def place(self, user: str) -> float:
         """Where a user stands between 0 and 1."""
-        digest = blake2b(user.encode(), digest_size=8, key=self.salt, person=b"shpi arms").digest()
-        return int.from_bytes(digest, "little") / _SPAN
+        hashed = self._keyed.copy()
+        hashed.update(user.encode())
+        return int.from_bytes(hashed.digest(), "little") / _SPAN
+
+    @cached_property
+    def _keyed(self) -> blake2b:
+        return blake2b(digest_size=8, key=self.salt, person=b"shpi arms")
 
     def of(self, user: str) -> Arm:
         """The arm of a user."""
