@@ -10,13 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
+from shpi.data.actions import ActionSpace
+from shpi.data.schema import ContextSchema
+from shpi.policies import save_policy
+from shpi.serve.loop.control import Control
 from shpi.serve.store import Decision
 from shpi.serve.web.server import Running
-from tests.serve.bodies import BODIES, CONTEXT, with_champion
+from tests.serve.bodies import BODIES, CONTEXT, NAMES, with_champion
+from tests.serve.policies import policies
 
 CONNECTIONS = 16
 
@@ -99,6 +105,36 @@ def test_a_full_disk_refuses_the_whole_group_and_stores_nothing(
         assert {status for status, _ in answers} == {200}
         assert send(server, wanted) == answers  # and each id keeps its answer
         assert stored(server).keys() == {f"e{number}" for number in range(40)}
+
+
+def test_a_shadow_scores_and_does_not_act(tmp_path: Path) -> None:
+    with_champion(tmp_path / "plain")
+    with_champion(tmp_path / "watched")
+    other = policies()["softmax"]
+    save_policy(
+        other,
+        tmp_path / "watched" / "policies" / "p2",
+        schema=ContextSchema.numeric(NAMES),
+        actions=ActionSpace(ids=tuple(f"i{n}" for n in range(7))),
+    )
+    (tmp_path / "watched" / "serve.toml").write_text('[decide]\nshadow = "p2"\n')
+    control = Control.read(tmp_path / "plain")
+    control.write(tmp_path / "watched")  # the same salt: the same arms and draws
+    wanted = [request(good(number)) for number in range(40)]
+    with Running(tmp_path / "plain") as server:
+        plain = send(server, wanted)
+    with Running(tmp_path / "watched") as server:
+        watched = send(server, wanted)
+        records = stored(server)
+    for (status, answer), (_, alone) in zip(watched, plain, strict=True):
+        assert (status, answer["action"], answer["policy"]) == (200, alone["action"], alone["policy"])
+        assert answer["propensity"] == pytest.approx(alone["propensity"], abs=1e-12)
+    x = np.array([[np.float32(CONTEXT[name]) for name in NAMES]], dtype=np.float64)
+    probs = 0.95 * other.action_probs(x)[0] + 0.05 / 7
+    for record in records.values():
+        assert record.shadow is not None
+        assert record.shadow[0] == "p2"
+        assert record.shadow[1] == pytest.approx(probs[record.place], abs=1e-12)
 
 
 def test_tokens_and_rates_hold_for_headers_that_came_before(tmp_path: Path) -> None:
