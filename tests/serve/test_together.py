@@ -15,7 +15,7 @@ from shpi.data.schema import ContextSchema
 from shpi.errors import ShpiError
 from shpi.policies import save_policy
 from shpi.serve import Service
-from shpi.serve.decide import compile_batch
+from shpi.serve.decide import ContextEncoder, compile_batch
 from shpi.serve.decide.choice import Catalogue
 from shpi.serve.loop.control import Control
 from shpi.serve.service import Asked, prepare
@@ -123,6 +123,16 @@ def test_together_and_one_by_one_are_the_same_decisions(tmp_path: Path) -> None:
         "hold-back",
         "champion",
     }
+
+
+def test_contexts_together_round_as_one_by_one() -> None:
+    encoder, rng = ContextEncoder(ContextSchema.numeric(NAMES)), np.random.default_rng(4)
+    numbers = (10.0 ** rng.uniform(-44, 38, size=(200, 5))) * rng.choice([-1, 1], size=(200, 5))
+    contexts = [dict(zip(NAMES, row.tolist(), strict=True)) for row in numbers]
+    together = encoder.encode_each([json.dumps(context).encode() for context in contexts])
+    assert together is not None
+    assert np.array_equal(together, np.stack([encoder.encode(context) for context in contexts]))
+    assert encoder.encode_each([json.dumps({**contexts[0], "b": 1e39}).encode()]) is None
 
 
 def test_a_bad_request_does_not_disturb_the_others(tmp_path: Path) -> None:
