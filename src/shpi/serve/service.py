@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -23,6 +21,7 @@ from shpi.serve.loop.control import FILE as CONTROL
 from shpi.serve.loop.control import Control
 from shpi.serve.loop.monitor import Monitor
 from shpi.serve.policies import Policies
+from shpi.serve.serving import Ids, Serving
 from shpi.serve.settings import Settings, secret
 from shpi.serve.store import Clock, Decision, FileStore, Reward, Store
 from shpi.serve.store.records import digest_of
@@ -31,7 +30,6 @@ from shpi.serve.web.requests import Rank, RewardBody, context_of, moment
 EVENTS = "events"
 T = TypeVar("T")
 _LOG = logging.getLogger("shpi.serve")
-_MOST_LATELY = 2**16  # users whose arm is remembered
 
 
 def prepare(folder: Path) -> Settings:
@@ -52,33 +50,6 @@ def open_store(folder: Path, settings: Settings) -> Store:
 
         return PostgresStore(secret(settings.store.url), timeout=settings.server.timeout)
     return FileStore(folder / EVENTS, segment_bytes=settings.store.segment_mb * 2**20)
-
-
-@dataclass(eq=False)
-class _Serving:
-    """What serves now; replaced as a whole."""
-
-    control: Control
-    arms: Arms
-    uniform: Callable[[str], float]  # the random number of an event
-    lately: dict[str, tuple[Arm, str]] = field(default_factory=dict)  # the arm and the policy of users
-
-    def who(self, user: str) -> tuple[Arm, str]:
-        """The arm and the policy of a user."""
-        known = self.lately.get(user)
-        if known is None:
-            if len(self.lately) >= _MOST_LATELY:
-                self.lately.clear()
-            known = self.lately[user] = self._who(user)
-        return known
-
-    def _who(self, user: str) -> tuple[Arm, str]:
-        arm, control = self.arms.of(user), self.control
-        if arm == "canary" and control.canary is not None:
-            return arm, control.canary.policy
-        if arm == "hold-back":
-            return arm, control.start
-        return ("apprentice" if control.champion == "apprentice" else "champion"), control.champion
 
 
 class Asked(msgspec.Struct, gc=False):
@@ -106,25 +77,6 @@ class _Draft(msgspec.Struct, gc=False):
         return context_of(self.asked.request.context)
 
 
-class _Ids:
-    """Random ids of 128 bits, drawn from the system many at once: one by one they were 5 % of a request."""
-
-    def __init__(self) -> None:
-        self._drawn: Iterator[str] = iter(())
-        os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        self._drawn = iter(())
-
-    def new(self) -> str:
-        """An id that was never given; also after a fork."""
-        for drawn in self._drawn:
-            return drawn
-        text = os.urandom(16 * 256).hex()
-        self._drawn = iter([text[place : place + 32] for place in range(0, len(text), 32)])
-        return next(self._drawn)
-
-
 class Service:
     """Decides, stores, and follows the control file."""
 
@@ -142,10 +94,10 @@ class Service:
             self.alarms["apprentice"] = (
                 "the apprentice does not explore: its log is unfit for evaluation; raise decide.floor"
             )
-        self._ids = _Ids()
+        self._ids = Ids()
         self._tried: dict[str, tuple[int, int, float]] = {}  # by policy: decisions, failures, seconds
         self._stamp = 0
-        self._now_serving: _Serving | None = None
+        self._now_serving: Serving | None = None
         self.follow()
         self.monitor.follow(self.control)
         if not hasattr(self.store, "since"):  # else the records of all workers are followed in the background
@@ -160,7 +112,7 @@ class Service:
         return self._serving.control
 
     @property
-    def _serving(self) -> _Serving:
+    def _serving(self) -> Serving:
         assert self._now_serving is not None
         return self._now_serving
 
@@ -198,7 +150,7 @@ class Service:
             self.alarms.pop("policy", None)
         salt = bytes.fromhex(control.salt)
         arms = Arms(salt=salt, hold_back=self.settings.decide.hold_back, canary=share)
-        self._now_serving = _Serving(control, arms, draws(salt))
+        self._now_serving = Serving(control, arms, draws(salt))
         return True
 
     def _who(self, user: str) -> tuple[Arm, str]:
