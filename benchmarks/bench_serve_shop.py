@@ -5,8 +5,9 @@
                 must roll it back
     nothing     every item is as good as any other: nothing may be promoted
 
-SHPI_SHOP_RUNS sets the runs of the last two (100), SHPI_SHOP_WEEKS the seeds of the first (3). Seeds 1 and 2
-were used while the shop was made; none of them is reported.
+SHPI_SHOP_RUNS sets the runs of the last two (100; 0 leaves them out), SHPI_SHOP_WEEKS the seeds of the first
+(3), SHPI_SHOP_SEED the first seed (100). Every run is printed when it is over. Seeds 1 and 2 were used while
+the shop was made; none of them is reported.
 """
 
 from __future__ import annotations
@@ -33,20 +34,33 @@ from shpi.serve.web.server import Running
 
 RUNS = int(os.environ.get("SHPI_SHOP_RUNS", "100"))
 WEEKS = int(os.environ.get("SHPI_SHOP_WEEKS", "3"))
-FIRST_SEED = 100
+FIRST_SEED = int(os.environ.get("SHPI_SHOP_SEED", "100"))
 
 
 def run() -> Iterator[Row]:
     yield from _two_weeks()
+    if RUNS:
+        yield from _stopped()
+        yield from _nothing_learned()
+
+
+def _stopped() -> Iterator[Row]:
     passed, unnoticed = 0, 0
     for seed in range(FIRST_SEED, FIRST_SEED + RUNS):
         passed += _offered(seed)
         unnoticed += not _rolled_back(seed)
+        print(f"  seed {seed}: so far {passed} past the gate, {unnoticed} not rolled back", flush=True)
     yield Row(f"worse policies past the gate, of {RUNS}", float(passed), "")
     stopped = 100 * (1 - passed * unnoticed / RUNS**2)
     yield Row("… canaries of them that were not rolled back", float(unnoticed), "")
     yield Row("… stopped by the one or the other", stopped, "%", "", ">= 95")
-    promoted = sum(_nothing(seed) for seed in range(FIRST_SEED, FIRST_SEED + RUNS))
+
+
+def _nothing_learned() -> Iterator[Row]:
+    promoted = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + RUNS):
+        promoted += _nothing(seed)
+        print(f"  seed {seed}: so far {promoted} with nothing to learn promoted", flush=True)
     yield Row(
         f"services with nothing to learn that promoted, of {RUNS}",
         float(promoted),
@@ -71,6 +85,7 @@ def _two_weeks() -> Iterator[Row]:
             note = (
                 f"{weeks.promoted} promoted, {weeks.rolled_back} rolled back, {weeks.decisions:,} decisions"
             )
+            print(f"  seed {seed}: {before:.4f} by the rule, {after:.4f} by {last}; {note}", flush=True)
             yield Row(f"seed {seed}: true clicks per customer and week, the rule", before, "")
             yield Row(f"seed {seed}: … who serves in the end ({last})", after, "", note, f">= {before:.4f}")
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from shpi.errors import ConfigError
+from shpi.errors import ConfigError, DataError
 from shpi.serve import AsyncClient, Client, ServeError
 from shpi.serve.web.server import Running
 
@@ -74,3 +76,17 @@ def test_nobody_there_is_a_clear_error() -> None:
         Client(f"http://127.0.0.1:{port}", retries=1, pause=0.001).rank("u", None, ITEMS)
     with pytest.raises(ConfigError, match="URL"):
         Client("127.0.0.1:8400")
+
+
+def test_the_clients_take_the_same_arguments() -> None:
+    for name in ("rank", "activate", "reward", "batch", "event"):
+        alone, together = getattr(Client, name), getattr(AsyncClient, name)
+        assert inspect.signature(alone) == inspect.signature(together)
+        assert inspect.iscoroutinefunction(together)
+    assert inspect.signature(Client) == inspect.signature(AsyncClient)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), np.ones(2)])
+def test_what_json_cannot_carry_is_named_before_anything_is_sent(value: object) -> None:
+    with pytest.raises(DataError, match="JSON can carry"):
+        Client("http://127.0.0.1:9").rank("u", {"x": value}, ITEMS)

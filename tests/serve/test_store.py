@@ -17,6 +17,7 @@ from shpi.serve.store import Activation, Clock, FileStore, StoreUnavailableError
 from shpi.serve.store.files import read_records
 from shpi.serve.store.frames import MAGIC, frame, read_frames
 from shpi.serve.store.journal import Journal, segments
+from shpi.serve.store.patience import LONGEST, Patience
 from tests.serve.events import decision, reward
 
 
@@ -227,6 +228,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from shpi.serve.store import FileStore
+from shpi.serve.store.patience import LONGEST, Patience
 from tests.serve.events import decision
 
 async def main():
@@ -299,3 +301,44 @@ def test_old_files_are_removed_and_the_rest_stays(tmp_path: Path) -> None:
         assert await store.find("e1") is None
 
     run(tmp_path, again, segment_bytes=700)
+
+
+def test_callers_who_come_back_are_waited_for_and_others_are_not() -> None:
+    patience = Patience()
+    patience.flushed(0.004)
+    assert patience.wait(answered=1, come=0) == 0  # one caller after another: no reason to wait
+    assert patience.wait(answered=8, come=2) == pytest.approx(0.002)
+    assert not patience.enough(9)
+    assert patience.enough(10)
+    patience.waited(10)
+    waits = []
+    for _ in range(100):  # from here on nobody comes back
+        waits.append(patience.wait(answered=8, come=0))
+        if waits[-1]:
+            patience.waited(1)
+    assert sum(wait > 0 for wait in waits) <= 7  # ever more rarely
+    patience.flushed(1.0)
+    assert max(Patience().wait(2, 0), patience.wait(8, 0)) <= LONGEST
+
+
+def test_callers_in_turn_share_flushes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen callers who ask again when they are answered need about one flush for each of their turns."""
+    flushes, flush = [], os.fdatasync
+
+    def slow(file: int) -> None:
+        time.sleep(0.02)
+        flushes.append(file)
+        flush(file)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+
+    async def work(store: FileStore) -> None:
+        async def caller(number: int) -> None:
+            await asyncio.sleep(0.001 * number)
+            for turn in range(12):
+                await store.add(decision(100 * number + turn))
+
+        await asyncio.gather(*(caller(number) for number in range(16)))
+
+    run(tmp_path, work)
+    assert len(flushes) <= 18  # 24 without waiting

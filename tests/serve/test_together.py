@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,11 +15,14 @@ from shpi.data.schema import ContextSchema
 from shpi.errors import ShpiError
 from shpi.policies import save_policy
 from shpi.serve import Service
-from shpi.serve.decide import compile_batch
+from shpi.serve.decide import ContextEncoder, compile_batch
+from shpi.serve.decide.choice import Catalogue
 from shpi.serve.loop.control import Control
 from shpi.serve.service import Asked, prepare
 from shpi.serve.store import Decision
+from shpi.serve.store.records import decode, encode
 from shpi.serve.web import requests
+from shpi.serve.web.answers import answer_of, answers_of, ranked
 from shpi.serve.web.hot import Hot
 from shpi.serve.web.server import make_app
 from tests.serve.policies import policies
@@ -34,6 +38,53 @@ def test_a_batch_equals_action_probs(name: str) -> None:
     assert (batch is not None) == (name in ("logistic", "tilted", "tilted twice"))
     if batch is not None:
         assert np.abs(batch(x) - policy.action_probs(x)).max() <= 1e-12
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3])
+def test_logits_of_any_size_give_probabilities(size: float) -> None:
+    """Below a bound the greatest logit is not subtracted: both ways must be the same softmax."""
+    policy, x = ALL["tilted"], size * np.random.default_rng(2).normal(size=(50, 5))
+    batch = compile_batch(policy)
+    assert batch is not None
+    probs = batch(x)
+    assert np.abs(probs - policy.action_probs(x)).max() <= 1e-12
+    assert np.abs(probs.sum(axis=1) - 1).max() <= 1e-12
+
+
+def test_rankings_put_the_first_of_equals_first() -> None:
+    rng = np.random.default_rng(3)
+    probs = np.concatenate([rng.random((20, 30)), rng.integers(0, 4, (20, 30)) / 4, np.ones((2, 30))])
+    for most in (1, 10, 29, 30):
+        order, greatest = ranked(probs, most)
+        expected = np.argsort(-probs, axis=1, kind="stable")[:, :most]
+        assert np.array_equal(order, expected)
+        assert np.array_equal(greatest, np.take_along_axis(probs, expected, axis=1))
+
+
+def test_answers_of_a_mixed_batch_are_those_of_each_decision(tmp_path: Path) -> None:
+    service = served(tmp_path)
+    bodies = [body(n) for n in range(40)]
+    bodies[3] = body(3, candidates=["i1", "new\nline", "i4"])
+    bodies[7] = body(7, exclude=["i2"])
+    asked = [Asked(requests.RANK.decode(raw), raw, f"e{n}", 5) for n, raw in enumerate(bodies)]
+    decisions = [decision for decision in service.decide_each(asked) if isinstance(decision, Decision)]
+    together = answers_of(decisions, 3)
+    assert together == [answer_of(decision, 3) for decision in decisions]
+    for decision, answer in zip(decisions, map(json.loads, together), strict=True):
+        assert answer["event_id"] == decision.event_id
+        assert (answer["action"], answer["propensity"]) == (decision.action, decision.propensity)
+        by_item = dict(zip(decision.items, decision.distribution.tolist(), strict=True))
+        assert [by_item[entry["id"]] for entry in answer["ranking"]] == sorted(by_item.values())[:-4:-1]
+
+
+def test_the_items_of_a_policy_are_packed_once_into_the_same_bytes(tmp_path: Path) -> None:
+    service = served(tmp_path)
+    raw = body(1)
+    made = service.decide(requests.RANK.decode(raw), raw, event_id="e1", now=5)
+    assert type(made.items) is Catalogue
+    plain = msgspec.structs.replace(made, items=list(made.items))
+    assert encode(made) == encode(plain)
+    assert decode(encode(made)) == plain
 
 
 def served(folder: Path) -> Service:
@@ -72,6 +123,16 @@ def test_together_and_one_by_one_are_the_same_decisions(tmp_path: Path) -> None:
         "hold-back",
         "champion",
     }
+
+
+def test_contexts_together_round_as_one_by_one() -> None:
+    encoder, rng = ContextEncoder(ContextSchema.numeric(NAMES)), np.random.default_rng(4)
+    numbers = (10.0 ** rng.uniform(-44, 38, size=(200, 5))) * rng.choice([-1, 1], size=(200, 5))
+    contexts = [dict(zip(NAMES, row.tolist(), strict=True)) for row in numbers]
+    together = encoder.encode_each([json.dumps(context).encode() for context in contexts])
+    assert together is not None
+    assert np.array_equal(together, np.stack([encoder.encode(context) for context in contexts]))
+    assert encoder.encode_each([json.dumps({**contexts[0], "b": 1e39}).encode()]) is None
 
 
 def test_a_bad_request_does_not_disturb_the_others(tmp_path: Path) -> None:

@@ -18,16 +18,19 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
-from shpi.errors import ConfigError, ShpiError
+from shpi.errors import ConfigError, DataError, ShpiError
 
 Item = int | str
 Moment = float | datetime
+P = ParamSpec("P")
+T = TypeVar("T")
 _AGAIN = (429, 503)
 
 
@@ -184,7 +187,7 @@ class Client:
     # ------------------------------------------------------------------ attempts
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        content = None if body is None else _json(body)
         for attempt in range(self.retries + 1):
             last = attempt == self.retries
             try:
@@ -238,32 +241,38 @@ class Client:
             self._local.connection = None
 
 
+def _in_thread(
+    method: Callable[Concatenate[Client, P], T],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """A method of `Client` for asyncio: the same arguments, run in a thread."""
+
+    @wraps(method)
+    async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(method, self._client, *args, **kwargs)
+
+    return call
+
+
 class AsyncClient:
     """The same for asyncio: each call runs in a thread, with the retries of `Client`."""
 
-    def __init__(self, url: str, **options: Any) -> None:
-        """Prepare a client; the options are those of `Client`."""
-        self._client = Client(url, **options)
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: float = 5.0,
+        retries: int = 3,
+        pause: float = 0.1,
+    ) -> None:
+        """Prepare a client; the arguments are those of `Client`."""
+        self._client = Client(url, token=token, timeout=timeout, retries=retries, pause=pause)
 
-    async def rank(self, *arguments: Any, **options: Any) -> RankedDecision:
-        """See `Client.rank`."""
-        return await asyncio.to_thread(self._client.rank, *arguments, **options)
-
-    async def activate(self, event_id: str) -> bool:
-        """See `Client.activate`."""
-        return await asyncio.to_thread(self._client.activate, event_id)
-
-    async def reward(self, event_id: str, value: float, **options: Any) -> Rewarded:
-        """See `Client.reward`."""
-        return await asyncio.to_thread(self._client.reward, event_id, value, **options)
-
-    async def batch(self, **entries: Any) -> dict[str, list[dict[str, Any]]]:
-        """See `Client.batch`."""
-        return await asyncio.to_thread(self._client.batch, **entries)
-
-    async def event(self, event_id: str) -> dict[str, Any]:
-        """See `Client.event`."""
-        return await asyncio.to_thread(self._client.event, event_id)
+    rank = _in_thread(Client.rank)
+    activate = _in_thread(Client.activate)
+    reward = _in_thread(Client.reward)
+    batch = _in_thread(Client.batch)
+    event = _in_thread(Client.event)
 
 
 def _refused(status: int, answer: Mapping[str, Any]) -> ServeError:
@@ -280,3 +289,15 @@ def _refused(status: int, answer: Mapping[str, Any]) -> ServeError:
 
 def _seconds(value: Moment) -> float:
     return value.timestamp() if isinstance(value, datetime) else float(value)
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            expected="values that JSON can carry: text, finite numbers, truth values, lists, dicts",
+            found=str(error),
+            where="the request",
+            remedy="leave missing values out, and convert arrays with tolist()",
+        ) from None

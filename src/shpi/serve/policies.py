@@ -99,6 +99,7 @@ class Policies:
     def __init__(self, folder: Path, floor: float) -> None:
         self.folder, self.floor = folder, floor
         self._loaded: dict[str, LoadedPolicy] = {}
+        self.alone: set[str] = set()  # the names of those that are no first step over another
 
     def get(self, name: str) -> LoadedPolicy | None:
         """A policy by name; None for what needs no file."""
@@ -113,6 +114,8 @@ class Policies:
         if mix is not None:
             self.load(mix.over)
         self._loaded[name] = LoadedPolicy(name, load_policy(path), path, self.floor, mix)
+        if mix is None:
+            self.alone.add(name)
 
     def follow(self, control: Control, shadow: str) -> dict[str, str]:
         """Load what the control names; what cannot be loaded, by name, with the reason."""

@@ -8,7 +8,9 @@ A user who is in a canary of 1 % is in it at 5 and at 20 % too, and the hold-bac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import Literal
 
@@ -17,6 +19,7 @@ from shpi.errors import ConfigError
 Arm = Literal["hold-back", "canary", "champion", "apprentice"]
 STAGES = (0.01, 0.05, 0.20)  # the shares of a canary, one after the other
 _SPAN = float(2**64)
+_FINEST = 2.0**-53
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +46,13 @@ class Arms:
 
     def place(self, user: str) -> float:
         """Where a user stands between 0 and 1."""
-        digest = blake2b(user.encode(), digest_size=8, key=self.salt, person=b"shpi arms").digest()
-        return int.from_bytes(digest, "little") / _SPAN
+        hashed = self._keyed.copy()
+        hashed.update(user.encode())
+        return int.from_bytes(hashed.digest(), "little") / _SPAN
+
+    @cached_property
+    def _keyed(self) -> blake2b:
+        return blake2b(digest_size=8, key=self.salt, person=b"shpi arms")
 
     def of(self, user: str) -> Arm:
         """The arm of a user."""
@@ -56,5 +64,16 @@ class Arms:
 
 def uniform_of(event_id: str, salt: bytes) -> float:
     """The random number in [0, 1) behind a decision: a keyed hash of its id, so that it can be replayed."""
-    digest = blake2b(event_id.encode(), digest_size=8, key=salt, person=b"shpi draw").digest()
-    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+    return draws(salt)(event_id)
+
+
+def draws(salt: bytes) -> Callable[[str], float]:
+    """`uniform_of` for one salt."""
+    keyed = blake2b(digest_size=8, key=salt, person=b"shpi draw")
+
+    def uniform(event_id: str) -> float:
+        hashed = keyed.copy()
+        hashed.update(event_id.encode())
+        return (int.from_bytes(hashed.digest(), "little") >> 11) * _FINEST
+
+    return uniform

@@ -23,6 +23,7 @@ from shpi.protocols import Float64Array
 Batch = Callable[[Float64Array], Float64Array]  # contexts [n, d] to probabilities [n, A]
 _TRIED = 8  # contexts on which the batch is compared with the policy when it is made
 _TOLERANCE = 1e-12  # of a probability
+_SAFE = 200.0  # two exponentials of this size and their product are far from overflow
 
 
 def compile_batch(policy: Policy) -> Batch | None:
@@ -69,21 +70,39 @@ def _tilted(policy: Tilted) -> Batch | None:
 
     def probs(contexts: Float64Array) -> Float64Array:
         both = phi(contexts) @ stacked  # logits of mu beside the tilt, [n, 2A]
-        chances = _softmax(both[:, :n])
-        chances *= unmixed
-        chances += noise
+        _shift(both.reshape(-1, n))
         tilt = both[:, n:]
         if power != 1:  # a power of a small number may be no number: take logarithms
-            logits = np.log(chances, out=chances)
+            logits = np.exp(both[:, :n])
+            logits *= unmixed / _sums(logits)
+            logits += noise
+            np.log(logits, out=logits)
             logits *= power
             logits += tilt
             return _softmax(logits)
-        tilt -= tilt.max(axis=1, keepdims=True)
-        chances *= np.exp(tilt, out=tilt)
-        chances /= chances.sum(axis=1, keepdims=True)
+        np.exp(both, out=both)
+        chances: Float64Array = both[:, :n]
+        chances *= unmixed / _sums(chances)
+        chances += noise
+        chances = chances * tilt
+        chances /= _sums(chances)
         return chances
 
     return probs
+
+
+def _shift(logits: Float64Array) -> None:
+    """Subtract the greatest of each row, in place, where an exponential could overflow or all vanish."""
+    if (
+        logits.size
+        and max(-np.minimum.reduce(logits, axis=None), np.maximum.reduce(logits, axis=None)) > _SAFE
+    ):
+        logits -= np.maximum.reduce(logits, axis=1, keepdims=True)
+
+
+def _sums(values: Float64Array) -> Float64Array:
+    sums: Float64Array = np.add.reduce(values, axis=1, keepdims=True)
+    return sums
 
 
 def _transform(features: FeatureMap) -> Batch:
@@ -108,7 +127,7 @@ def _after_ones(x: Float64Array) -> Float64Array:
 
 def _softmax(logits: Float64Array) -> Float64Array:
     """Of each row, in place."""
-    logits -= logits.max(axis=1, keepdims=True)
+    _shift(logits)
     np.exp(logits, out=logits)
-    logits /= logits.sum(axis=1, keepdims=True)
+    logits /= _sums(logits)
     return logits

@@ -10,8 +10,9 @@ and nothing more; if it knows none of the candidates, all are equally likely.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from shpi.errors import ActionError
@@ -24,7 +25,15 @@ Item = int | str
 FLOOR = 0.05  # share of the decisions that are random over all items
 
 
-class Choice(NamedTuple):
+class Catalogue(list[Item]):
+    """All items of a policy. Every record repeats them, so their form on the disk is made once."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        super().__init__(items)
+        self.packed = msgspec.Raw(msgspec.msgpack.encode(list(items)))
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
     """What was chosen, and with which probabilities it could have been anything else."""
 
     items: Sequence[Item]  # the candidates
@@ -105,7 +114,8 @@ class Chooser:
             floor: of exploration.
             batch: the same policy for several contexts at once, where there is such a way.
         """
-        self.name, self.policy, self.encoder, self.ids, self.floor = name, policy, encoder, list(ids), floor
+        self.name, self.policy, self.encoder, self.floor = name, policy, encoder, floor
+        self.ids = Catalogue(ids)
         self.batch = None if encoder is None else batch
         # A caller may spell the id 7 as "7".
         places: dict[Item, int] = {str(item): place for place, item in enumerate(self.ids)}
@@ -141,19 +151,24 @@ class Chooser:
         probs[here] += (1.0 - floor) * self.policy.probs_at(x, mask)[there]
         return Choice(items, probs, draw(probs, uniform))
 
-    def choose_each(self, contexts: Sequence[bytes], uniforms: Sequence[float]) -> list[Choice] | None:
-        """A choice among all items for each context in JSON; None where each must be asked for itself."""
+    def choose_each(
+        self, contexts: Sequence[bytes], uniforms: Sequence[float]
+    ) -> tuple[Float64Array, list[int]] | None:
+        """For each context in JSON the probabilities of all items [n, A] and the place of the drawn one.
+
+        None where each must be asked for itself.
+        """
         if self.batch is None or self.encoder is None:
             return None
         x = self.encoder.encode_each(contexts)
         if x is None:
             return None
-        probs = self.batch(x) * (1.0 - self.floor)  # [n, A]
+        probs = self.batch(x)
+        probs *= 1.0 - self.floor
         probs += self.floor / probs.shape[1]
         cumulative = probs.cumsum(axis=1)
-        cumulative /= cumulative[:, -1:]
-        places = (cumulative <= np.asarray(uniforms)[:, None]).sum(axis=1).tolist()
-        return [Choice(self.ids, row, place) for row, place in zip(probs, places, strict=True)]
+        bounds = np.array(uniforms)[:, None] * cumulative[:, -1:]
+        return probs, np.add.reduce(cumulative <= bounds, axis=1).tolist()
 
 
 _NOTHING = np.zeros(1)

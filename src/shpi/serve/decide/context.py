@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,6 +38,7 @@ class ContextEncoder:
         plain = all(f.kind != "categorical" and f.missing in ("error", "drop") for f in schema.features)
         self._pick = itemgetter(*self._names) if plain and len(self._names) > 1 else None
         self._decode = _decoder_of(self._names) if plain and self._names else None
+        self._pack = Struct(f"<{len(self._names)}f").pack  # rounds to single precision, and refuses more
 
     def encode(self, context: Mapping[str, Any]) -> Float64Array:
         """The vector [d]; a DataError names the feature that cannot be used."""
@@ -59,12 +61,10 @@ class ContextEncoder:
         if self._decode is None:
             return None
         try:
-            vectors = np.array([astuple(self._decode(context)) for context in contexts])
-        except msgspec.MsgspecError:
+            packed = b"".join([self._pack(*astuple(self._decode(context))) for context in contexts])
+        except (msgspec.MsgspecError, OverflowError):
             return None  # the way of a single context says what is wrong
-        if not (vectors.min() > -_LARGEST and vectors.max() < _LARGEST):
-            return None
-        return vectors.astype(np.float32).astype(np.float64)
+        return np.frombuffer(packed, "<f4").reshape(len(contexts), -1).astype(np.float64)
 
     def _checked(self, vector: Float64Array) -> Float64Array:
         """Rounded to single precision; a number beyond it is an error."""

@@ -89,8 +89,7 @@ async def _follow_database(service: Service) -> None:
             last, records = await store.since(last)
         except ShpiError:  # the database is gone; requests say so
             records = []
-        for record in records:
-            service.monitor.tell(record)
+        service.monitor.tell(records)
         if not records:
             await asyncio.sleep(1.0)
 

@@ -7,13 +7,13 @@ The control group are the users who no stage of a canary ever reaches: nobody ch
     canary      users of the canary's share       against the control group, since the canary began
     hold-back   the control group, on the champion, against the hold-back, since the champion began
 
-A monitor is told of every record, when it is stored and when a server starts again. It knows of no clock.
+A monitor is told of all records, when they are stored and when a server starts again. It knows of no clock.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from shpi.data.durations import parse_duration
@@ -27,6 +27,7 @@ Look = tuple[int, Difference]
 _MOST_LOOKS = 500  # that are kept for the page
 _HOURS_KEPT = 24 * 14  # for the page: two weeks
 _HOUR = 3_600_000_000  # microseconds
+_NOTHING = (-1, 0.0)  # when and how much, of an event without a reward
 
 
 @dataclass(slots=True)
@@ -58,21 +59,21 @@ class Comparison:
 
     def decided(self, decision: Decision) -> None:
         """A decision was stored."""
-        user = decision.user
-        if decision.time < self.since or user in self._done:
+        user, time = decision.user, decision.time
+        if time < self.since or user in self._done:
             return
         entered = self._open.get(user)
         if entered is None:
             first = self.first(user)
             if first is None:
                 return
-            until = decision.time + self.window
-            stage = sum(decision.time >= moment for moment in self.stages[1:])
-            entered = _Entered(first, stage, until, until + self.wait, {})
-            self._open[user] = entered
-        if decision.time <= entered.until:
-            self._user_of[decision.event_id] = user
-            entered.rewards[decision.event_id] = (-1, 0.0)
+            until = time + self.window
+            stage = sum(time >= moment for moment in self.stages[1:])
+            entered = self._open[user] = _Entered(first, stage, until, until + self.wait, {})
+        if time <= entered.until:
+            event_id = decision.event_id
+            self._user_of[event_id] = user
+            entered.rewards[event_id] = _NOTHING
 
     def rewarded(self, reward: Reward) -> None:
         """A reward was stored."""
@@ -199,28 +200,29 @@ class Monitor:
                 self.canary.first, self.canary.stages = wider.first, wider.stages
         self._shown = state
 
-    def tell(self, record: Record) -> None:
-        """A record was stored."""
-        if isinstance(record, Decision):
-            self._decided(record)
-        elif isinstance(record, Reward):
-            hour = self._hour(record.time)
-            hour.rewards += 1
-            if record.name == MAIN:
-                hour.value += record.value
-            for comparison in (self.canary, self.hold_back):
-                if comparison is not None:
+    def tell(self, records: Iterable[Record]) -> None:
+        """Some records were stored."""
+        compared = [comparison for comparison in (self.canary, self.hold_back) if comparison is not None]
+        for record in records:
+            if type(record) is Decision:
+                self._decided(record, compared)
+            elif type(record) is Reward:
+                hour = self._hour(record.time)
+                hour.rewards += 1
+                if record.name == MAIN:
+                    hour.value += record.value
+                for comparison in compared:
                     comparison.rewarded(record)
 
-    def _decided(self, decision: Decision) -> None:
-        self.last_time = max(self.last_time, decision.time)
+    def _decided(self, decision: Decision, compared: list[Comparison]) -> None:
+        if decision.time > self.last_time:
+            self.last_time = decision.time
         self._users.add(decision.user)
         self._hour(decision.time).decisions += 1
         who = (decision.policy, decision.arm)
         self.by_policy[who] = self.by_policy.get(who, 0) + 1
-        for comparison in (self.canary, self.hold_back):
-            if comparison is not None:
-                comparison.decided(decision)
+        for comparison in compared:
+            comparison.decided(decision)
         if decision.arm == "canary" and decision.shadow is not None and self.canary is not None:
             self.weights.add(decision.shadow[1] / decision.propensity)
 

@@ -167,7 +167,7 @@ def verdict(cycle: CycleState | None, folder: Path) -> Section:
         return Section(key="verdict", title="Last verdict", how="What the last cycle found.", body=body)
     facts = cycle.facts or {}
     rows = [
-        [esc(name.replace("_", " ")), esc(f"{value:+.4g}" if isinstance(value, float) else value)]
+        [esc(name.replace("_", " ")), esc(_fact(name, value))]
         for name, value in facts.items()
         if name in ("users", "decisions", "judged_users", "warnings", "policy", "decision", "estimator")
         or name in ("lift", "at_least", "effective_users")
@@ -178,3 +178,10 @@ def verdict(cycle: CycleState | None, folder: Path) -> Section:
     body = f"<p>{outcome}</p>" + table(["", ""], rows, caption="The last cycle") + link
     how = f"Cycle {cycle.number}, of {esc(day(cycle.started))}."
     return Section(key="verdict", title="Last verdict", how=how, body=body)
+
+
+def _fact(name: str, value: object) -> object:
+    """Counts with thousands apart, lifts with their sign."""
+    if isinstance(value, int) or (name == "effective_users" and isinstance(value, float)):
+        return f"{value:,.0f}"
+    return f"{value:+.4g}" if isinstance(value, float) else value

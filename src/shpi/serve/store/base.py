@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from shpi.errors import ShpiError
 from shpi.serve.store.records import Decision, Record, Reward
 
-Listener = Callable[[Record], None]
+Listener = Callable[[Sequence[Record]], None]
 
 
 class StoreUnavailableError(ShpiError):
@@ -27,7 +27,7 @@ class Added(NamedTuple):
 class Store(Protocol):
     """Durable records. Whatever ``add`` has returned survives a crash."""
 
-    listener: Listener | None  # is told of every record that was stored, in order
+    listener: Listener | None  # is told of all records that were stored, in order
 
     def find(self, event_id: str) -> Awaitable[Decision | None]:
         """The decision with an id, once it is durable."""

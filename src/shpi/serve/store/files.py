@@ -1,23 +1,26 @@
 """`FileStore`: records in the segments of a folder, made durable in groups, each id answered once.
 
-While one group is flushed to the disk, the next one gathers: 32 waiting requests cost one flush. A record
-is in the index once it is durable. Until then its id is *pending*: whoever asks for it waits for the same
-flush, and gets the same answer or the same error.
+While one group is flushed to the disk, the next one gathers: 32 waiting requests cost one flush. After it,
+`Patience` says for how long callers who were just answered are waited for. A record is in the index once it
+is durable. Until then its id is *pending*: whoever asks for it waits for the same flush, and gets the same
+answer or the same error.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter
 
 import msgspec
 
 from shpi.errors import DataError
 from shpi.serve.store.base import Added, Listener, StoreUnavailableError
-from shpi.serve.store.frames import frame
+from shpi.serve.store.frames import HEAD, head
 from shpi.serve.store.group import Done, Group, Writer
 from shpi.serve.store.journal import SEGMENT_BYTES, Journal, Place, read_journal, segment_of
+from shpi.serve.store.patience import Patience
 from shpi.serve.store.records import Activation, Decision, Record, Reward, decode, encode
 
 _MOST_WAITING = 32 * 2**20  # bytes that may wait for the disk
@@ -58,6 +61,9 @@ class FileStore:
         self._waiting: Group | None = None
         self._waiting_bytes = 0
         self._flushing = self._called = False  # a group is on its way to the disk; a flush is to come
+        self._patience, self._began = Patience(), 0.0
+        self._come = 0  # requests since the last flush began
+        self._held: asyncio.TimerHandle | None = None  # until when others are waited for
         self._seq = 0
         self.last_time = 0
         self.failing = False  # the last flush failed
@@ -82,19 +88,22 @@ class FileStore:
     # ------------------------------------------------------------------ what is there
 
     def _remember(self, record: Record, place: Place) -> None:
-        segment = segment_of(place)
-        self._newest[segment] = max(self._newest.get(segment, 0), record.time)
-        if isinstance(record, Decision):
-            self._decisions[record.event_id] = place
+        segment, time = segment_of(place), record.time
+        if time > self._newest.get(segment, 0):
+            self._newest[segment] = time
+        event_id = record.event_id
+        if type(record) is Decision:
+            self._decisions[event_id] = place
             self._seq = max(self._seq, record.seq)
-            self.last_time = max(self.last_time, record.time)
-            self.orphans -= len(self._rewards.get(record.event_id, ()))
-        elif isinstance(record, Reward):
+            self.last_time = max(self.last_time, time)
+            if event_id in self._rewards:
+                self.orphans -= len(self._rewards[event_id])
+        elif type(record) is Reward:
             self._reward_ids[record.key] = place
-            self._rewards.setdefault(record.event_id, []).append(place)
-            self.orphans += record.event_id not in self._decisions
+            self._rewards.setdefault(event_id, []).append(place)
+            self.orphans += event_id not in self._decisions
         else:
-            self._activated.add(record.event_id)
+            self._activated.add(event_id)
 
     async def find(self, event_id: str) -> Decision | None:
         """The decision with an id, once it is durable."""
@@ -133,7 +142,7 @@ class FileStore:
     # ------------------------------------------------------------------ adding
 
     def _key(self, record: Record) -> str:
-        if isinstance(record, Decision):
+        if type(record) is Decision:
             return record.event_id
         return record.key if isinstance(record, Reward) else f"{record.event_id}\nactivated"
 
@@ -147,7 +156,9 @@ class FileStore:
         earlier = self._earlier(record, key)
         if earlier is not None:
             return Added(earlier, False)
-        await self._enqueue(record, key).wait()
+        group = self._enqueue({key: record})
+        self.call_flush()
+        await group.wait()
         return Added(record, True)
 
     def submit(self, record: Record, done: Done) -> bool:
@@ -158,11 +169,33 @@ class FileStore:
         key = self._key(record)
         if key in self._pending or self._knows(record, key):
             return False
-        self._enqueue(record, key).waiters.append(done)
+        self._enqueue({key: record})
+        self.tell(done)
+        self.call_flush()
         return True
 
+    def put_each(self, decisions: Sequence[Decision]) -> list[bool]:
+        """Add decisions to the group that waits; False where an id is known. `tell` says when it is durable.
+
+        Raises `StoreUnavailableError`, and adds none, where too much waits for the disk.
+        """
+        known, pending = self._decisions, self._pending
+        new: dict[str, Decision] = {}
+        for decision in decisions:
+            event_id = decision.event_id
+            if event_id not in pending and event_id not in known:
+                new.setdefault(event_id, decision)
+        if new:
+            self._enqueue(new)
+        return [new.get(decision.event_id) is decision for decision in decisions]
+
+    def tell(self, done: Done) -> None:
+        """Say when the group that waits is durable."""
+        assert self._waiting is not None
+        self._waiting.waiters.append(done)
+
     def _knows(self, record: Record, key: str) -> bool:
-        if isinstance(record, Decision):
+        if type(record) is Decision:
             return key in self._decisions
         return key in self._reward_ids if isinstance(record, Reward) else record.event_id in self._activated
 
@@ -174,29 +207,37 @@ class FileStore:
         known = self._decisions if isinstance(record, Decision) else self._reward_ids
         return decode(self._journal.read(known[key]))
 
-    def _enqueue(self, record: Record, key: str) -> Group:
-        content = frame(encode(record))
+    def _enqueue(self, records: Mapping[str, Record]) -> Group:
         if self._waiting_bytes > _MOST_WAITING:
             raise StoreUnavailableError(expected="a disk that keeps up", found="too much that waits for it")
-        group = self._waiting
-        if group is None:
-            group = self._waiting = Group()
-            self.call_flush()
-        group.records.append((key, record, self._waiting_bytes))  # the place is known when it is flushed
-        group.frames.append(content)
-        self._waiting_bytes += len(content)
-        self._pending[key] = (record, group)
+        if self._waiting is None:
+            self._waiting = Group()
+        group, size, pending = self._waiting, self._waiting_bytes, self._pending
+        for key, record in records.items():
+            payload = encode(record)
+            group.records.append((key, record, size))  # the place is known when it is flushed
+            group.frames += (head(payload), payload)
+            size += HEAD + len(payload)
+            pending[key] = (record, group)
+        self._waiting_bytes = size
         return group
 
     def call_flush(self) -> None:
-        """Flush after the other requests that are ready now, or after the flush that is under way."""
-        if not (self._flushing or self._called):
+        """A request has come: flush after the others that are ready now, or that are waited for."""
+        self._come += 1
+        if self._flushing or self._called:
+            return
+        if self._held is None or self._patience.enough(self._come):
             self._called = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         if self._flushing:
             return
+        if self._held is not None:
+            self._held.cancel()
+            self._held = None
+            self._patience.waited(self._come)
         self._called = True  # what is gathered comes with this flush
         try:
             if self.gather is not None:
@@ -206,20 +247,27 @@ class FileStore:
         group = self._waiting
         if group is None:
             return
-        self._flushing, self._waiting, self._waiting_bytes = True, None, 0
+        self._flushing, self._waiting, self._waiting_bytes, self._come = True, None, 0, 0
+        self._began = perf_counter()
         self._writer.write(group, asyncio.get_running_loop())
 
     def _flushed(self, group: Group, first: Place, error: OSError | None) -> None:
         self._flushing = False
         self.failing = error is not None
-        for key, record, after in group.records:
+        self._patience.flushed(perf_counter() - self._began)
+        for key, _, _ in group.records:
             del self._pending[key]
-            if error is None:
+        if error is None:
+            for _, record, after in group.records:
                 self._remember(record, first + after)
-                if self.listener is not None:
-                    self.listener(record)
+            if self.listener is not None:
+                self.listener([record for _, record, _ in group.records])
         group.settle(None if error is None else _unavailable(error))
-        self._flush()
+        seconds = self._patience.wait(len(group.records), self._come)
+        if seconds:
+            self._held = asyncio.get_running_loop().call_later(seconds, self._flush)
+        else:
+            self._flush()
 
     def forget_before(self, moment: int) -> int:
         """Remove whole files of events that are all older, and say how many; the one being written stays.
@@ -248,7 +296,7 @@ class FileStore:
 
     async def close(self) -> None:
         """Finish what is under way."""
-        while self._flushing or self._called or self._waiting is not None:
+        while self._flushing or self._called or self._held is not None or self._waiting is not None:
             await asyncio.sleep(0.001)
         self._writer.close()
         self._journal.close()

@@ -20,9 +20,14 @@ HEAD = _HEAD.size
 LONGEST = 16 * 2**20  # bytes of a record
 
 
+def head(payload: bytes) -> bytes:
+    """The length and the checksum of a payload, which stand before it."""
+    return _HEAD.pack(len(payload), crc32(payload))
+
+
 def frame(payload: bytes) -> bytes:
     """A payload with its length and checksum."""
-    return _HEAD.pack(len(payload), crc32(payload)) + payload
+    return head(payload) + payload
 
 
 def payload_at(content: bytes | memoryview, place: int) -> bytes | None:

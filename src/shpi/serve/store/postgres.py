@@ -116,9 +116,9 @@ class PostgresStore:
                     if not waiting.done.done():
                         waiting.done.set_exception(_unavailable(error))
                 continue
+            if self.listener is not None:
+                self.listener([stored.record for stored in added if stored.new])
             for waiting, stored in zip(group, added, strict=True):
-                if stored.new and self.listener is not None:
-                    self.listener(stored.record)
                 if not waiting.done.done():
                     waiting.done.set_result(stored)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from shpi.protocols import Float64Array
-from shpi.serve.decide.choice import Item
+from shpi.serve.decide.choice import Catalogue, Item
 
 MAIN = "reward"  # the name of the reward that the metric adds up
 
@@ -82,6 +83,8 @@ _DECODER: Any = msgspec.msgpack.Decoder(Record)
 
 def encode(record: Record) -> bytes:
     """A record as bytes."""
+    if type(record) is Decision and type(record.items) is Catalogue:
+        record = replace(record, items=record.items.packed)  # the same bytes, without packing every item
     return _ENCODER.encode(record)
 
 

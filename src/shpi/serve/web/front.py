@@ -26,6 +26,7 @@ MOST = 5000  # connections
 SILENT = 75.0  # seconds
 _SWEEP = 1.0  # seconds between looks for silent connections
 _PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+_RANK = b"POST /v1/rank HTTP/1.1\r\n"
 _HOT = re.compile(rb"POST /v1/(?:(rank)|events/([A-Za-z0-9._:~-]{1,128})/(reward|activate)) HTTP/1\.1")
 
 
@@ -33,7 +34,7 @@ class Gate:
     """What all connections of a server share."""
 
     def __init__(self, app: App) -> None:
-        self.app, self.heads = app, Heads()
+        self.app, self.heads, self.requests = app, Heads(), app.metrics.requests
         self.hot = None
         if isinstance(app.service.store, FileStore):
             self.hot = Hot(app.service, app.routes, app.metrics)
@@ -126,7 +127,10 @@ class Front(asyncio.Protocol):
         if self._over:
             return
         if not self._buffer:
-            self._buffer, self._since = data, self._loop.time()
+            self._since = self._loop.time()
+            if not (self._busy or self._full) and self._take_rank(data):
+                return
+            self._buffer = data
         else:
             self._buffer += data
         if not self._busy:
@@ -134,6 +138,19 @@ class Front(asyncio.Protocol):
                 self._advance()
         elif len(self._buffer) > LONGEST + self.gate.longest:
             self._transport.pause_reading()
+
+    def _take_rank(self, data: bytes) -> bool:
+        """Whether these bytes are one whole request for a decision with headers that came before."""
+        hot = self.gate.hot
+        if hot is None or not data.startswith(_RANK):
+            return False
+        end = data.find(END)
+        fields = self.gate.heads.kept.get(data[len(_RANK) : end + 2])
+        if fields is None or len(data) != end + 4 + fields.length or fields.closes:
+            return False
+        self._busy = True
+        self._rank(hot, fields, data[end + 4 :])
+        return True
 
     def _advance(self) -> None:
         """Take up the next request, if it is whole."""
@@ -182,27 +199,35 @@ class Front(asyncio.Protocol):
         app, hot = self.gate.app, self.gate.hot
         assert hot is not None
         rank, event, verb = match.groups()
+        if rank is not None:
+            self._rank(hot, fields, body)
+            return
+        self._route = f"/v1/events/{{id}}/{verb.decode()}"
         try:
             if app.rate.per_second:
                 app.rate.check(self._address)
-            if rank is not None:
-                self._route = "/v1/rank"
-                app.tokens.check("decide", fields.authorization)
-                hot.rank(body, self._send)
-            elif verb == b"reward":
-                self._route = "/v1/events/{id}/reward"
+            if verb == b"reward":
                 app.tokens.check("reward", fields.authorization)
                 hot.reward(event.decode(), body, self._send)
             else:
-                self._route = "/v1/events/{id}/activate"
                 app.tokens.check("decide", fields.authorization)
                 hot.activate(event.decode(), self._send)
         except Exception as error:
             self._send(*refused(error, self._route)[:2])
 
+    def _rank(self, hot: Hot, fields: Fields, body: bytes) -> None:
+        app, self._route = self.gate.app, "/v1/rank"
+        try:
+            if app.rate.per_second:
+                app.rate.check(self._address)
+            app.tokens.check("decide", fields.authorization)
+            hot.rank(body, self._send)
+        except Exception as error:
+            self._send(*refused(error, self._route)[:2])
+
     def _send(self, status: int, body: bytes) -> None:
         """Answer one of the common requests."""
-        self.gate.app.metrics.requests[self._route, status] += 1
+        self.gate.requests[self._route, status] += 1
         if status == 200 and not self._over:
             self._write(_PLAIN % (len(body), body))
         else:
@@ -236,7 +261,7 @@ class Front(asyncio.Protocol):
     def _refuse(self, problem: Problem) -> None:
         """Answer what is no request, and read no further."""
         self._over, self._buffer = True, b""
-        self.gate.app.metrics.requests["other", problem.status] += 1
+        self.gate.requests["other", problem.status] += 1
         self._reply(refused(problem, "other"), "POST")
 
     def _reply(self, reply: Reply, method: str) -> None:

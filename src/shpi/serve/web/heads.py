@@ -42,18 +42,18 @@ class Heads:
     """Parses heads, and keeps blocks of headers that come again."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Fields] = {}
+        self.kept: dict[bytes, Fields] = {}  # by block, every line of it ended
 
     def fields(self, block: bytes) -> Fields:
         """The meaning of a block of headers, every line of it ended; raises a `Problem`."""
-        parsed = self._kept.get(block)
+        parsed = self.kept.get(block)
         if parsed is not None:
             return parsed
         fields = _fields(block)
         if len(block) <= _LONGEST_KEPT:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[block] = fields
+            if len(self.kept) >= _MOST_KEPT:
+                self.kept.clear()
+            self.kept[block] = fields
         return fields
 
 

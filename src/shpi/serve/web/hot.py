@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import compress
+from operator import not_
 from time import perf_counter
 
 from shpi.serve.service import Asked, Service
 from shpi.serve.store import Activation, Decision, FileStore
 from shpi.serve.store.base import StoreUnavailableError
 from shpi.serve.web import requests
+from shpi.serve.web.answers import answers_of
 from shpi.serve.web.metrics import Metrics
 from shpi.serve.web.replies import refused
-from shpi.serve.web.routes import Answer, Routes, answers_of
+from shpi.serve.web.routes import Answer, Routes
 
 Send = Callable[[int, bytes], None]  # a status and a body
+Caller = tuple[Send, float]  # who is to be answered, and when the request came
 _NEW = b'{"event_id":"%b","stored":true,"duplicate":false,"known":%b}'
 _ACTIVE = b'{"event_id":"%b","activated":true,"duplicate":false}'
 
@@ -31,7 +35,8 @@ class Hot:
         assert isinstance(service.store, FileStore)
         self.service, self.store, self.routes, self.metrics = service, service.store, routes, metrics
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asked: list[tuple[Asked, Send, float]] = []  # what waits for the next flush
+        self._asked: list[Asked] = []  # what waits for the next flush
+        self._callers: list[Caller] = []  # of each
         self.store.gather = self._decide
 
     def rank(self, body: bytes, send: Send) -> None:
@@ -45,37 +50,57 @@ class Hot:
             self.later(self.routes.rank(body), send)
             return
         now = service.now(None if request.time is None else requests.moment(request.time, "time"))
-        self._asked.append((Asked(request, body, event_id, now), send, began))
+        self._asked.append(Asked(request, body, event_id, now))
+        self._callers.append((send, began))
         self.store.call_flush()
 
     def _decide(self) -> None:
         if not self._asked:
             return
-        waiting, self._asked = self._asked, []
-        decisions = self.service.decide_each([asked for asked, _, _ in waiting])
-        made = [decision for decision in decisions if isinstance(decision, Decision)]
-        answers = iter(answers_of(made, self.routes.ranking) if made else ())
-        for (asked, send, began), decision in zip(waiting, decisions, strict=True):
-            try:
-                if isinstance(decision, Exception):
-                    raise decision
-                self._store(decision, next(answers), asked.body, send, began)
-            except Exception as error:
+        asked, callers = self._asked, self._callers
+        self._asked, self._callers = [], []
+        made: list[Decision] = []
+        waiting: list[Caller] = []
+        bodies: list[bytes] = []
+        for request, caller, decision in zip(asked, callers, self.service.decide_each(asked), strict=True):
+            if isinstance(decision, Exception):
+                caller[0](*refused(decision, "/v1/rank")[:2])
+            else:
+                made.append(decision)
+                waiting.append(caller)
+                bodies.append(request.body)
+        if not made:
+            return
+        try:
+            answers = answers_of(made, self.routes.ranking)
+            new = self.store.put_each(made)
+        except Exception as error:
+            for send, _ in waiting:
                 send(*refused(error, "/v1/rank")[:2])
+            return
+        if not all(new):  # the same id twice in one turn
+            for body, caller in compress(zip(bodies, waiting, strict=True), map(not_, new)):
+                self.later(self.routes.rank(body), caller[0])
+            made, waiting = list(compress(made, new)), list(compress(waiting, new))
+            answers = list(compress(answers, new))
+        if made:
+            self._tell(made, waiting, answers)
 
-    def _store(self, decision: Decision, answer: bytes, body: bytes, send: Send, began: float) -> None:
-        metrics = self.metrics
+    def _tell(self, decisions: list[Decision], callers: list[Caller], answers: list[bytes]) -> None:
+        """Send the answers of decisions as soon as they are durable."""
 
         def stored(error: StoreUnavailableError | None) -> None:
             if error is not None:
-                send(*refused(error, "")[:2])
+                for send, _ in callers:
+                    send(*refused(error, "/v1/rank")[:2])
                 return
-            metrics.decisions[decision.arm, decision.policy] += 1
-            metrics.took(perf_counter() - began)
-            send(200, answer)
+            metrics, now = self.metrics, perf_counter()
+            metrics.decisions.update([(decision.arm, decision.policy) for decision in decisions])
+            metrics.took_each([now - began for _, began in callers])
+            for (send, _), answer in zip(callers, answers, strict=True):
+                send(200, answer)
 
-        if not self.store.submit(decision, stored):  # the same id twice in one turn
-            self.later(self.routes.rank(body), send)
+        self.store.tell(stored)
 
     def reward(self, event_id: str, body: bytes, send: Send) -> None:
         """``POST /v1/events/{id}/reward``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _HELP = {
@@ -40,8 +40,13 @@ class Metrics:
 
     def took(self, seconds: float) -> None:
         """A rank request took so long."""
-        self._buckets[bisect_left(BUCKETS, seconds)] += 1
-        self._seconds += seconds
+        self.took_each([seconds])
+
+    def took_each(self, seconds: Sequence[float]) -> None:
+        """Several rank requests took so long."""
+        for duration in seconds:
+            self._buckets[bisect_left(BUCKETS, duration)] += 1
+        self._seconds += sum(seconds)
 
     def text(self, gauges: Iterable[tuple[str, dict[str, str], float]]) -> str:
         """The exposition format."""

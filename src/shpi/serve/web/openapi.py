@@ -25,7 +25,7 @@ _ERRORS = {
 @cache
 def description() -> dict[str, Any]:
     """OpenAPI 3.1."""
-    from shpi.serve.web.routes import RankAnswer
+    from shpi.serve.web.answers import RankAnswer
 
     kinds = (requests.Rank, requests.RewardBody, requests.RewardEntry, requests.ActivateEntry, RankAnswer)
     _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")

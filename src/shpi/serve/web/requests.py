@@ -26,7 +26,7 @@ class Candidate(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     features: dict[str, Any] | None = None
 
 
-class Rank(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Rank(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
     """Ask for a decision."""
 
     user: Id
@@ -57,7 +57,7 @@ class Rank(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return msgspec.json.encode(by_item) if by_item else None
 
 
-class RewardBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class RewardBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
     """What came of a decision."""
 
     value: float

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from struct import Struct
 from time import perf_counter
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from shpi.serve.decide.choice import Item
 from shpi.serve.service import Service
 from shpi.serve.store.records import Activation, Decision, Reward, digest_of
 from shpi.serve.web import requests
+from shpi.serve.web.answers import answer_of
 from shpi.serve.web.metrics import Metrics
 from shpi.serve.web.problems import Problem, problem_of
 
 _ENCODE = msgspec.json.Encoder().encode
-_ONE = Struct("<d")  # a probability
-
-
-class Ranked(msgspec.Struct, gc=False):
-    """An item and its probability."""
-
-    id: Item
-    propensity: float
-
-
-class RankAnswer(msgspec.Struct, gc=False):
-    """What was decided. The ranking has the most likely candidates first, `server.ranking` of them."""
-
-    event_id: str
-    action: Item
-    propensity: float
-    ranking: list[Ranked]
-    policy: str
-    arm: str
 
 
 Answer = tuple[int, bytes]
@@ -183,45 +162,14 @@ class Routes:
         return 200, _ENCODE(answer)
 
 
-def answer_of(decision: Decision, most: int) -> bytes:
-    """The answer to a request as JSON, from what was stored: the same whenever it is asked for.
-
-    Args:
-        decision: as it is stored.
-        most: items of the ranking; 0: all.
-    """
-    return answers_of([decision], most)[0]
-
-
-def answers_of(decisions: Sequence[Decision], most: int) -> list[bytes]:
-    """The answers of several decisions; over as many items each, their rankings are made together."""
-    if len({len(decision.probs) for decision in decisions}) > 1:
-        return [answer_of(decision, most) for decision in decisions]
-    stored = b"".join([decision.probs for decision in decisions])
-    probs = np.frombuffer(stored, dtype="<f8").reshape(len(decisions), -1)  # [n, C]
-    order = (-probs).argsort(axis=1, kind="stable")[:, : most or None]
-    greatest = np.take_along_axis(probs, order, axis=1)
-    return [
-        _answer(decision, places, chances)
-        for decision, places, chances in zip(decisions, order.tolist(), greatest.tolist(), strict=True)
-    ]
-
-
-def _answer(decision: Decision, places: list[int], chances: list[float]) -> bytes:
-    items, place = decision.items, decision.place
-    ranking = [Ranked(items[n], chance) for n, chance in zip(places, chances, strict=True)]
-    (propensity,) = _ONE.unpack_from(decision.probs, _ONE.size * place)
-    return _ENCODE(
-        RankAnswer(decision.event_id, items[place], propensity, ranking, decision.policy, decision.arm)
-    )
-
-
 def why(decision: Decision, floor: float) -> str:
     """One sentence."""
     probs = decision.distribution
     best = int(np.argmax(probs))
     chance = f"with probability {probs[decision.place]:.3g}"
     who = f"policy '{decision.policy}' (arm: {decision.arm})"
+    if probs.min() == probs[best] and len(probs) > 1:
+        return f"{who} found all {len(probs)} candidates equally likely, and this item was drawn {chance}."
     if probs[decision.place] == probs[best]:
         return f"{who} preferred this item, and it was drawn {chance}."
     return (

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from shpi._core.threads import one_thread
 from shpi.errors import ConfigError, MissingExtraError
 from shpi.serve.loop.background import look, tasks_of
 from shpi.serve.loop.canary import Ruling
@@ -53,7 +54,7 @@ def serve(folder: Path, *, host: str | None = None, port: int | None = None) -> 
     gc.freeze()  # policies and the index need no collection
     gc.set_threshold(50_000, 20, 50)
     print(f"shpi serve {folder}: http://{options['host']}:{options['port']}/", file=sys.stderr, flush=True)
-    server.run()
+    one_thread(server.run)()  # a decision is a small matrix: threads would only wait for each other
     return 0 if server.started else 74
 
 
