@@ -49,9 +49,11 @@ lint: $(BIN)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# tests/cluster starts a Ray cluster of its own, once: so it runs alone, in one process.
 # The peers' tests need a second, large environment: they run where `make peers` or `make bench` has made it.
 test: lint docs  ## lint, documentation, then every test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/cluster
+	$(BIN)/python -m pytest tests/cluster
 	@if test -e $(VENV)-peers/.done; then $(MAKE) peers; fi
 
 # Round trips with obp and d3rlpy, which pin old versions and cannot share an environment with the rest.

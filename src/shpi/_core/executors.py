@@ -27,6 +27,15 @@ class Executor(Protocol):
         ...
 
 
+@runtime_checkable
+class Adder(Protocol):
+    """An executor that can also add the results where they are, in the tree of `shpi.passes.tree`."""
+
+    def add_up(self, function: Callable[[A], T], tasks: Sequence[A], add: Callable[[T, T], T]) -> T:
+        """The sum of the results of all tasks."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Serial:
     """One task after the other in this process."""
