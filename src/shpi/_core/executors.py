@@ -52,7 +52,7 @@ class Processes:
 
     Processes are spawned, not forked: a fork of a parent that has used polars hangs on its locks. So the
     function must be importable, and what it holds must be picklable. Each process uses one thread of BLAS.
-    When a process is killed, what it had not finished is done again by new ones.
+    When a process is killed, what it had not finished is done again by new ones. They stay for the next pass.
 
     Args:
         jobs: number of processes.
@@ -81,19 +81,32 @@ class Processes:
     def _attempt(self, function: Callable[[A], T], tasks: dict[int, A]) -> Iterator[tuple[int, T]]:
         queue = list(tasks.items())[::-1]
         running: dict[Future[T], int] = {}
-        with ProcessPoolExecutor(
-            max_workers=min(self.jobs, len(tasks)), mp_context=get_context("spawn")
-        ) as pool:
-            try:
-                while queue or running:
-                    while queue and len(running) < WAITING * self.jobs:
-                        number, task = queue.pop()
-                        running[pool.submit(_in_one_thread, function, task)] = number
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        yield running.pop(future), future.result()
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        pool = _pool(self.jobs)
+        try:
+            while queue or running:
+                while queue and len(running) < WAITING * self.jobs:
+                    number, task = queue.pop()
+                    running[pool.submit(_in_one_thread, function, task)] = number
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield running.pop(future), future.result()
+        except BrokenProcessPool:
+            _POOLS.pop(self.jobs, None)
+            pool.shutdown(wait=False)
+            raise
+        finally:
+            for future in running:
+                future.cancel()
+
+
+# Processes stay for the next pass: a new one imports for about a second of its processor's time.
+_POOLS: dict[int, ProcessPoolExecutor] = {}
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    if jobs not in _POOLS:
+        _POOLS[jobs] = ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
+    return _POOLS[jobs]
 
 
 def _in_one_thread(function: Callable[[Any], Any], task: Any) -> Any:
