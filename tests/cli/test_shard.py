@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -47,9 +48,13 @@ def test_a_table_becomes_shards(tmp_path, capsys):
     assert main(call) == 0
     assert "400 decisions in 4 shards" in capsys.readouterr().out
     manifest = json.loads((tmp_path / "shards" / "manifest.json").read_text())
-    assert (manifest["version"], manifest["users"], sum(manifest["action_counts"])) == (3, 50, 400)
+    assert (manifest["version"], manifest["users"], sum(manifest["action_counts"])) == (4, 50, 400)
     assert manifest["hash"].startswith("blake2b")
     assert manifest["shpi"] == shpi.__version__
+    for name, shard in zip(manifest["files"], manifest["shards"], strict=True):
+        content = (tmp_path / "shards" / name).read_bytes()
+        assert (len(content), sha256(content).hexdigest()) == (shard["bytes"], shard["sha256"])
+    assert sum(shard["users"] for shard in manifest["shards"]) == 50
     low, high = manifest["reward_range"]
     assert 0 <= low < high <= 1
     assert main(call) == 2  # it is there already
