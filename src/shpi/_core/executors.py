@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from shpi.errors import ConfigError, ShpiError
@@ -91,22 +94,31 @@ class Processes:
                 for future in done:
                     yield running.pop(future), future.result()
         except BrokenProcessPool:
-            _POOLS.pop(self.jobs, None)
-            pool.shutdown(wait=False)
+            _end_pools()
             raise
         finally:
             for future in running:
                 future.cancel()
 
 
-# Processes stay for the next pass: a new one imports for about a second of its processor's time.
-_POOLS: dict[int, ProcessPoolExecutor] = {}
+# Processes stay for the next pass: a new one imports for about a second of processor time. They know the
+# environment, the folder and the modules of when they began: after a change others take their place.
+_KEPT: dict[Hashable, ProcessPoolExecutor] = {}
+_UNIMPORTANT = "PYTEST_CURRENT_TEST"  # changes with every test, and means nothing
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
-    if jobs not in _POOLS:
-        _POOLS[jobs] = ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
-    return _POOLS[jobs]
+    environment = tuple(sorted((k, v) for k, v in os.environ.items() if k != _UNIMPORTANT))
+    moment = (jobs, environment, Path.cwd(), tuple(sys.path))
+    if moment not in _KEPT:
+        _end_pools()
+        _KEPT[moment] = ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
+    return _KEPT[moment]
+
+
+def _end_pools() -> None:
+    while _KEPT:
+        _KEPT.popitem()[1].shutdown(wait=False)
 
 
 def _in_one_thread(function: Callable[[Any], Any], task: Any) -> Any:

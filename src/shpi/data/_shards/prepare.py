@@ -23,7 +23,7 @@ from shpi._core.versions import versions
 from shpi.data._read.encoding import Encoding
 from shpi.data._read.read import Duplicates, Invalid, asked, known_part, read_table
 from shpi.data._read.sources import TableSource
-from shpi.data._shards.manifest import ShardCounts
+from shpi.data._shards.manifest import ShardCounts, file_digest
 from shpi.data.canonical import read_canonical, write_canonical
 from shpi.data.columns import Columns, expand
 from shpi.data.question import Metric
@@ -169,14 +169,18 @@ class Preparation:
         return list(names | dict.fromkeys(str(name) for name in listed))
 
     def _key(self) -> str:
-        """A digest of what is done and of what it is done with: files by name, size and time of change."""
+        """A digest of what is done and of what it is done with."""
         if not self.table.files:
             raise ConfigError(
                 expected="files as a source, where the work is to go on after an interruption",
                 found=self.table.label,
                 where="resume",
             )
-        files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in self.table.files]
+        files: list[tuple[str | int, ...]]
+        if self.table.copies is None:
+            files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in self.table.files]
+        else:  # made a moment ago, from elsewhere
+            files = [(file.name, file.stat().st_size, file_digest(file)) for file in self.table.files]
         settings = (self.columns, self.count, self.invalid, self.duplicates, self.encoding.schema.to_json())
         return blake2b(repr((files, settings, versions())).encode(), digest_size=16).hexdigest()
 
