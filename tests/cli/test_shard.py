@@ -93,6 +93,19 @@ def test_fit_and_evaluate_say_the_same_as_in_memory(place, tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_compare_judges_on_all_held_out_users(place, tmp_path, capsys):
+    tables = []
+    for name in ("train", "train.parquet"):
+        call = ["compare", str(place / name), "--learners", "bandit", "--json", str(tmp_path / "table.json")]
+        assert main(call) == 0
+        (row,) = json.loads((tmp_path / "table.json").read_text())["rows"]
+        tables.append(row)
+    capsys.readouterr()
+    assert tables[0]["verdict"] == tables[1]["verdict"]
+    for name in ("lift", "lift_lower", "lift_upper"):
+        assert tables[0][name] == pytest.approx(tables[1][name], rel=1e-8)
+
+
 def test_a_folder_is_split_as_the_log_in_memory(place, tmp_path, capsys):
     assert main(["split", str(place / "train"), "--held-out", "0.3", "--out", str(tmp_path)]) == 0
     capsys.readouterr()
