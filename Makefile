@@ -73,7 +73,8 @@ fuzz: $(BIN)/.dev  ## an hour of damaged files, tables, maps and command lines
 matrix:  ## every test on another interpreter or on the lowest allowed versions
 	$(PYTHON) -m venv --clear $(VENV)-matrix
 	$(VENV)-matrix/bin/python -m pip install --quiet $(if $(LOWEST),-c constraints-lowest.txt,) -e '.[test,all]'
-	$(VENV)-matrix/bin/python -m pytest -q -n 2 --dist worksteal
+	$(VENV)-matrix/bin/python -m pytest -q -n 2 --dist worksteal --ignore tests/cluster
+	$(VENV)-matrix/bin/python -m pytest -q tests/cluster
 
 lock:  ## requirements-ci.txt again, after a change of pyproject.toml or constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)-lock

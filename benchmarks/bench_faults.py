@@ -145,8 +145,8 @@ def _kill_child() -> None:
 
 
 def _kill_worker() -> None:
-    """A worker of Ray that is at work, or any."""
-    workers = _below(os.getpid(), "ray::do") or _below(os.getpid(), "ray::")
+    """A worker of Ray that is at work, or any; not what belongs to a machine, such as its agents."""
+    workers = _below(os.getpid(), "ray::do") or _below(os.getpid(), "ray::IDLE")
     os.kill(workers[0], signal.SIGKILL)
 
 

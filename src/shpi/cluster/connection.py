@@ -82,7 +82,11 @@ def in_our_words(ray: Any, error: BaseException) -> BaseException:
             found=f"a task that was lost with its worker again and again ({type(error).__name__})",
             remedy="the machines may be out of memory: use smaller shards, or fewer processors per machine",
         )
-    return error
+    return ShpiError(
+        expected="a Ray cluster that lives until the work is done",
+        found=f"{type(error).__name__}: {_first_line(error)}",
+        remedy="look at the cluster (`ray status`), then start the command again",
+    )
 
 
 def nobody_left(seconds: float) -> ShpiError:

@@ -193,8 +193,9 @@ def prepare_shards(
     chosen = columns if isinstance(columns, Columns) else Columns.from_toml(columns)
     table, chosen = join_events(open_table(source), chosen)
     chosen = with_counted_column(chosen, None, table.columns)
-    encoding = learn_encoding(table, chosen, action_features=action_features)
-    rows = table.frame.select(pl.len()).collect().item()
+    with progress_bar("looking at the columns", None, progress):
+        encoding = learn_encoding(table, chosen, action_features=action_features)
+        rows = table.frame.select(pl.len()).collect().item()
     count = shards if shards is not None else max(1, -(-rows // rows_per_shard))
     if count < 1:
         raise ConfigError(expected="at least one shard", found=str(shards))
