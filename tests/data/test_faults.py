@@ -20,11 +20,14 @@ from tests.passes.test_resume import COLUMNS, events, moments
 FULL = 74  # the exit code of a refusal by the system
 
 
-@pytest.mark.parametrize("written", [0, 3, 6, 9, 11])
+@pytest.mark.parametrize(
+    ("stage", "written"), [("ipc_stream", 0), ("ipc_stream", 4), ("parquet", 0), ("parquet", 5)]
+)
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_full_disk_while_sharding(tmp_path, monkeypatch, capsys, written, resume):
+def test_a_full_disk_while_sharding(tmp_path, monkeypatch, capsys, stage, written, resume):
     """In both stages: a clear error, and no folder. With --resume the next run goes on when there is room."""
-    source, write, calls = events(tmp_path), pl.DataFrame.write_parquet, []
+    source, calls = events(tmp_path), []
+    write = getattr(pl.DataFrame, f"write_{stage}")
 
     def full(self: pl.DataFrame, *args: object, **options: object) -> None:
         if len(calls) == written:
@@ -36,7 +39,7 @@ def test_a_full_disk_while_sharding(tmp_path, monkeypatch, capsys, written, resu
             "--out", str(tmp_path / "out" / "shards")]  # fmt: skip
     call += ["--resume", str(tmp_path / "unfinished")] if resume else []
     with monkeypatch.context() as patch:
-        patch.setattr(pl.DataFrame, "write_parquet", full)
+        patch.setattr(pl.DataFrame, f"write_{stage}", full)
         assert main(call) == FULL
     assert "free some space" in capsys.readouterr().err
     assert not list((tmp_path / "out").iterdir())

@@ -7,6 +7,7 @@ so are results that were kept there. Sums are taken on the machines, in blocks o
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +58,7 @@ class Ray:
                     number, task = waiting.popleft()
                     results[number] = pool.submit(number, do, shared, task, pool.expected)
                 for number in pool.finished():
-                    yield number, pool.fetch(results.pop(number))
+                    yield number, pool.own(results.pop(number))
         finally:
             pool.stop()
 
@@ -82,7 +83,7 @@ class Ray:
                         above = (level + 1, place // BLOCK)
                         values = [nodes.pop(node) for node in block]
                         nodes[above] = pool.submit(above, add_block, add, pool.expected, *values)
-            total: T = pool.fetch(nodes[len(sizes) - 1, 0])
+            total: T = pool.own(nodes[len(sizes) - 1, 0])
         finally:
             pool.stop()
         return total
@@ -161,6 +162,10 @@ class _Pool:
             return self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             raise in_our_words(self._ray, error) from None
+
+    def own(self, reference: Any) -> Any:
+        """A result to keep: Ray lends arrays that nobody may write to, other executors give theirs away."""
+        return pickle.loads(self._ray.cloudpickle.dumps(self.fetch(reference)))
 
     def stop(self) -> None:
         """Whoever stops early wants no more of it."""

@@ -7,6 +7,7 @@ the largest bucket, whatever the number of rows.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from shpi._core.hashing import hash_users
 from shpi._core.versions import versions
 from shpi.data._read.encoding import Encoding
 from shpi.data._read.read import Duplicates, Invalid, asked, known_part, read_table
-from shpi.data._read.sources import TableSource
+from shpi.data._read.sources import BLOCK, TableSource
 from shpi.data._shards.manifest import ShardCounts, file_digest
 from shpi.data.canonical import read_canonical, write_canonical
 from shpi.data.columns import Columns, expand
@@ -32,7 +33,9 @@ from shpi.errors import ConfigError
 from shpi.files.atomic import locked, write_text, writing
 from shpi.files.engines import engine_errors
 
-ROWS_PER_PART = 1_000_000  # rows held while they are dealt into buckets
+ROWS_PER_PART = 1_000_000  # rows held while they are dealt into buckets, and no more than so many cells
+CELLS_PER_PART = 100_000_000
+PART = "part-{:05d}.arrow"  # the rows of a bucket, in the order of the source
 ROW = "__shpi_row"  # the row number in the source, kept for error messages
 DEALT = "dealt.txt"  # of a work folder whose rows are all in buckets: what work it is
 
@@ -87,17 +90,18 @@ class Preparation:
         """Stage one: rows into buckets, in the order of the source."""
         names = [pl.col(name) for name in self._needed()]
         key = self.columns.user if self.columns.user is not None else ROW
-        start, number, held, height = 0, 0, [], 0
+        start, held, height = 0, [], 0
+        most = min(ROWS_PER_PART, max(BLOCK, CELLS_PER_PART // len(names)))
         for block in self.table.blocks(names):
             numbered = block.with_row_index(ROW, offset=start).with_columns(pl.col(ROW).cast(pl.Int64))
             held.append(numbered)
             start, height = start + block.height, height + block.height
-            if height >= ROWS_PER_PART:
-                _write_parts(held, key, work, self.count, number)
-                number, held, height = number + 1, [], 0
+            if height >= most:
+                _write_parts(held, key, work, self.count)
+                held, height = [], 0
             advance(block.height)
         if held:
-            _write_parts(held, key, work, self.count, number)
+            _write_parts(held, key, work, self.count)
 
     def _finish(self, work: Path, advance: Callable[[float], None]) -> tuple[list[str], list[ShardCounts]]:
         """Stage two: each bucket becomes a canonical file."""
@@ -105,23 +109,22 @@ class Preparation:
         counts: list[ShardCounts] = []
         for bucket in range(self.count):
             name = f"shard-{bucket:05d}.parquet"
-            parts = sorted(work.glob(f"part-{bucket:05d}-*.parquet"))
+            part = work / PART.format(bucket)
             if (work / name).exists():  # done before an interruption
                 counts.append(ShardCounts.of(read_canonical(work / name)))
                 advance(counts[-1].ledger.rows_in)
-            elif parts:
-                counts.append(self._shard(parts, work / name, first=not files))
+            elif part.exists():
+                counts.append(self._shard(part, work / name, first=not files))
                 advance(counts[-1].ledger.rows_in)
             else:
                 continue
             files.append(name)
-            for file in parts:
-                file.unlink()
+            part.unlink(missing_ok=True)
         return files, counts
 
-    def _shard(self, parts: list[Path], target: Path, *, first: bool) -> ShardCounts:
+    def _shard(self, part: Path, target: Path, *, first: bool) -> ShardCounts:
         """One bucket as a canonical file."""
-        frame = pl.concat([pl.read_parquet(file) for file in parts])
+        frame = pl.concat(_frames(part))
         numbers = frame[ROW].to_numpy()
         # What was left out of the table as a whole is entered once.
         once = self.table if first else replace(self.table, drops=(), notes=())
@@ -185,16 +188,35 @@ class Preparation:
         return blake2b(repr((files, settings, versions())).encode(), digest_size=16).hexdigest()
 
 
-def _write_parts(held: list[pl.DataFrame], key: str, work: Path, count: int, number: int) -> None:
+def _write_parts(held: list[pl.DataFrame], key: str, work: Path, count: int) -> None:
     frame = pl.concat(held)
     users = frame[key].unique()
     buckets = hash_users(users.to_list(), "shard") % np.uint64(count)
     bucket_of = pl.DataFrame({key: users, "__bucket": buckets.astype(np.int64)})
     frame = frame.join(bucket_of, on=key, how="left", nulls_equal=True, maintain_order="left")
     for (bucket,), rows in frame.partition_by("__bucket", as_dict=True, include_key=False).items():
-        place = work / f"part-{bucket:05d}-{number:06d}.parquet"
-        with engine_errors(str(place)):
-            rows.write_parquet(place, compression="lz4")
+        _append(rows, work / PART.format(bucket))
+
+
+def _append(rows: pl.DataFrame, part: Path) -> None:
+    """Some more rows of a bucket: Arrow's format, with its length before it.
+
+    A Parquet file for each would take milliseconds, and their number grows with the square of the log.
+    """
+    content = io.BytesIO()
+    rows.write_ipc_stream(content, compression="lz4")
+    with writing(part), part.open("ab") as file:
+        file.write(content.tell().to_bytes(8, "little"))
+        file.write(content.getbuffer())
+
+
+def _frames(part: Path) -> list[pl.DataFrame]:
+    """What was appended to a bucket, in order."""
+    frames = []
+    with part.open("rb") as file, engine_errors(str(part)):
+        while size := file.read(8):
+            frames.append(pl.read_ipc_stream(io.BytesIO(file.read(int.from_bytes(size, "little")))))
+    return frames
 
 
 @contextmanager
@@ -206,7 +228,7 @@ def _work_folder(folder: Path, key: str) -> Iterator[Path]:
         marker = folder / DEALT
         if not marker.exists():
             _require_unused(folder)
-            for part in folder.glob("part-*.parquet"):  # of an interrupted stage one, which begins again
+            for part in folder.glob("part-*"):  # of an interrupted stage one, which begins again
                 part.unlink()
         elif marker.read_text(encoding="utf-8") != key:
             raise ConfigError(
