@@ -165,7 +165,9 @@ class _Pool:
 
     def own(self, reference: Any) -> Any:
         """A result to keep: Ray lends arrays that nobody may write to, other executors give theirs away."""
-        return pickle.loads(self._ray.cloudpickle.dumps(self.fetch(reference)))
+        return pickle.loads(
+            self._ray.cloudpickle.dumps(self.fetch(reference), protocol=4)
+        )  # 5 would lend, too
 
     def stop(self) -> None:
         """Whoever stops early wants no more of it."""
