@@ -47,9 +47,14 @@ def test_audit_fit_and_split(machines, shop, tmp_path, capsys):
         np.testing.assert_array_equal(policy.action_probs(x), policies[0].action_probs(x))
 
 
-@pytest.mark.parametrize("verb", ["evaluate", "compare"])
 @pytest.mark.parametrize(
-    ("who", "executor"), [([], None), (["--jobs", "2"], Processes(jobs=2)), (["--ray", "auto"], Ray("auto"))]
+    ("verb", "who", "executor"),
+    [
+        ("evaluate", [], None),
+        ("evaluate", ["--jobs", "2"], Processes(jobs=2)),
+        ("evaluate", ["--ray", "auto"], Ray("auto")),
+        ("compare", ["--ray", "auto"], Ray("auto")),
+    ],
 )
 def test_evaluate_and_compare_hand_the_executor_on(
     machines, shop, tmp_path, monkeypatch, verb, who, executor
