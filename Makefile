@@ -49,11 +49,13 @@ lint: $(BIN)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# tests/cluster starts a Ray cluster of its own, once: so it runs alone, in one process.
 # Neither a missing browser nor missing peers fail the command: what they would cover is skipped, and the last lines say so.
 test: lint docs  ## lint, documentation, then every test
 	-@$(MAKE) --no-print-directory --keep-going $(VENV)-browser/chromium $(VENV)-trips/.done
 	@if test -e $(VENV)-trips/.done; then set -- -m 'not peers'; fi; \
-	set -x; $(BIN)/python -m pytest -n 2 --dist worksteal "$$@"
+	set -x; $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/cluster "$$@"
+	$(BIN)/python -m pytest tests/cluster
 	@if test -e $(VENV)-trips/.done; then $(MAKE) --no-print-directory peers; fi
 
 # obp and d3rlpy pin old versions, so they stand in an environment of their own, on top of the first one: with what
@@ -82,7 +84,8 @@ fuzz: $(BIN)/.dev  ## an hour of damaged files, tables, maps and command lines
 matrix:  ## every test on another interpreter or on the lowest allowed versions
 	$(PYTHON) -m venv --clear $(VENV)-matrix
 	$(VENV)-matrix/bin/python -m pip install --quiet $(if $(LOWEST),-c constraints-lowest.txt,) -e '.[test,all]'
-	$(VENV)-matrix/bin/python -m pytest -q -n 2 --dist worksteal
+	$(VENV)-matrix/bin/python -m pytest -q -n 2 --dist worksteal --ignore tests/cluster
+	$(VENV)-matrix/bin/python -m pytest -q tests/cluster
 
 lock:  ## requirements-ci.txt again, after a change of pyproject.toml or constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)-lock

@@ -22,6 +22,8 @@ HOW_TO_COVER = {
     "torch": "pip install 'shpi[neural]'",
     "extra neural": "pip install 'shpi[neural]'",
     "h5py": "pip install h5py",
+    "needs ray": "pip install 'shpi[cluster]'",
+    "needs moto": "pip install 'shpi[test,remote]'",
     "reference data": "name the folder of reference data in SHPI_SHARED",
     "release": "name the folder of reference data in SHPI_SHARED",
     "public log": "name the folder of reference data in SHPI_SHARED",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -47,9 +48,13 @@ def test_a_table_becomes_shards(tmp_path, capsys):
     assert main(call) == 0
     assert "400 decisions in 4 shards" in capsys.readouterr().out
     manifest = json.loads((tmp_path / "shards" / "manifest.json").read_text())
-    assert (manifest["version"], manifest["users"], sum(manifest["action_counts"])) == (3, 50, 400)
+    assert (manifest["version"], manifest["users"], sum(manifest["action_counts"])) == (4, 50, 400)
     assert manifest["hash"].startswith("blake2b")
     assert manifest["shpi"] == shpi.__version__
+    for name, shard in zip(manifest["files"], manifest["shards"], strict=True):
+        content = (tmp_path / "shards" / name).read_bytes()
+        assert (len(content), sha256(content).hexdigest()) == (shard["bytes"], shard["sha256"])
+    assert sum(shard["users"] for shard in manifest["shards"]) == 50
     low, high = manifest["reward_range"]
     assert 0 <= low < high <= 1
     assert main(call) == 2  # it is there already
@@ -86,6 +91,19 @@ def test_fit_and_evaluate_say_the_same_as_in_memory(place, tmp_path, capsys):
     for left, right in zip(of_whole["estimates"], of_shards["estimates"], strict=True):
         assert right["lift"] == pytest.approx(left["lift"], rel=1e-8, abs=1e-10)
     capsys.readouterr()
+
+
+def test_compare_judges_on_all_held_out_users(place, tmp_path, capsys):
+    tables = []
+    for name in ("train", "train.parquet"):
+        call = ["compare", str(place / name), "--learners", "bandit", "--json", str(tmp_path / "table.json")]
+        assert main(call) == 0
+        (row,) = json.loads((tmp_path / "table.json").read_text())["rows"]
+        tables.append(row)
+    capsys.readouterr()
+    assert tables[0]["verdict"] == tables[1]["verdict"]
+    for name in ("lift", "lift_lower", "lift_upper"):
+        assert tables[0][name] == pytest.approx(tables[1][name], rel=1e-8)
 
 
 def test_a_folder_is_split_as_the_log_in_memory(place, tmp_path, capsys):

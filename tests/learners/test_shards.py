@@ -16,7 +16,7 @@ from shpi.passes import Processes
 from shpi.policies import UniformPolicy
 from shpi.values import LSTD
 
-WORLDS = {"storefront": (160, {}), "synthetic": (160, {"horizon": 12}), "recogym": (30, {})}
+WORLDS = {"storefront": (160, {}), "synthetic": (160, {"horizon": 12}), "recogym": (8, {})}
 
 
 def log_of(world: str, users: int | None = None) -> LoggedData:

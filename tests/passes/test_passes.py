@@ -98,6 +98,21 @@ def test_a_killed_process_costs_nothing_but_time(shards, tmp_path):
     np.testing.assert_array_equal(total, add_up(shards, moments))
 
 
+def environment(logs: LoggedData) -> str | None:
+    return os.environ.get("SHPI_TEST")
+
+
+def test_processes_stay_and_know_the_environment_of_the_pass(shards, monkeypatch):
+    first, second = (set(collect(shards, own_number, executor=Processes(jobs=2))) for _ in range(2))
+    assert len(first | second) <= 2
+    monkeypatch.setenv("SHPI_TEST", "new")
+    assert set(collect(shards, environment, executor=Processes(jobs=2))) == {"new"}
+
+
+def own_number(logs: LoggedData) -> int:
+    return os.getpid()
+
+
 def test_processes_that_are_always_killed_end_in_an_error(shards):
     with pytest.raises(ShpiError, match="killed 3 times, with 7 shards to do"):
         add_up(shards, always_killed, executor=Processes(jobs=2))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from shpi.errors import ConfigError, ShpiError
@@ -27,6 +30,15 @@ class Executor(Protocol):
         ...
 
 
+@runtime_checkable
+class Adder(Protocol):
+    """An executor that can also add the results where they are, in the tree of `shpi.passes.tree`."""
+
+    def add_up(self, function: Callable[[A], T], tasks: Sequence[A], add: Callable[[T, T], T]) -> T:
+        """The sum of the results of all tasks."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Serial:
     """One task after the other in this process."""
@@ -43,7 +55,7 @@ class Processes:
 
     Processes are spawned, not forked: a fork of a parent that has used polars hangs on its locks. So the
     function must be importable, and what it holds must be picklable. Each process uses one thread of BLAS.
-    When a process is killed, what it had not finished is done again by new ones.
+    When a process is killed, what it had not finished is done again by new ones. They stay for the next pass.
 
     Args:
         jobs: number of processes.
@@ -72,19 +84,41 @@ class Processes:
     def _attempt(self, function: Callable[[A], T], tasks: dict[int, A]) -> Iterator[tuple[int, T]]:
         queue = list(tasks.items())[::-1]
         running: dict[Future[T], int] = {}
-        with ProcessPoolExecutor(
-            max_workers=min(self.jobs, len(tasks)), mp_context=get_context("spawn")
-        ) as pool:
-            try:
-                while queue or running:
-                    while queue and len(running) < WAITING * self.jobs:
-                        number, task = queue.pop()
-                        running[pool.submit(_in_one_thread, function, task)] = number
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        yield running.pop(future), future.result()
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        pool = _pool(self.jobs)
+        try:
+            while queue or running:
+                while queue and len(running) < WAITING * self.jobs:
+                    number, task = queue.pop()
+                    running[pool.submit(_in_one_thread, function, task)] = number
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield running.pop(future), future.result()
+        except BrokenProcessPool:
+            _end_pools()
+            raise
+        finally:
+            for future in running:
+                future.cancel()
+
+
+# Processes stay for the next pass: a new one imports for about a second of processor time. They know the
+# environment, the folder and the modules of when they began: after a change others take their place.
+_KEPT: dict[Hashable, ProcessPoolExecutor] = {}
+_UNIMPORTANT = "PYTEST_CURRENT_TEST"  # changes with every test, and means nothing
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    environment = tuple(sorted((k, v) for k, v in os.environ.items() if k != _UNIMPORTANT))
+    moment = (jobs, environment, Path.cwd(), tuple(sys.path))
+    if moment not in _KEPT:
+        _end_pools()
+        _KEPT[moment] = ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
+    return _KEPT[moment]
+
+
+def _end_pools() -> None:
+    while _KEPT:
+        _KEPT.popitem()[1].shutdown(wait=False)
 
 
 def _in_one_thread(function: Callable[[Any], Any], task: Any) -> Any:

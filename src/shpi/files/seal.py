@@ -61,14 +61,25 @@ def check_seal(path: Path) -> None:
 
 
 def _find(file: IO[bytes]) -> int | None:
-    """The position of the eight digits: after the last mark in the last part of the file."""
+    """The position of the eight digits: after the last mark in the metadata at the end of the file."""
     size = file.seek(0, os.SEEK_END)
-    start = max(0, size - _TAIL)
+    start = max(0, size - _metadata(file, size))
     file.seek(start)
-    tail = file.read(_TAIL)
+    tail = file.read(size - start)
     at = tail.rfind(MARK)
     match = _SEAL.match(tail, at) if at >= 0 else None
     return None if match is None else start + match.start(1)
+
+
+def _metadata(file: IO[bytes], size: int) -> int:
+    """Bytes of Parquet's metadata, as its last bytes say; of a file without them, all that may be searched.
+
+    Reading no more matters: whoever opens a folder looks at the seal of every shard.
+    """
+    file.seek(max(0, size - 8))
+    end = file.read(8)
+    stated = int.from_bytes(end[:4], "little") + 8
+    return stated if end[4:] == b"PAR1" and stated <= min(size, _TAIL) else _TAIL
 
 
 def _crc(file: IO[bytes], place: int) -> int:

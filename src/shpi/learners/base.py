@@ -36,7 +36,10 @@ ROWS_PER_ACTION, MANY_CELLS = 10, 1_000_000_000  # decisions that an action need
 
 @runtime_checkable
 class Learner(Protocol):
-    """Learns from a log. The log is not changed, and the learner itself remembers nothing."""
+    """Learns from a log. The log is not changed, and the learner itself remembers nothing.
+
+    Those of shpi also take a log in shards, and ``executor``: who passes over its shards.
+    """
 
     def fit(self, logs: LoggedData) -> Policy:
         """Learn a policy from a log."""

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
+from shpi._core.executors import Executor
 from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
 from shpi.learners.bandit import ContextualBandit
 from shpi.learners.base import Learner
 from shpi.learners.improved import ImprovedPolicy
@@ -39,6 +41,7 @@ class Best:
     gamma: float = 0.99
     seed: int = 0
 
-    def fit(self, logs: LoggedData) -> ImprovedPolicy:
+    def fit(self, logs: LoggedData | ShardedLog, *, executor: Executor | None = None) -> ImprovedPolicy:
         """The winner, with every candidate among its trials."""
-        return replace(self.shpi, rivals=self.learners, gamma=self.gamma, seed=self.seed).fit(logs)
+        learner = replace(self.shpi, rivals=self.learners, gamma=self.gamma, seed=self.seed)
+        return learner.fit(logs, executor=executor)

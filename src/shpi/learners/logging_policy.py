@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shpi._core.executors import Executor
 from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError
 from shpi.learners.cloning import BehaviourCloning
 from shpi.protocols import Policy
@@ -22,13 +24,13 @@ class LoggedBehaviour:
     policy: Policy | None = None
     cloning: BehaviourCloning = field(default_factory=BehaviourCloning)
 
-    def fit(self, logs: LoggedData) -> Policy:
+    def fit(self, logs: LoggedData | ShardedLog, *, executor: Executor | None = None) -> Policy:
         """The policy that was brought, or the clone."""
         if self.policy is None:
-            return self.cloning.fit(logs)
-        if self.policy.n_actions != logs.n_actions:
+            return self.cloning.fit(logs, executor=executor)
+        if self.policy.n_actions != len(logs.action_space):
             raise ConfigError(
-                expected=f"a policy over the log's {logs.n_actions} actions",
+                expected=f"a policy over the log's {len(logs.action_space)} actions",
                 found=f"one over {self.policy.n_actions}",
                 where="LoggedBehaviour",
             )

@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from shpi._core.executors import Executor
 from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError
 from shpi.learners.base import from_log
 from shpi.learners.improved import ImprovedPolicy
@@ -45,9 +47,9 @@ class PolicyGradientAdvantage:
         """The equivalent `OfflineSHPI`."""
         return configured({"k": 1}, self.settings, paper=self.paper, gamma=self.gamma, seed=self.seed)
 
-    def fit(self, logs: LoggedData) -> ImprovedPolicy:
+    def fit(self, logs: LoggedData | ShardedLog, *, executor: Executor | None = None) -> ImprovedPolicy:
         """Policy iteration with one-step advantages."""
-        return self.shpi().fit(logs)
+        return self.shpi().fit(logs, executor=executor)
 
 
 @dataclass(frozen=True, kw_only=True)

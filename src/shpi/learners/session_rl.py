@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shpi._core.executors import Executor
 from shpi.advantages import Horizon
 from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
 from shpi.learners.improved import ImprovedPolicy
 from shpi.learners.named import configured
 from shpi.learners.offline import OfflineSHPI
@@ -45,6 +47,6 @@ class SessionRL:
         fixed = {"k": self.k, "value": Constant(0.0), "tested": False}  # the test would look past the session
         return configured(fixed, self.settings, paper=self.paper, gamma=self.gamma, seed=self.seed)
 
-    def fit(self, logs: LoggedData) -> ImprovedPolicy:
+    def fit(self, logs: LoggedData | ShardedLog, *, executor: Executor | None = None) -> ImprovedPolicy:
         """Policy iteration with advantages that stop where the session does."""
-        return self.shpi().fit(logs)
+        return self.shpi().fit(logs, executor=executor)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from shpi._core.executors import Executor, Serial
+from shpi._core.executors import Adder, Executor, Serial
 from shpi._core.hashing import hash_users, share_of
 from shpi.data._log.sample import LEAST_USERS, draw, smallest
 from shpi.data.logged import LoggedData
@@ -34,9 +34,11 @@ def add_up(
         executor: who does it; None is this process.
         add: how two are added.
     """
-    tasks = _tasks(logs)
+    tasks, who = _tasks(logs), _executor(logs, executor)
+    if isinstance(who, Adder):
+        return who.add_up(OnShard(function), tasks, add)
     total: TreeSum[T] = TreeSum(len(tasks), add)
-    for number, value in (executor or Serial()).run(OnShard(function), tasks):
+    for number, value in who.run(OnShard(function), tasks):
         total.give(number, value)
     return total.total()
 
@@ -44,7 +46,7 @@ def add_up(
 def collect(logs: Log, function: Callable[[LoggedData], T], *, executor: Executor | None = None) -> list[T]:
     """The function's result for every shard, in the order of the shards."""
     tasks = _tasks(logs)
-    results = dict((executor or Serial()).run(OnShard(function), tasks))
+    results = dict(_executor(logs, executor).run(OnShard(function), tasks))
     return [results[number] for number in range(len(tasks))]
 
 
@@ -82,6 +84,11 @@ def _below(logs: LoggedData, *, most_rows: int, seed: int, least: int, share: fl
             return None
         logs = replace(logs.select(chosen[logs.user_codes]))
     return smallest(logs, most_rows, seed, least)
+
+
+def _executor(logs: Log, executor: Executor | None) -> Executor:
+    """A log in memory is where it is: nobody else gets it."""
+    return Serial() if executor is None or isinstance(logs, LoggedData) else executor
 
 
 def _tasks(logs: Log) -> list[Any]:

@@ -9,26 +9,36 @@ from shpi.errors import ShpiError
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
+    from shpi.data.shards import ShardedLog
     from shpi.ope import Comparison
     from shpi.ope.results import Evaluation
     from shpi.protocols import Policy
 
 
-def judge(policies: Mapping[str, Policy], logs: LoggedData, seed: int) -> dict[str, dict[str, Any]]:
-    """By name: the lift with its interval, who decided and the verdict, or what the problem is."""
+def judge(
+    policies: Mapping[str, Policy], logs: LoggedData | ShardedLog, seed: int, **passing: Any
+) -> dict[str, dict[str, Any]]:
+    """By name: the lift with its interval, who decided and the verdict, or what the problem is.
+
+    Args:
+        policies: by name.
+        logs: users who were held out.
+        seed: random seed of the evaluation.
+        passing: ``executor`` of `shpi.evaluate`, if somebody else passes over the log.
+    """
     problems: dict[str, str] = {}
     comparison: Comparison | None = None
     try:
-        comparison = _compared(policies, logs, seed)
+        comparison = _compared(policies, logs, seed, **passing)
     except ShpiError:  # one that cannot be judged is a note in its row, not the end of the table
         able: dict[str, Policy] = {}
         for name, policy in policies.items():
             try:
-                _compared({name: policy}, logs, seed)
+                _compared({name: policy}, logs, seed, **passing)
                 able[name] = policy
             except ShpiError as error:
                 problems[name] = f"cannot be judged: {error}"
-        comparison = _compared(able, logs, seed) if able else None
+        comparison = _compared(able, logs, seed, **passing) if able else None
     figures = (
         {}
         if comparison is None
@@ -37,13 +47,17 @@ def judge(policies: Mapping[str, Policy], logs: LoggedData, seed: int) -> dict[s
     return figures | {name: {"problem": words} for name, words in problems.items()}
 
 
-def _compared(policies: Mapping[str, Policy], logs: LoggedData, seed: int) -> Comparison:
+def _compared(
+    policies: Mapping[str, Policy], logs: LoggedData | ShardedLog, seed: int, **passing: Any
+) -> Comparison:
     from shpi.ope import Gate, compare
 
-    return compare(policies, logs, Gate(seed=seed), estimators=deciding(logs), details=False, seed=seed)
+    return compare(
+        policies, logs, Gate(seed=seed), estimators=deciding(logs), details=False, seed=seed, **passing
+    )
 
 
-def deciding(logs: LoggedData) -> list[Any] | None:
+def deciding(logs: LoggedData | ShardedLog) -> list[Any] | None:
     """The estimators that may decide; None: all there are, where no propensities are known."""
     from shpi import ope
     from shpi.cli.verbs.evaluate import usual_k

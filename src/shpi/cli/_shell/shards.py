@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shpi._core.executors import executor_of
 from shpi.errors import ConfigError
+from shpi.files.remote import Remote, is_remote
 
 if TYPE_CHECKING:  # imported when a verb runs, so that `shpi --help` is quick
     from shpi._core.executors import Executor
@@ -19,27 +20,57 @@ if TYPE_CHECKING:  # imported when a verb runs, so that `shpi --help` is quick
 MANIFEST = "manifest.json"  # that of `shpi.data.shards`, which is imported only where it is needed
 
 
-def add_jobs_option(parser: argparse.ArgumentParser) -> None:
-    """Add --jobs."""
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="processes that pass over a folder of shards (default: 1); the result is the same",
+def add_passes_options(parser: argparse.ArgumentParser, *, resume: bool = True) -> None:
+    """Add --jobs, --ray and, where a killed run can go on, --resume."""
+    who = parser.add_argument_group("who passes over a folder of shards; the result is the same")
+    who.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    who.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="machines of a Ray cluster: auto, HOST:PORT, or local; needs shpi[cluster]",
     )
+    if resume:
+        who.add_argument(
+            "--resume",
+            type=Path,
+            metavar="DIR",
+            help="keep what was found on each shard in this folder: the same command goes on after a kill",
+        )
 
 
 def executor(options: argparse.Namespace) -> Executor:
     """Who passes over shards."""
     if options.jobs < 1:
         raise ConfigError(expected="--jobs of at least 1", found=str(options.jobs))
-    return executor_of(options.jobs)
+    if options.ray is not None and options.jobs > 1:
+        raise ConfigError(expected="--jobs or --ray", found="both")
+    who = executor_of(options.jobs)
+    if options.ray is not None:
+        from shpi.cluster import Ray
+
+        who = Ray(options.ray)
+    if getattr(options, "resume", None) is not None:
+        from shpi.passes import Resumable
+
+        who = Resumable(executor=who, folder=options.resume)
+    return who
+
+
+def forget(options: argparse.Namespace) -> None:
+    """The work is done: what was kept for --resume goes."""
+    who = executor(options)
+    if hasattr(who, "forget"):
+        who.forget()
+
+
+def passing(options: argparse.Namespace) -> dict[str, Executor]:
+    """The executor as an argument of `shpi.evaluate`, where one was asked for."""
+    return {} if options.jobs == 1 and options.ray is None else {"executor": executor(options)}
 
 
 def open_shards(options: argparse.Namespace) -> ShardedLog | None:
     """The folder that `shpi shard` wrote, if LOG is one; None for a table."""
-    if len(options.log) != 1 or not is_sharded(Path(options.log[0])):
+    if len(options.log) != 1 or not is_sharded(options.log[0]):
         return None
     from shpi.data.shards import ShardedLog
 
@@ -64,10 +95,16 @@ def open_shards(options: argparse.Namespace) -> ShardedLog | None:
     return ShardedLog.open(options.log[0])
 
 
-def is_sharded(folder: Path) -> bool:
+def is_sharded(folder: str | Path) -> bool:
     """Whether a folder has the manifest of shards; a policy has a manifest, too, of another kind."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if is_remote(folder):
+            from shpi.files.reading import LARGEST_JSON
+
+            content = Remote(f"{folder}/{MANIFEST}").read(LARGEST_JSON)
+        else:
+            content = (Path(folder) / MANIFEST).read_bytes()
+        manifest = json.loads(content)
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and "files" in manifest and "ledger" in manifest

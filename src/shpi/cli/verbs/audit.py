@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shpi._core.progress import progress_bar
 from shpi.cli._shell.reading import add_reading_options, read_logs
-from shpi.cli._shell.shards import add_jobs_option, executor, open_shards
+from shpi.cli._shell.shards import add_passes_options, executor, forget, open_shards
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
 from shpi.files.jsonable import finite
@@ -60,7 +60,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_reading_options(parser)
-    add_jobs_option(parser)
+    add_passes_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument("--out", metavar="FILE", help="write the report to a file (JSON if it ends in .json)")
     parser.set_defaults(run=run)
@@ -75,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
         with progress_bar(f"auditing {shards.rows:,} decisions", None):
             report = replace(audit_shards(shards, executor=executor(options)), source=options.log[0])
+        forget(options)
     else:
         logs = read_logs(options, "audit")
         if logs is None:

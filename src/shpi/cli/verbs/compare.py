@@ -17,7 +17,7 @@ from shpi._core.progress import begin, expect, stages
 from shpi.cli._compare.held_out import judge
 from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
-from shpi.cli._shell.shards import add_jobs_option, open_shards, sampled
+from shpi.cli._shell.shards import add_passes_options, executor, open_shards, passing, sampled
 from shpi.cli._shell.tables import print_table
 from shpi.cli.verbs.fit import parse_option
 from shpi.errors import ConfigError
@@ -25,6 +25,7 @@ from shpi.files.atomic import write_text
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
+    from shpi.data.shards import ShardedLog
     from shpi.protocols import Policy, Simulator
 
 DESCRIPTION = """Run every learner on one log, and compare what they bring.
@@ -87,7 +88,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_reading_options(parser)
-    add_jobs_option(parser)
+    add_passes_options(parser, resume=False)
     add = parser.add_argument
     add("--learners", metavar="A,B,C", help="default: all that can run")
     add("-o", "--option", action="append", default=[], metavar="[LEARNER.]KEY=VALUE", help="may be repeated")
@@ -109,13 +110,42 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(expected="--json to be a file in a folder that exists", found=str(options.json))
     if options.rollouts < 1:
         raise ConfigError(expected="--rollouts of at least 1", found=str(options.rollouts))
-    world, logs, mu = find_log(options)
-    if logs is None:
+    world, whole, mu = find_log(options)
+    if whole is None:
         return 2
     chosen = find_learners(options.learners, online=world is not None)
-    judged_on = None
-    if world is None and options.held_out > 0:
-        logs, judged_on = logs.split_users(options.held_out, seed=options.seed)
+    with tempfile.TemporaryDirectory(prefix="shpi-compare-") as folder:
+        logs, judged_on = divided(whole, Path(folder), world, options)
+        return table_of(chosen, logs, judged_on, (world, mu), options)
+
+
+def divided(
+    whole: LoggedData | ShardedLog, folder: Path, world: World | None, options: argparse.Namespace
+) -> tuple[LoggedData, LoggedData | ShardedLog | None]:
+    """Users to learn from, and users to judge by where no simulator does; those of shards in new shards."""
+    from shpi.data.logged import LoggedData
+    from shpi.data.shards import split_shards
+
+    apart = world is None and options.held_out > 0
+    if isinstance(whole, LoggedData):
+        return whole.split_users(options.held_out, seed=options.seed) if apart else (whole, None)
+    if not apart:
+        return sampled(whole, options), None
+    places = (folder / "train", folder / "held-out")
+    who = executor(options)
+    train, judged_on = split_shards(whole, options.held_out, places, seed=options.seed, executor=who)
+    return sampled(train, options), judged_on
+
+
+def table_of(
+    chosen: Sequence[str],
+    logs: LoggedData,
+    judged_on: LoggedData | ShardedLog | None,
+    where: tuple[World | None, Policy | None],
+    options: argparse.Namespace,
+) -> int:
+    """Learn, judge and print: 0 if at least one learner came to an end, else 1."""
+    world, mu = where
     settings = find_settings(options.option, chosen, logs, options.seed)
     print(f"learned from {logs}", file=sys.stderr)
     print(f"judged on {judged_on}\n" if judged_on is not None else "", file=sys.stderr)
@@ -134,7 +164,7 @@ def run(options: argparse.Namespace) -> int:
             if policy is not None:
                 policies[name] = policy
     if judged_on is not None and policies:
-        judged = judge(policies, judged_on, options.seed)
+        judged = judge(policies, judged_on, options.seed, **passing(options))
         rows = [Row(**(asdict(row) | judged.get(row.learner, {}))) for row in rows]
     show(rows, world)
     if options.json is not None:
@@ -145,7 +175,9 @@ def run(options: argparse.Namespace) -> int:
 # ---------------------------------------------------------------------- what is compared, on what
 
 
-def find_log(options: argparse.Namespace) -> tuple[World | None, LoggedData | None, Policy | None]:
+def find_log(
+    options: argparse.Namespace,
+) -> tuple[World | None, LoggedData | ShardedLog | None, Policy | None]:
     """The simulator, the log and the policy that wrote it, as far as they are known."""
     from shpi.envs import registry
 
@@ -158,7 +190,7 @@ def find_log(options: argparse.Namespace) -> tuple[World | None, LoggedData | No
         mu = LoggingPolicy(world.simulator, options.epsilon)
         return world, rollout(world.simulator, mu, options.users, options.seed, progress=None), mu
     shards = open_shards(options)
-    logs = read_logs(options, "compare") if shards is None else sampled(shards, options)
+    logs = read_logs(options, "compare") if shards is None else shards
     if options.env is None:
         return None, logs, None
     return World(name=options.env, params=params, simulator=registry.make(options.env, **params)), logs, None

@@ -11,7 +11,7 @@ from shpi._core.progress import progress_bar
 from shpi.cli._compare.learn_job import has_story
 from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
-from shpi.cli._shell.shards import add_jobs_option, open_shards, sampled
+from shpi.cli._shell.shards import add_passes_options, forget, open_shards, sampled
 from shpi.cli._shell.tables import print_table
 from shpi.errors import ConfigError
 
@@ -48,7 +48,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_reading_options(parser, required=False)
-    add_jobs_option(parser)
+    add_passes_options(parser)
     parser.add_argument("--learner", default="shpi", metavar="NAME", help="who learns (default: shpi)")
     parser.add_argument(
         "-o",
@@ -87,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
         policy: Policy = learner.fit(logs)
     seconds = time.process_time() - began
     save(policy, options.out, logs, options, seconds)
+    forget(options)
     if has_story(policy):
         print(policy)
     print(

@@ -17,6 +17,8 @@ Memory is that of one shard. The folder appears when it is complete: a run that 
 EXAMPLES = """examples:
   shpi shard 'events/*.parquet' --columns map.toml --out shards
   shpi shard events/ --columns map.toml --out shards --rows 200000
+  shpi shard 'events/*.parquet' --columns map.toml --out shards --resume unfinished
+  shpi shard 's3://bucket/events/*.parquet' --columns map.toml --out s3://bucket/shards
   shpi shard log.parquet --out shards                  a file that shpi wrote needs no column map
 
 then:
@@ -38,12 +40,14 @@ def add_parser(verbs: Any) -> None:
     add = parser.add_argument
     add("log", nargs="+", metavar="SOURCE", help="file, glob or folder; several are joined")
     add("--columns", metavar="TOML", help="which column means what")
-    add("--out", type=Path, required=True, metavar="DIR", help="the folder to write, which must not exist")
+    add("--out", required=True, metavar="DIR", help="folder or URI to write, which must not exist")
     add("--rows", type=int, metavar="N", help="about so many decisions in a shard (default: 500,000)")
     add("--invalid", choices=("error", "drop"), default="error",
         help="rows with unusable values: stop (default), or leave them out and report them")  # fmt: skip
     add("--duplicates", choices=("drop", "keep", "error"), default="drop",
         help="decisions that repeat an earlier one (default: drop and report)")  # fmt: skip
+    add("--resume", type=Path, metavar="DIR",
+        help="keep unfinished work in this folder: the same command goes on after a kill")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -73,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
             rows_per_shard=rows,
             invalid=options.invalid,
             duplicates=options.duplicates,
+            resume=options.resume,
         )
     print(f"{options.out}: {shards.rows:,} decisions in {len(shards)} shards")
     if shards.ledger.rows_dropped:

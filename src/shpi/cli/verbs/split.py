@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shpi.cli._shell.reading import add_reading_options, read_logs
-from shpi.cli._shell.shards import open_shards
+from shpi.cli._shell.shards import add_passes_options, executor, open_shards
 from shpi.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
@@ -44,6 +44,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_reading_options(parser)
+    add_passes_options(parser, resume=False)
     add = parser.add_argument
     add("--held-out", type=float, default=0.5, metavar="S", help="the share of the users to judge by (0.5)")
     add("--time", metavar="WHEN", help="split by time instead: sessions that start before, and from then on")
@@ -96,7 +97,8 @@ def _split_shards(shards: ShardedLog, options: argparse.Namespace) -> int:
     if there:
         raise ConfigError(expected="no folders of these names yet", found=", ".join(map(str, there)))
     options.out.mkdir(parents=True, exist_ok=True)
-    parts = split_shards(shards, options.held_out, places, seed=options.seed)
+    who = executor(options)
+    parts = split_shards(shards, options.held_out, places, seed=options.seed, executor=who)
     for half, place, purpose in zip(parts, places, ("to learn from", "to judge by"), strict=True):
         print(f"{place}: {half.rows:,} decisions {purpose}")
     print(f"next: shpi fit {places[0]} --out policies/today")

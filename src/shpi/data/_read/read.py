@@ -36,6 +36,7 @@ from shpi.data.schema import ContextSchema
 from shpi.data.tables.join import join_events, known_rows
 from shpi.errors import ConfigError, DataError, NoColumnMapError
 from shpi.files.engines import engine_errors
+from shpi.files.remote import is_remote, local, place_of
 from shpi.protocols import BoolArray
 
 ROW_BYTES, READ_FACTOR = 50, 2.5  # of a log beside its contexts; peak of reading over its arrays, as measured
@@ -60,8 +61,8 @@ def read_log(
     """Read a log.
 
     Args:
-        source: A Parquet file, glob or (hive) folder, CSV or JSON lines (.gz), dsjson, or a polars, pandas or
-            pyarrow table.
+        source: A Parquet file, glob or (hive) folder, CSV or JSON lines (.gz), dsjson, the same at a URI such
+            as s3://bucket/folder, or a polars, pandas or pyarrow table.
             A file written by `LoggedData.to_parquet` needs no ``columns``.
         columns: The column map, the same as a dict, or the path of a TOML file with it.
         session_gap: Overrides the map: a pause longer than this, e.g. ``"30m"``, starts a new session.
@@ -83,6 +84,10 @@ def read_log(
         if columns is None:
             if isinstance(source, str | Path) and is_canonical(source):
                 return asked(read_canonical(Path(source)), metric, churn_after)
+            if is_remote(source) and str(source).endswith(".parquet") and "*" not in source:
+                with local(place_of(source)) as file:
+                    if is_canonical(file):
+                        return asked(read_canonical(file), metric, churn_after)
             raise _no_map(source)
         chosen = _column_map(columns)
         if session_gap is not None:

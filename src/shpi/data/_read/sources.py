@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import glob as globbing
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from shpi.data.tables.json_lines import read_json_lines
 from shpi.data.tables.partitions import root_of, scan_partitions
 from shpi.errors import ColumnError, DataError, MemoryLimitError
 from shpi.files.engines import translated
+from shpi.files.remote import fetch_tables, is_remote
 from shpi.protocols import Int64Array
 
 BLOCK = 262_144  # rows of one block: large enough for vector speed, small beside the log
@@ -33,6 +35,7 @@ class TableSource:
     row_numbers: Int64Array | None = None  # of a part of a table: the numbers of its rows in the whole
     drops: tuple[Drop, ...] = ()  # lines of the files that are no rows of the table
     notes: tuple[str, ...] = ()  # what had to be found out about the files
+    copies: Any = None  # of files from elsewhere: a temporary folder, which goes with the table
     known_until: int | float | None = None  # decisions after this have outcomes that are not known yet
 
     @property
@@ -68,6 +71,10 @@ def open_table(source: Any) -> TableSource:
         source = source.collect()
     if isinstance(source, pl.DataFrame):
         return _from_frame(source, "the polars table")
+    if is_remote(source):
+        return _fetched([source], source)
+    if isinstance(source, list | tuple) and source and all(is_remote(item) for item in source):
+        return _fetched(list(source), f"{len(source)} addresses")
     if isinstance(source, str | Path):
         return _from_files(_list_files(source), str(source), [root_of(source)])
     if isinstance(source, list | tuple) and source and all(isinstance(item, str | Path) for item in source):
@@ -84,6 +91,22 @@ def open_table(source: Any) -> TableSource:
         expected="a path, a glob, a folder, or a polars, pandas or pyarrow table",
         found=f"{type(source).__module__}.{type(source).__name__}",
     )
+
+
+def _fetched(uris: list[str], label: str) -> TableSource:
+    """Tables at URIs, copied to this machine for as long as the table is used: it is read several times."""
+    folder = tempfile.TemporaryDirectory(prefix="shpi-table-")
+    places = []
+    for number, uri in enumerate(uris):
+        home = Path(folder.name) / f"{number:05d}"
+        home.mkdir()
+        try:
+            places.append(fetch_tables(uri, home))
+        except FileNotFoundError:
+            raise DataError(expected="files", found="nothing that matches", where=uri) from None
+    files = [file for place in places for file in _list_files(place)]
+    table = _from_files(files, label, [root_of(place) for place in places])
+    return replace(table, copies=folder)
 
 
 def _from_frame(frame: pl.DataFrame, label: str) -> TableSource:

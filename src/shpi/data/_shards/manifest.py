@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,13 @@ from shpi.errors import DataError
 from shpi.files.atomic import write_text
 from shpi.files.bundle import checksum, to_json
 from shpi.files.described import LEDGER
+from shpi.files.remote import Place, Remote
 from shpi.files.schema import Record, check, whole
 from shpi.files.seal import read_seal
 from shpi.protocols import Int64Array
 
 MANIFEST = "manifest.json"
-VERSION = 3  # of the manifest
+VERSION = 4  # of the manifest
 _FIRST = {"version": int, "files": [str], "ledger": LEDGER, "rows": whole()}
 _SECOND = {**_FIRST, "checksums": [str], "checksum": str}
 _THIRD = {
@@ -32,7 +34,11 @@ _THIRD = {
     "hash": (None, str),  # by which users were dealt into shards; null: as they were given
     "shpi": str,  # the version that wrote the folder
 }
-_SCHEMAS = {1: Record(_FIRST), 2: Record(_SECOND), 3: Record(_THIRD)}
+_FOURTH = {
+    **_THIRD,
+    "shards": [Record({"rows": whole(), "users": whole(), "bytes": whole(), "sha256": str})],  # as in "files"
+}
+_SCHEMAS = {1: Record(_FIRST), 2: Record(_SECOND), 3: Record(_THIRD), 4: Record(_FOURTH)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,11 +85,26 @@ def write_manifest(
         "reward_range": [min(low for low, _ in ranges), max(high for _, high in ranges)] if ranges else None,
         "hash": hash_rule,
         "shpi": __version__,
+        "shards": [
+            {
+                "rows": shard.ledger.rows_used,
+                "users": shard.users,
+                "bytes": (draft / name).stat().st_size,
+                "sha256": file_digest(draft / name),
+            }
+            for name, shard in zip(files, counts, strict=True)
+        ],
     }
     write_text(draft / MANIFEST, to_json(manifest | {"checksum": checksum(manifest)}))
 
 
-def checked_files(manifest: Any, place: Path) -> tuple[Path, ...]:
+def file_digest(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def checked_files(manifest: Any, place: Place) -> tuple[Place, ...]:
     """The shards of a manifest: all of them, each once, in their order, nothing from elsewhere."""
     version = manifest.get("version") if isinstance(manifest, dict) else None
     if type(version) is not int or version not in _SCHEMAS:
@@ -100,27 +121,73 @@ def checked_files(manifest: Any, place: Path) -> tuple[Path, ...]:
         raise _not_whole(f"{odd[0]!r}"[:80] if odd else "a shard twice or out of order", place)
     if version > 1 and manifest["checksum"] != checksum(manifest):
         raise _not_whole("a manifest that was changed", place)
+    if version > 1 and len(manifest["checksums"]) != len(names):
+        raise _not_whole("a manifest that was changed", place)
+    if version > 3:
+        _check_shards(manifest, place)
+    if isinstance(place, Remote):
+        return _remote_files(manifest, place)
     absent = [name for name in names if not (place / name).is_file()]
     if absent:
         raise _not_whole(f"{absent[0]} missing", place)
+    _check_headers(manifest, place)
+    return tuple(place / name for name in names)
+
+
+def _check_shards(manifest: dict[str, Any], place: Place) -> None:
+    """The list of shards agrees with the totals, and each shard has the size that the list says."""
+    shards, names = manifest["shards"], manifest["files"]
+    if len(shards) != len(names) or sum(shard["rows"] for shard in shards) != manifest["rows"]:
+        raise _not_whole("a manifest that was changed", place)
+    sizes = _sizes(place, names)
+    for name, shard in zip(names, shards, strict=True):
+        if name not in sizes:
+            raise _not_whole(f"{name} missing", place)
+        if sizes[name] < shard["bytes"]:
+            cut = f"{name} cut short: {sizes[name]:,} of {shard['bytes']:,} bytes"
+            raise _not_whole(cut, place)
+        if sizes[name] > shard["bytes"]:
+            raise _not_whole(f"{name} changed, or from another log", place)
+
+
+def _sizes(place: Place, names: list[str]) -> dict[str, int]:
+    if isinstance(place, Remote):
+        return place.sizes()
+    return {name: (place / name).stat().st_size for name in names if (place / name).is_file()}
+
+
+def _remote_files(manifest: dict[str, Any], place: Remote) -> tuple[Remote, ...]:
+    """Shards elsewhere are compared with their digests when they are fetched."""
+    if "shards" not in manifest:
+        raise DataError(
+            expected="a folder of shards of version 4 at a remote place",
+            found=f"version {manifest['version']}",
+            where=str(place),
+            remedy="prepare the shards again with this version of shpi",
+        )
+    pairs = zip(manifest["files"], manifest["shards"], strict=True)
+    return tuple(Remote((place / name).uri, sha256=shard["sha256"]) for name, shard in pairs)
+
+
+def _check_headers(manifest: dict[str, Any], place: Path) -> None:
+    """What the shards say about themselves is what the manifest says about them."""
+    names, version = manifest["files"], manifest["version"]
     headers = [read_header(place / name, verify=False) for name in names]
     rows = sum(header["ledger"]["rows_used"] for header in headers)
     if rows != manifest["rows"] or rows != manifest["ledger"]["rows_used"]:
         raise _not_whole(f"{rows:,} rows in the shards and {manifest['rows']:,} in the manifest", place)
     if version > 2 and (sum(manifest["action_counts"]) != rows):
         raise _not_whole(f"{sum(manifest['action_counts']):,} decisions by action for {rows:,} rows", place)
-    if any(header[key] != headers[0][key] for header in headers for key in ("schema", "actions")):
-        raise _not_whole("shards of different logs", place)
+    for name, header in zip(names, headers, strict=True):
+        if any(header[key] != headers[0][key] for key in ("schema", "actions")):
+            raise _not_whole(f"{name} of another log than {names[0]}", place)
     if version > 1:
-        if len(manifest["checksums"]) != len(names):
-            raise _not_whole("a manifest that was changed", place)
         for name, known in zip(names, manifest["checksums"], strict=True):
             if read_seal(place / name) != known:
                 raise _not_whole(f"{name} changed, or from another log", place)
-    return tuple(place / name for name in names)
 
 
-def _not_whole(found: str, place: Path) -> DataError:
+def _not_whole(found: str, place: Place) -> DataError:
     return DataError(
         expected="every shard of the manifest, once and in order",
         found=found,

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shpi._core.arguments import without
+from shpi._core.executors import Executor
 from shpi.advantages import Horizon
 from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
 from shpi.learners.constrained.mbs import MBS
 from shpi.learners.constrained.spibb import SPIBB
 from shpi.learners.improved import ImprovedPolicy
@@ -55,6 +57,6 @@ class ConstrainedSHPI:
         fixed = {"k": self.k, "constraint": self.constraint, "tested": False}
         return configured(fixed, self.settings, paper=False, gamma=self.gamma, seed=self.seed)
 
-    def fit(self, logs: LoggedData) -> ImprovedPolicy:
+    def fit(self, logs: LoggedData | ShardedLog, *, executor: Executor | None = None) -> ImprovedPolicy:
         """Run the algorithm on a log with propensities."""
-        return self.shpi().fit(logs)
+        return self.shpi().fit(logs, executor=executor)

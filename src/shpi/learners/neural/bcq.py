@@ -82,7 +82,10 @@ class DiscreteBCQ:
 
     @from_log
     def fit(self, logs: LoggedData) -> BatchConstrained:
-        """Train both networks on a log with rewards; propensities are not used."""
+        """Train both networks on a log with rewards; propensities are not used.
+
+        Of a log in shards the networks see a sample of its users (`learners.base.learned_from`).
+        """
         with one_thread() as torch, torch.no_grad():
             replay = Replay.of(
                 torch, logs, gamma=self.gamma, standardise=self.standardise, learner="DiscreteBCQ"

@@ -73,7 +73,10 @@ class CBMF:
 
     @from_log
     def fit(self, logs: LoggedData) -> Greedy | SupportLimited:
-        """Factorise the rewards of a log; propensities are not used."""
+        """Factorise the rewards of a log; propensities are not used.
+
+        Of a log in shards the networks see a sample of its users (`learners.base.learned_from`).
+        """
         with one_thread() as torch:
             rng = np.random.default_rng(self.seed)
             data = Decisions.of(torch, logs, self.features, self.held_out, rng, "CBMF")

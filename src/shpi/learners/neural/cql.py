@@ -68,7 +68,10 @@ class DiscreteCQL:
 
     @from_log
     def fit(self, logs: LoggedData) -> Greedy:
-        """Train on a log with rewards; propensities are not used."""
+        """Train on a log with rewards; propensities are not used.
+
+        Of a log in shards the networks see a sample of its users (`learners.base.learned_from`).
+        """
         with one_thread() as torch, torch.no_grad():
             replay = Replay.of(
                 torch, logs, gamma=self.gamma, standardise=self.standardise, learner="DiscreteCQL"

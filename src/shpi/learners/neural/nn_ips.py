@@ -83,7 +83,10 @@ class NNIPS:
 
     @from_log
     def fit(self, logs: LoggedData) -> Greedy | Softmax:
-        """Train on a log with rewards and propensities."""
+        """Train on a log with rewards and propensities.
+
+        Of a log in shards the networks see a sample of its users (`learners.base.learned_from`).
+        """
         mu = propensities_of(logs, "NNIPS")
         with one_thread() as torch:
             rng = np.random.default_rng(self.seed)

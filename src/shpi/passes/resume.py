@@ -1,0 +1,95 @@
+"""Passes that go on after the process was killed: what each shard gave is kept in a folder.
+
+A result is kept under a digest of what it depends on: the function with its settings, the contents of the
+shard, and the versions of shpi and of the libraries below it. So a folder may serve several passes, and that
+of another log, configuration or version is of no use and does no harm.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shpi._core.executors import Executor
+from shpi._core.versions import versions
+from shpi.data.shards import file_seal
+from shpi.files.atomic import locked, writing
+from shpi.files.remote import Remote
+from shpi.passes.records import NoRecordError, read_record, write_record
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+PREFIX = "pass-"  # of the files in the folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumable:
+    """An executor that keeps results, and does not ask for those that it has.
+
+    Args:
+        executor: who does the work.
+        folder: the folder of results; it is made if it is not there.
+    """
+
+    executor: Executor
+    folder: Path
+
+    def run(self, function: Callable[[A], T], tasks: Sequence[A]) -> Iterator[tuple[int, T]]:
+        """Results that are kept, then the others as they arrive."""
+        start = _digest_of(function)
+        if start is None:
+            yield from self.executor.run(function, tasks)
+            return
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        places = [self.folder / f"{PREFIX}{_key(start, task)}" for task in tasks]
+        left: list[int] = []
+        for number, place in enumerate(places):
+            try:
+                kept: T = read_record(place)
+            except NoRecordError:
+                left.append(number)
+            else:
+                yield number, kept
+        for position, result in self.executor.run(function, [tasks[number] for number in left]):
+            write_record(places[left[position]], result)
+            yield left[position], result
+
+    def forget(self) -> None:
+        """Remove what is kept, after the work is done; nothing else in the folder."""
+        if self.folder.is_dir():
+            with locked(self.folder):
+                for path in self.folder.glob(f"{PREFIX}*"):
+                    path.unlink(missing_ok=True)
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
+
+
+def _digest_of(function: Callable[..., Any]) -> bytes | None:
+    """Of a function with its settings; None where nobody can say what it depends on.
+
+    Pickled only to be digested: nothing is ever read back that way.
+    """
+    try:
+        content = pickle.dumps((function, sorted(versions().items())), protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+    return blake2b(content, digest_size=16).digest()
+
+
+def _key(start: bytes, task: Any) -> str:
+    return blake2b(start + repr(_identity(task)).encode(), digest_size=16).hexdigest()
+
+
+def _identity(task: Any) -> Any:
+    """What stands for a task: of a file its contents, wherever it is."""
+    if isinstance(task, Path | Remote):
+        return file_seal(task)
+    if isinstance(task, tuple):
+        return tuple(_identity(item) for item in task)
+    return blake2b(pickle.dumps(task, protocol=5), digest_size=16).hexdigest()
