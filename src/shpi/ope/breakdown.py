@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 
 import numpy as np
 
@@ -29,7 +28,7 @@ MANY_ACTIONS = 20  # actions shown
 
 def action_shifts(problem: Problem, limit: int = MANY_ACTIONS) -> tuple[ActionShift, ...]:
     """The actions whose share of the decisions would change most, contexts as logged."""
-    counts = reduce(np.add, problem.map(_action_counts))  # [3, A]
+    counts = problem.total(_action_counts)  # [3, A]
     taken, wished, earned = counts
     total = taken.sum()
     order = np.argsort(-np.abs(wished - taken), kind="stable")[:limit]
@@ -70,7 +69,7 @@ def segments(
         columns: names of context dimensions; None takes the first four that vary.
     """
     names = problem.head.schema.dimensions
-    first = np.concatenate(problem.map(_first_contexts))  # [U, d]
+    first = problem.by_user(_first_contexts).T  # [U, d]
     if columns is None:
         varying = [j for j in range(len(names)) if np.ptp(first[:, j]) > 0][:4]
     else:
@@ -85,9 +84,9 @@ def segments(
 
 
 def _first_contexts(chunk: Chunk) -> Float64Array:
-    """The context of each user's first decision [U, d]."""
+    """The context of each user's first decision [d, users]."""
     _, first = np.unique(chunk.logs.user_codes, return_index=True)
-    return chunk.logs.contexts[chunk.logs.offsets[:-1][first]].astype(np.float64)
+    return chunk.logs.contexts[chunk.logs.offsets[:-1][first]].astype(np.float64).T
 
 
 def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float64Array) -> list[Segment]:
@@ -141,10 +140,13 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
         if problem.gamma == 1
         else Problem.of(problem.policy, problem.source, plain, metric=problem.metric)
     )
-    totals = [
-        estimator.estimate(variant)
-        for variant in (base, base.with_metric(one_per_decision), base.with_metric(one_per_session))
-    ]
+    totals = problem.all_of(
+        [
+            lambda: estimator.estimate(base),
+            lambda: estimator.estimate(base.with_metric(one_per_decision)),
+            lambda: estimator.estimate(base.with_metric(one_per_session)),
+        ]
+    )
     periods, period = _periods(problem)
     (r0, d0, s0), (r1, d1, s1) = ([total.baseline for total in totals], [total.value for total in totals])
     if min(d0, d1, s0, s1) <= 0:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +28,11 @@ import numpy as np
 from shpi.features import FeatureMap, Recipe
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy, reward_terms
-from shpi.ope.inference.steps import step_means
+from shpi.ope.inference.steps import Normaliser, step_means
 from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
 from shpi.ope.models.columns import note_of
-from shpi.ope.models.linear import Target, sums_by_step, target_features
+from shpi.ope.models.linear import Design, Target, sums_by_step, target_features
 from shpi.ope.models.predictions import value_limits
 from shpi.ope.models.recipes import designed
 from shpi.ope.problem import Chunk, Problem
@@ -83,8 +84,12 @@ class FQE:
         gradients = np.zeros_like(fit.theta)
         gradients[-1] = sums.initial[0] / problem.users
         value = float(gradients[-1] @ fit.theta[-1])
-        moved = contributions(problem, design, [adjoint(fit, gradients)])
-        own = np.concatenate(problem.map(lambda chunk: _start_values(chunk, fit)))
+        moved, own = problem.all_of(
+            [
+                lambda: contributions(problem, design, [adjoint(fit, gradients)]),
+                lambda: problem.by_user(partial(_start_values, fit=fit)),
+            ]
+        )
         influence = own - own.mean() + problem.users * (moved - moved.mean())
         return Modelled(value, influence, fit.boost, note_of(design.features))
 
@@ -113,16 +118,20 @@ class DirectMethod:
         means = step_means(
             problem,
             StepWeights.equal,
-            lambda _, chunk: _predicted_rewards(problem, chunk, fit, key),
+            partial(_predicted_rewards, fit=fit, key=key),
             normalise=True,
         )
         coefficient = problem.per_user * problem.discounts
         gradients = np.zeros((2, design.p))
-        for chunk in problem.chunks():
-            share = means.normaliser.shares(chunk, StepWeights.equal(chunk), reward_terms(problem, chunk))
-            gradients[1] += sums_by_step(
-                chunk, design, share * coefficient[chunk.steps], problem.horizon
-            ).sum(axis=0)
+        gradients[1] = problem.total(
+            partial(
+                _summed_features,
+                problem=problem,
+                design=design,
+                normaliser=means.normaliser,
+                coefficient=coefficient,
+            )
+        )
         moved = contributions(problem, design, [adjoint(fit, gradients)], rewards_only=True)
         influence = means.influence + problem.users * (moved - moved.mean())
         return Modelled(means.value, influence, fit.boost, note_of(design.features))
@@ -140,13 +149,14 @@ def paired_estimate(
     steps: int | None = None,
 ) -> Estimate:
     """A model's value of pi, or J(mu) plus the difference between its values of pi and of mu."""
-    of_pi = model(problem, "pi")
+    both = problem.all_of([partial(model, problem, "pi"), *([partial(model, problem, "mu")] * paired)])
+    of_pi = both[0]
     notes = [*of_pi.notes]
     if of_pi.boost > 1:
         notes.append(f"the ridge was raised {of_pi.boost:g} times, because values left the possible range")
     if not paired:
         return finish(name, problem, of_pi.value, of_pi.influence, None, tuple(notes), steps=steps)
-    of_mu, base = model(problem, "mu"), on_policy(problem)
+    of_mu, base = both[1], on_policy(problem)
     if problem.head.behaviour is None:
         notes.append("mu(.|x) was not logged: the model's value of mu uses the logged actions")
     return finish(
@@ -158,6 +168,14 @@ def paired_estimate(
         tuple(notes),
         steps=steps,
     )
+
+
+def _summed_features(
+    chunk: Chunk, problem: Problem, design: Design, normaliser: Normaliser, coefficient: Float64Array
+) -> Float64Array:
+    """The sum of psi over decisions, each as much as it counts in the value [p]."""
+    share = normaliser.shares(chunk, StepWeights.equal(chunk), reward_terms(problem, chunk))
+    return sums_by_step(chunk, design, share * coefficient[chunk.steps], problem.horizon).sum(axis=0)
 
 
 def _start_values(chunk: Chunk, fit: Backups) -> Float64Array:
@@ -184,4 +202,4 @@ def _predicted_rewards(problem: Problem, chunk: Chunk, fit: Backups, key: Hashab
                 values[rows] = scores[np.arange(len(scores)), chunk.logs.actions[rows]]
         return values
 
-    return Terms(values=chunk.memo(key, make), counts=problem.known_weights(chunk, "reward"))
+    return Terms(values=chunk.keep(key, make), counts=problem.known_weights(chunk, "reward"))

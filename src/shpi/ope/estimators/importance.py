@@ -21,6 +21,7 @@ then those of mu. k = 1 treats every decision as a bandit: E_{x ~ mu} E_{a ~ pi}
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class PDIS:
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
         means = step_means(
-            problem, lambda chunk: window_weights(chunk, self.k), reward_terms, normalise=False
+            problem, partial(window_weights, k=self.k), reward_terms, normalise=False
         )
         return finish(self.name, problem, means.value, means.influence, means.weights, steps=self.k)
 
@@ -90,7 +91,7 @@ class SNPDIS:
         """See the top of this file."""
         means = step_means(
             problem,
-            lambda chunk: window_weights(chunk, self.k),
+            partial(window_weights, k=self.k),
             reward_terms,
             normalise=True,
             reference=on_policy(problem),

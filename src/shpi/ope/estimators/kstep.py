@@ -205,15 +205,15 @@ class Deltas:
         return Terms(values=z, counts=counts)
 
     def _predicted(self, chunk: Chunk) -> Predicted:
-        return chunk.memo(self.key, lambda: predict(self.problem, chunk, self.fits))
+        return chunk.keep(self.key, lambda: predict(self.problem, chunk, self.fits), Predicted)
 
     def noise_of_fit(self, slope: _Slope) -> Float64Array:
         """How far each user moves the lift through V, [U] (to be multiplied by U)."""
-        problem, folds = self.problem, self.problem.settings.folds
-        gradients = np.zeros((folds, problem.horizon + 1, self.fits[0].design.p))
-        for counted in slope.counted.chunks():
-            gradients += self._gradients(counted.origin, self._slopes(slope, counted))
-        return through_fits(problem, self.fits, gradients)
+        gradients = slope.counted.total(partial(self._gradients_of, slope=slope))
+        return through_fits(self.problem, self.fits, gradients)
+
+    def _gradients_of(self, counted: Chunk, slope: _Slope) -> Float64Array:
+        return self._gradients(counted.origin, self._slopes(slope, counted))
 
     def _slopes(self, slope: _Slope, counted: Chunk) -> Float64Array:
         slopes = slope.of(counted)

@@ -28,7 +28,7 @@ from shpi.features import FeatureMap, Recipe
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.importance import window_weights
-from shpi.ope.inference.steps import StepMeans, step_means
+from shpi.ope.inference.steps import Normaliser, StepMeans, step_means
 from shpi.ope.inference.weighting import StepWeights, Terms, add_up
 from shpi.ope.models.backups import Adjoint, Backups, adjoint, contributions, fit_backups
 from shpi.ope.models.columns import note_of
@@ -184,20 +184,27 @@ class Residuals:
         For ``reach`` = 1, which is WDR, its mean over logs is 0: that is what doubly robust means. In one log
         it is not: what is left is the noise of Q times that of the weights.
         """
-        problem = self.problem
-        gradients = np.zeros((len(self.fits), problem.horizon + 1, self.fits[0].design.p))
         means, own = self._means(normalise, None)
-        for chunk in problem.chunks():
-            terms, discounts = self._terms(problem, chunk), (problem.discounts * reach)[chunk.steps]
-            discounts = problem.per_user * discounts
-            taken = discounts * means.normaliser.shares(chunk, window_weights(chunk, None), terms)
-            gradients += self._ahead(chunk, taken, "pi")
-            if self.paired:
-                of_mu = discounts * own.normaliser.shares(chunk, StepWeights.equal(chunk), terms)
-                gradients -= self._ahead(chunk, of_mu, "mu")
-                taken = taken - of_mu
-            gradients -= self._by_fold(chunk, self.fits[0].design, taken, taken=True)
-        return through_fits(problem, self.fits, gradients)
+        gradients = self.problem.total(
+            partial(self._gradients, reach=reach, of_pi=means.normaliser, of_mu=own.normaliser)
+        )
+        return through_fits(self.problem, self.fits, gradients)
+
+    def _gradients(
+        self, chunk: Chunk, reach: Float64Array, of_pi: Normaliser, of_mu: Normaliser
+    ) -> Float64Array:
+        """The derivative of the number of `noise_of_fit` by theta_h of every fold's fit, [K, H + 1, p]."""
+        problem = self.problem
+        terms, discounts = self._terms(problem, chunk), (problem.discounts * reach)[chunk.steps]
+        discounts = problem.per_user * discounts
+        taken = discounts * of_pi.shares(chunk, window_weights(chunk, None), terms)
+        gradients = self._ahead(chunk, taken, "pi")
+        if self.paired:
+            own = discounts * of_mu.shares(chunk, StepWeights.equal(chunk), terms)
+            gradients -= self._ahead(chunk, own, "mu")
+            taken = taken - own
+        gradients -= self._by_fold(chunk, self.fits[0].design, taken, taken=True)
+        return gradients
 
     def _ahead(self, chunk: Chunk, slopes: Float64Array, target: Target) -> Float64Array:
         """The derivative of V(x_0) and of what follows each decision by theta_h of every fold's fit."""
@@ -229,7 +236,7 @@ class Residuals:
         return gradients
 
     def _with_start(self, means: StepMeans, target: Target) -> tuple[float, Float64Array]:
-        start = np.concatenate(self.problem.map(lambda chunk: self._start(chunk, target)))  # [U]
+        start = self.problem.by_user(partial(self._start, target=target))  # [U]
         return float(start.mean()) + means.value, start - start.mean() + means.influence
 
     def _start(self, chunk: Chunk, target: Target) -> Float64Array:
@@ -253,7 +260,7 @@ class Residuals:
         return Terms(values=z, counts=problem.known_weights(chunk, self._known))
 
     def _predicted(self, chunk: Chunk) -> Predicted:
-        return chunk.memo(self.key, lambda: predict(self.problem, chunk, self.fits))
+        return chunk.keep(self.key, lambda: predict(self.problem, chunk, self.fits), Predicted)
 
 
 def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Array) -> Float64Array:

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from shpi.ope.inference.weighting import Ended, StepWeights, Terms, add_up
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Weights
 from shpi.protocols import Float64Array
+
+Weigh = Callable[[Chunk], StepWeights]
+GetTerms = Callable[[Problem, Chunk], Terms]
 
 _LARGEST = 150 * np.log(10.0)  # plain weights beyond 1e150 are refused: their squares overflow
 
@@ -135,8 +138,8 @@ class Shape:
 
 def step_means(
     problem: Problem,
-    weigh: Callable[[Chunk], StepWeights],
-    terms: Callable[[Problem, Chunk], Terms],
+    weigh: Weigh,
+    terms: GetTerms,
     *,
     normalise: bool,
     steps: int | None = None,
@@ -152,10 +155,7 @@ def step_means(
         steps: only the first so many steps count; None: all.
         reference: the same with equal weights, for the floor of the errors; None: no floor.
     """
-    sums = reduce(
-        StepSums.__add__,
-        problem.map(lambda chunk: _sums(chunk, weigh(chunk), terms(problem, chunk), problem, normalise)),
-    )
+    sums = problem.total(partial(_sums, problem=problem, weigh=weigh, terms=terms, normalise=normalise))
     _check(sums, normalise)
     below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
     normal = Normaliser(top=_scale_of(sums.top, normalise), kept=problem.kept, denominator=below)
@@ -169,8 +169,7 @@ def step_means(
         normalise=normalise,
         ended=sums.ended if normalise else problem.ended,
     )
-    by_chunk = problem.map(lambda chunk: reach.of(chunk, weigh(chunk), terms(problem, chunk)))
-    influence = np.concatenate([pair[0] for pair in by_chunk])
+    influence, mass = problem.by_user(partial(reach.asked, weigh=weigh, terms=terms))
     influence -= influence.mean()
     shape = Shape.of(sums, reach.discounts * problem.per_user)
     variance = float(np.var(influence, ddof=1)) / problem.users
@@ -180,13 +179,19 @@ def step_means(
         means=reach.means,
         value=problem.per_user * float(reach.discounts @ reach.means),
         influence=influence,
-        weights=_weights(np.concatenate([pair[1] for pair in by_chunk]), sums, problem, normal),
+        weights=_weights(mass, sums, problem, normal),
         normaliser=normal,
         shape=shape,
     )
 
 
-def _sums(chunk: Chunk, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
+def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, terms: GetTerms, normalise: bool) -> StepSums:
+    return _sums_of(chunk, weigh(chunk), terms(problem, chunk), problem, normalise)
+
+
+def _sums_of(
+    chunk: Chunk, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool
+) -> StepSums:
     horizon, known = problem.horizon, terms.counts > 0
     rows = np.where(known, weights.rows, -np.inf)
     top = np.full(horizon, -np.inf)
@@ -229,6 +234,10 @@ class _Reach:
         """What going on after step s is worth to a trajectory, [H - 1]; see `inference.censoring`."""
         coefficient = self.problem.trajectories * self.discounts * self.means / self.normal.denominator
         return censoring.slopes(self.problem, coefficient, self.normal.top, self.ended)
+
+    def asked(self, chunk: Chunk, weigh: Weigh, terms: GetTerms) -> tuple[Float64Array, Float64Array]:
+        """`of` in a pass."""
+        return self.of(chunk, weigh(chunk), terms(self.problem, chunk))
 
     def of(self, chunk: Chunk, weights: StepWeights, terms: Terms) -> tuple[Float64Array, Float64Array]:
         """Influences and shares of the weight, [users of the chunk] each."""

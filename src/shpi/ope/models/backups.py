@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy import linalg
@@ -180,9 +181,12 @@ def contributions(
     tables = [_by_action(design, adjoint_of_fold) for adjoint_of_fold in by_fold]
     if len(tables) == 1:
         tables *= problem.settings.folds
-    by_chunk = problem.map(lambda chunk: _contributions_of(problem, chunk, design, tables, not rewards_only))
-    of_reward, of_step, residual = (np.concatenate([arrays[j] for arrays in by_chunk]) for j in range(3))
-    squares, sizes, spread, plain = np.sum([arrays[3] for arrays in by_chunk], axis=0)
+    asked = partial(
+        _contributions_of, problem=problem, design=design, tables=tables, ahead=not rewards_only
+    )
+    by_user, floors = problem.by_user_and_total(asked)
+    of_reward, of_step, residual = by_user
+    squares, sizes, spread, plain = floors
     noise = float(np.sum((of_reward - of_reward.mean()) ** 2))
     if noise > 0 and sizes > 0 and plain > 0:
         floor = float(np.sum(residual**2)) / plain * squares * spread / sizes
@@ -192,9 +196,9 @@ def contributions(
 
 
 def _contributions_of(
-    problem: Problem, chunk: Chunk, design: Design, tables: Sequence[_ByAction], ahead: bool
-) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
-    """By user: the parts of rewards and of steps, and the sum of the residuals; and the sums of the floor."""
+    chunk: Chunk, problem: Problem, design: Design, tables: Sequence[_ByAction], ahead: bool
+) -> tuple[Float64Array, Float64Array]:
+    """By user the parts of rewards and of steps, and the residuals, [3, users]; the sums of the floor [4]."""
     total, sums = np.zeros((3, chunk.logs.n_users)), np.zeros(4)
     for block in blocks(problem, chunk, design, ahead=ahead):
         fold = chunk.fold[block.rows]
@@ -209,7 +213,7 @@ def _contributions_of(
                     total[j] += add_up(user, values, chunk.logs.n_users)
                 size = np.abs(slope)
                 sums += (size @ size, size.sum(), size @ residual**2, residual @ residual)
-    return total[0], total[1], total[2], sums
+    return total, sums
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -164,10 +164,10 @@ class ModelSums:
 
 def model_sums(problem: Problem, design: Design) -> ModelSums:
     """One pass over all chunks."""
-    return reduce(ModelSums.__add__, problem.map(lambda chunk: _sums_of(problem, chunk, design)))
+    return problem.total(partial(_sums_of, problem=problem, design=design))
 
 
-def _sums_of(problem: Problem, chunk: Chunk, design: Design) -> ModelSums:
+def _sums_of(chunk: Chunk, problem: Problem, design: Design) -> ModelSums:
     groups, d, p, folds = len(design.codes), design.d, design.p, problem.settings.folds
     sums = ModelSums(
         reward_gram=np.zeros((folds, groups, d, d)),
