@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -134,19 +135,7 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
 
     Each count is estimated by the same estimator; the discount is left out, since counts have none.
     """
-    plain = replace(problem.settings, gamma=1.0)
-    base = (
-        problem
-        if problem.gamma == 1
-        else Problem.of(problem.policy, problem.source, plain, metric=problem.metric)
-    )
-    totals = problem.all_of(
-        [
-            lambda: estimator.estimate(base),
-            lambda: estimator.estimate(base.with_metric(one_per_decision)),
-            lambda: estimator.estimate(base.with_metric(one_per_session)),
-        ]
-    )
+    totals = problem.all_of([partial(estimator.estimate, variant) for variant in variants(problem)])
     periods, period = _periods(problem)
     (r0, d0, s0), (r1, d1, s1) = ([total.baseline for total in totals], [total.value for total in totals])
     if min(d0, d1, s0, s1) <= 0:
@@ -156,6 +145,20 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
         Factor(name="recommendations per session", baseline=d0 / s0, value=d1 / s1),
         Factor(name=f"sessions per user and {period}", baseline=s0 / periods, value=s1 / periods),
     )
+
+
+def variants(problem: Problem) -> tuple[Problem, ...]:
+    """Without a discount: the problem itself, and those about the numbers of decisions and of sessions."""
+
+    def make() -> tuple[Problem, ...]:
+        plain = replace(problem.settings, gamma=1.0)
+        metrics = (problem.metric, one_per_decision, one_per_session)
+        wanted = metrics if problem.gamma != 1 else metrics[1:]
+        of = partial(Problem.of, problem.policy, problem.source, plain)
+        others = [problem.share(other) for other in problem.all_of([partial(of, metric=m) for m in wanted])]
+        return tuple(others) if problem.gamma != 1 else (problem, *others)
+
+    return problem.memo("variants", make)
 
 
 def _periods(problem: Problem) -> tuple[float, str]:

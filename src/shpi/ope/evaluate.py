@@ -6,7 +6,7 @@ says why; when none can, the first reason is raised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -36,8 +36,9 @@ from shpi.ope.inference.per import PerUnit, check_per, counted_per
 from shpi.ope.overlap import overlap
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
 from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Lead, Overlap, Per, Verdict
+from shpi.ope.verdict.events import events
 from shpi.ope.verdict.longer import longest
-from shpi.ope.verdict.whole_horizon import largest_mixture
+from shpi.ope.verdict.whole_horizon import largest_mixture, whole
 from shpi.passes import Executor
 from shpi.protocols import Policy
 
@@ -118,7 +119,7 @@ def evaluate(
         {estimator.name: _COSTS.get(type(_inner(estimator)).__name__, _USUAL) for estimator in chosen}
         | _CHECKS
     )
-    estimates, failures = _run(problem, chosen)
+    estimates, failures = _run(problem, chosen, partial(breakdown.variants, problem) if details else None)
     begin("checks")
     decisive = _main(main, chosen, estimates, problem)
     answer = next(estimate for estimate in estimates if estimate.name == decisive.name)
@@ -128,8 +129,9 @@ def evaluate(
             partial(_mixture, problem, answer, per),
             partial(diagnose, problem, estimates, decisive.name),
             partial(_details, problem, decisive, answer, segment_by, per) if details else dict,
+            *([partial(_foresee, problem, per)] if gate is not None else []),
         ]
-    )
+    )[:4]
     evaluation = Evaluation(
         policy_name=policy_name or type(policy).__name__,
         metric=describe(problem, per),
@@ -215,12 +217,16 @@ def _chosen(
     return chosen
 
 
-def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate], list[Diagnostic]]:
+def _run(
+    problem: Problem, chosen: Sequence[Estimator], beside: Callable[[], Any] | None
+) -> tuple[list[Estimate], list[Diagnostic]]:
+    """The answers and who has none; ``beside`` is what later steps need, in the same passes."""
     estimates: list[Estimate] = []
     failures: list[Diagnostic] = []
     first: ShpiError | None = None
-    results = problem.together([partial(_estimated, estimator, problem) for estimator in chosen])
-    for estimator, result in zip(chosen, results, strict=True):
+    works = [partial(_estimated, estimator, problem) for estimator in chosen]
+    results = problem.together(works if beside is None else [*works, beside])
+    for estimator, result in zip(chosen, results[: len(chosen)], strict=True):
         if isinstance(result, ShpiError):
             first, error = first or result, result
             failures.append(
@@ -281,6 +287,12 @@ def _main(
             expected=f"a main estimator among those with an answer, {sorted(by_name)}", found=repr(name)
         )
     return known[name]
+
+
+def _foresee(problem: Problem, per: Per) -> None:
+    """What a verdict will most likely ask for, computed in the passes that are made anyway."""
+    if problem.propensity_mode != "absent":
+        problem.all_of([partial(whole, problem, per), partial(events, problem)])
 
 
 def _details(

@@ -227,13 +227,13 @@ class Problem:
 
     def with_metric(self, metric: Rewards) -> Problem:
         """The same problem about another reward: a metric of the log, or a function of a log to [n]."""
-        return self._share(type(self).of(self.policy, self.source, self.settings, metric=metric))
+        return self.share(type(self).of(self.policy, self.source, self.settings, metric=metric))
 
     def with_policy(self, policy: Policy) -> Problem:
         """The same problem about another policy."""
-        return self._share(type(self).of(policy, self.source, self.settings, metric=self.metric))
+        return self.share(type(self).of(policy, self.source, self.settings, metric=self.metric))
 
-    def _share(self, other: Problem) -> Problem:
+    def share(self, other: Problem) -> Problem:
         """Spare the other one what depends on the log alone."""
         if "largest sample" in self._memo:
             other._memo["largest sample"] = self._memo["largest sample"]
@@ -388,7 +388,7 @@ class Problem:
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` returns, computed once for all estimators of this problem."""
         if self.visits is not None:
-            return self.visits.once(id(self), key, make, self._memo)
+            return self.visits.once(key, make, self._memo)
         result: T = self._memo[key]
         return result
 

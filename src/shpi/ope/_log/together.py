@@ -73,14 +73,15 @@ class Together:
 
     def alone(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
         """``known[key]``, made by the first who asks; others wait for it."""
-        if key in self._making:
-            self._wait(lambda: key not in self._making)
+        place = (id(known), key)
+        while place in self._making:  # if making it fails, the next one tries
+            self._wait(lambda: place not in self._making)
         if key not in known:
-            self._making.add(key)
+            self._making.add(place)
             try:
                 known[key] = make()
             finally:
-                self._making.discard(key)
+                self._making.discard(place)
         result: T = known[key]
         return result
 

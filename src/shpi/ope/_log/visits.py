@@ -130,10 +130,10 @@ class Visits:
             self._visit([request])
         return request.answer()
 
-    def once(self, owner: int, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
+    def once(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
         """``known[key]``, made once, whoever asks for it first."""
         if self.together.running:
-            return self.together.alone((owner, key), make, known)
+            return self.together.alone(key, make, known)
         if key not in known:
             known[key] = make()
         result: T = known[key]

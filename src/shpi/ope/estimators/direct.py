@@ -28,7 +28,7 @@ import numpy as np
 from shpi.features import FeatureMap, Recipe
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy, reward_terms
-from shpi.ope.inference.steps import Normaliser, step_means
+from shpi.ope.inference.steps import Normaliser, summed
 from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
 from shpi.ope.models.columns import note_of
@@ -110,29 +110,13 @@ class DirectMethod:
     def model(self, problem: Problem, target: Target) -> Modelled:
         """The model's value of pi or of mu."""
         design, by_fold = designed(problem, target, self.features)
-        sums = by_fold.without(None)
         fit = fit_backups(
-            sums, design, gamma=0.0, horizon=1, limits=value_limits(problem, 1), ridge=self.ridge
+            by_fold.without(None), design, gamma=0.0, horizon=1, limits=value_limits(problem, 1), ridge=self.ridge
         )
         key = ("rewards", target, problem.number_of(self.features), self.ridge)
-        means = step_means(
-            problem,
-            StepWeights.equal,
-            partial(_predicted_rewards, fit=fit, key=key),
-            normalise=True,
-        )
-        coefficient = problem.per_user * problem.discounts
-        gradients = np.zeros((2, design.p))
-        gradients[1] = problem.total(
-            partial(
-                _summed_features,
-                problem=problem,
-                design=design,
-                normaliser=means.normaliser,
-                coefficient=coefficient,
-            )
-        )
-        moved = contributions(problem, design, [adjoint(fit, gradients)], rewards_only=True)
+        terms = partial(_predicted_rewards, fit=fit, key=key)
+        sums = summed(problem, StepWeights.equal, terms, normalise=True)
+        (means,), moved = problem.all_of([sums.means, partial(_noise, problem, fit, sums.normaliser)])
         influence = means.influence + problem.users * (moved - moved.mean())
         return Modelled(means.value, influence, fit.boost, note_of(design.features))
 
@@ -168,6 +152,21 @@ def paired_estimate(
         tuple(notes),
         steps=steps,
     )
+
+
+def _noise(problem: Problem, fit: Backups, normaliser: Normaliser) -> Float64Array:
+    """How far each user moves the mean predicted reward through the fit, [U]."""
+    gradients = np.zeros((2, fit.design.p))
+    gradients[1] = problem.total(
+        partial(
+            _summed_features,
+            problem=problem,
+            design=fit.design,
+            normaliser=normaliser,
+            coefficient=problem.per_user * problem.discounts,
+        )
+    )
+    return contributions(problem, fit.design, [adjoint(fit, gradients)], rewards_only=True)
 
 
 def _summed_features(

@@ -51,7 +51,7 @@ class MAGIC:
         """See the top of this file."""
         residuals = Residuals.of(problem, self.features, self.ridge, paired=False)
         places = switch_places(problem.horizon, self.switches)
-        by_length = [residuals.sums(normalise=True, steps=j) for j in places]
+        by_length = residuals.sums_at(normalise=True, steps=tuple(places))
         values = np.array([sums.value for sums in by_length])
         influences = np.stack([sums.influence for sums in by_length])  # [J, U]
         last = problem.interval(by_length[-1].value, by_length[-1].influence)

@@ -49,6 +49,10 @@ class Events:
 
 def events(problem: Problem) -> Events | None:
     """The favoured action of which the least is known; None if none is favoured, or rewards never differ."""
+    return problem.memo("events", lambda: _events(problem))
+
+
+def _events(problem: Problem) -> Events | None:
     if problem.reward_range[0] == problem.reward_range[1]:
         return None
     ordinary = _ordinary(problem)
