@@ -155,8 +155,9 @@ def variants(problem: Problem) -> tuple[Problem, ...]:
         metrics = (problem.metric, one_per_decision, one_per_session)
         wanted = metrics if problem.gamma != 1 else metrics[1:]
         of = partial(Problem.of, problem.policy, problem.source, plain)
-        others = [problem.share(other) for other in problem.all_of([partial(of, metric=m) for m in wanted])]
-        return tuple(others) if problem.gamma != 1 else (problem, *others)
+        others = problem.all_of([partial(of, metric=metric) for metric in wanted])
+        cheap = [replace(problem.share(other), values_only=True) for other in others]
+        return tuple(cheap) if problem.gamma != 1 else (problem, *cheap)
 
     return problem.memo("variants", make)
 

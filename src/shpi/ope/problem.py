@@ -88,13 +88,16 @@ class Problem:
     sessions: int
     times: tuple[int, int]  # the first and the last within the horizon
     end: int  # the last time of the log, whatever the horizon
-    visits: Visits  # who passes over the blocks
+    visits: Visits  # who passes over the blocks; other processes have none
     known_shares: Mapping[Known, Float64Array]  # [2, H] of decisions, by whether the user goes on, and step
     endings_told: bool = True  # by the log or by `Settings.truncated`
+    values_only: bool = False  # nobody asks for errors: what the noise of fits adds to them is left out
     metric: Rewards | None = None  # None: the reward of the log
     base: Problem | None = None  # of which this is a view
     view: View | None = None
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    # What problems about the same log, policy and horizon share, whatever their rewards; see `share`.
+    family: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -120,7 +123,7 @@ class Problem:
         check_source(logs)
         visits = Visits.of(logs, executor)
         look = _Look(policy=policy, metric=metric, settings=chosen)
-        facts = visits.ask(look, _facts, operator.add)
+        facts: Facts = visits.ask(look, _facts, operator.add)
         return cls._from_facts(
             facts, policy=policy, source=logs, settings=chosen, metric=metric, visits=visits
         )
@@ -191,12 +194,15 @@ class Problem:
 
     def __getstate__(self) -> dict[str, Any]:
         """What other processes need: neither the log nor what was computed so far."""
-        names = [each.name for each in fields(self) if each.name not in ("source", "visits", "_memo")]
-        tokens = {"token": self.token, "policy token": self.policy_token, "keeper": self.visits.keeper}
+        names = [
+            each.name for each in fields(self) if each.name not in ("source", "visits", "_memo", "family")
+        ]
+        tokens = {"token": self.token, "policy token": self.policy_token, "elsewhere": self.visits.keeper}
         return {name: getattr(self, name) for name in names} | {
             "source": None,
             "visits": None,
             "_memo": tokens,
+            "family": {},
         }
 
     @property
@@ -234,9 +240,11 @@ class Problem:
         return self.share(type(self).of(policy, self.source, self.settings, metric=self.metric))
 
     def share(self, other: Problem) -> Problem:
-        """Spare the other one what depends on the log alone."""
+        """Spare the other one what depends on the log alone; and, for the same policy, on that as well."""
         if "largest sample" in self._memo:
             other._memo["largest sample"] = self._memo["largest sample"]
+        if other.policy is self.policy and other.horizon == self.horizon:
+            return replace(other, family=self.family)
         return other
 
     # ------------------------------------------------------------------ passes
@@ -258,9 +266,7 @@ class Problem:
         """
         by_block = self.map(function)
         if isinstance(by_block[0], tuple):
-            return tuple(
-                self._in_order([arrays[j] for arrays in by_block]) for j in range(len(by_block[0]))
-            )
+            return tuple(self._in_order([arrays[j] for arrays in by_block]) for j in range(len(by_block[0])))
         return self._in_order(by_block)
 
     def by_user_and_total(self, function: Callable[[Chunk], tuple[Any, T]]) -> tuple[Any, T]:
@@ -296,7 +302,7 @@ class Problem:
     def _opened(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> Chunk:
         if self.base is not None and self.view is not None:
             return self._seen(self.base.chunk_of(logs, number, shared), self.view)
-        if self.visits is None or not self.visits.lasting:
+        if "elsewhere" in self._memo or not self.visits.lasting:
             return self._chunk(logs, number, shared)
         if "chunk" not in self._memo:
             self._memo["chunk"] = self._chunk(logs, number, shared)
@@ -319,8 +325,8 @@ class Problem:
             short = replace(short, terminated=np.ones(short.n_trajectories, dtype=bool))
         if self.metric is not None:
             short = replace(short, rewards=metric_of(short, self.metric), reward_observed=None)
-        vars(short)["user_codes"] = logs.user_codes if short.n_trajectories == logs.n_trajectories else (
-            short.user_codes
+        vars(short)["user_codes"] = (
+            logs.user_codes if short.n_trajectories == logs.n_trajectories else (short.user_codes)
         )
         return Chunk(
             logs=short,
@@ -336,7 +342,7 @@ class Problem:
         )
 
     def _kept(self, number: int) -> Kept:
-        keeper = self._memo["keeper"] if self.visits is None else self.visits.keeper
+        keeper = self._memo.get("elsewhere") or self.visits.keeper
         return Kept(
             keeper=keeper, number=number, problem=self.token, policy=(self.policy_token, self.horizon)
         )
@@ -387,10 +393,10 @@ class Problem:
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` returns, computed once for all estimators of this problem."""
-        if self.visits is not None:
-            return self.visits.once(key, make, self._memo)
-        result: T = self._memo[key]
-        return result
+        if key in self._memo:
+            result: T = self._memo[key]
+            return result
+        return self.visits.once(key, make, self._memo)
 
     def number_of(self, thing: object) -> int:
         """A number for an object, for keys of memos: the same object, the same number. It is kept alive."""
@@ -401,17 +407,16 @@ class Problem:
         numbered.append(thing)
         return len(numbered) - 1
 
-    def together(self, works: Sequence[Callable[[], T]]) -> list[T | Exception]:
+    def together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """The results of several computations, whose passes are made together; errors in place of results."""
         return self.visits.together.run(works)
 
-    def all_of(self, works: Sequence[Callable[[], T]]) -> list[T]:
+    def all_of(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """The same, where the first error is raised."""
-        results: list[T] = []
-        for result in self.together(works):
+        results = self.together(works)
+        for result in results:
             if isinstance(result, Exception):
                 raise result
-            results.append(result)
         return results
 
     def known_weights(self, chunk: Chunk, what: Known) -> Float64Array:

@@ -90,7 +90,7 @@ class Chunk:
             return self.memo(key, make)
         return self.memo(key, lambda: kept.keeper.keep(kept.number, (kept.problem, key), make, kind))
 
-    def _asked(self, key: Hashable, make: Callable[[], T]) -> T:
+    def asked(self, key: Hashable, make: Callable[[], T]) -> T:
         """What the policy says about this chunk: the same whatever the rewards are."""
         kept = self.kept
         if kept is None:
@@ -128,7 +128,7 @@ class Chunk:
     @property
     def taken(self) -> Float64Array:
         """pi(a_t|x_t) [n]."""
-        return self._asked("taken", self._taken) if self.whole is None else self.whole.taken
+        return self.asked("taken", self._taken) if self.whole is None else self.whole.taken
 
     def _taken(self) -> Float64Array:
         taken = np.empty(len(self.logs))
@@ -168,7 +168,7 @@ class Chunk:
             size = 8 * len(self.logs) * self.logs.n_actions
             if size > _CACHE or (self.kept is not None and not self.kept.keeper.has_room(size)):
                 return self._ask(rows)
-        return self._asked("probs", self._all_probs)[rows]
+        return self.asked("probs", self._all_probs)[rows]
 
     def _all_probs(self) -> Float64Array:
         logs = self.logs
@@ -186,7 +186,7 @@ class Chunk:
     @cached_property
     def final_probs(self) -> Float64Array:
         """pi(.|x) of the final contexts [N, A]; 0 where nothing follows or was seen."""
-        return self._asked("final probs", self._final_probs)
+        return self.asked("final probs", self._final_probs)
 
     def _final_probs(self) -> Float64Array:
         logs = self.logs

@@ -200,9 +200,7 @@ def _added(left: Int64Array, right: Int64Array) -> Int64Array:
     return total
 
 
-def survival(
-    facts: Facts, horizon: int, complete: bool
-) -> tuple[Float64Array, Float64Array, Float64Array]:
+def survival(facts: Facts, horizon: int, complete: bool) -> tuple[Float64Array, Float64Array, Float64Array]:
     """How many decide at each step; the chance G_t not to be censored before it; log sum b of the ended."""
     by_length = np.zeros((2, max(horizon, facts.longest) + 1), dtype=np.int64)
     by_length[:, : facts.longest + 1] = facts.lengths

@@ -96,9 +96,7 @@ def read_log(folder: Path, rest: Mapping[str, Any]) -> LoggedData:
         else:
             arrays[file.name] = read_array(file)
     codes, rows = arrays.pop(_CODES), len(arrays["actions"])
-    logs = LoggedData(
-        **{**rest, **arrays}, metrics=metrics, ledger=Ledger(rows_in=rows, rows_used=rows)
-    )
+    logs = LoggedData(**{**rest, **arrays}, metrics=metrics, ledger=Ledger(rows_in=rows, rows_used=rows))
     vars(logs)[_CODES] = codes
     return logs
 

@@ -53,7 +53,7 @@ class Together:
         """Whether this is called from one of the computations."""
         return self._current is not None
 
-    def run(self, works: Sequence[Callable[[], T]]) -> list[T | Exception]:
+    def run(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """The results in order; what a computation raised stands in place of its result."""
         fibers = [_Fiber(work) for work in works]
         self._fibers += fibers
@@ -64,7 +64,7 @@ class Together:
         for fiber in fibers:
             if fiber.error is not None and not isinstance(fiber.error, Exception):
                 raise fiber.error
-        return [fiber.result if fiber.error is None else fiber.error for fiber in fibers]  # type: ignore[misc]
+        return [fiber.result if fiber.error is None else fiber.error for fiber in fibers]
 
     def wish(self, request: Any) -> None:
         """Wait until a pass has granted the request."""

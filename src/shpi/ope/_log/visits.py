@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
@@ -18,11 +18,6 @@ from shpi.ope._log.blocks import Blocks, InFolder, InMemory
 from shpi.ope._log.scratch import Keeper
 from shpi.ope._log.together import Together
 from shpi.passes import Executor, Serial, TreeSum
-from shpi.protocols import Policy
-
-if TYPE_CHECKING:
-    from shpi.ope._log.chunk import Chunk
-    from shpi.ope.problem import Problem
 
 T = TypeVar("T")
 
@@ -30,12 +25,20 @@ HELD = 1 << 28  # bytes of results that stay in memory, where the log itself doe
 _KEPT = "_visits"
 
 
+class Opens(Protocol):
+    """A problem: it makes of a block what a function is given."""
+
+    def chunk_of(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> Any:
+        """For most of them a `Chunk`; ``shared`` is for all that look at the block now."""
+        ...
+
+
 @dataclass(eq=False)
 class Request:
     """One function of every block, and what becomes of its results."""
 
-    problem: Problem
-    function: Callable[[Chunk], Any]
+    problem: Opens
+    function: Callable[[Any], Any]
     add: Callable[[Any, Any], Any] | None  # None: a list in the order of the blocks
     results: Any = None
     errors: dict[int, ShpiError] = field(default_factory=dict)
@@ -118,8 +121,8 @@ class Visits:
 
     def ask(
         self,
-        problem: Problem,
-        function: Callable[[Chunk], T],
+        problem: Opens,
+        function: Callable[[Any], T],
         add: Callable[[T, T], T] | None = None,
     ) -> Any:
         """The function's results for all blocks, or their sum."""

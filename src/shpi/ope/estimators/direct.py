@@ -32,7 +32,7 @@ from shpi.ope.inference.steps import Normaliser, summed
 from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
 from shpi.ope.models.columns import note_of
-from shpi.ope.models.linear import Design, Target, sums_by_step, target_features
+from shpi.ope.models.linear import Design, Target, sums_by_step, target_codes, target_features
 from shpi.ope.models.predictions import value_limits
 from shpi.ope.models.recipes import designed
 from shpi.ope.problem import Chunk, Problem
@@ -111,7 +111,12 @@ class DirectMethod:
         """The model's value of pi or of mu."""
         design, by_fold = designed(problem, target, self.features)
         fit = fit_backups(
-            by_fold.without(None), design, gamma=0.0, horizon=1, limits=value_limits(problem, 1), ridge=self.ridge
+            by_fold.without(None),
+            design,
+            gamma=0.0,
+            horizon=1,
+            limits=value_limits(problem, 1),
+            ridge=self.ridge,
         )
         key = ("rewards", target, problem.number_of(self.features), self.ridge)
         terms = partial(_predicted_rewards, fit=fit, key=key)
@@ -156,6 +161,8 @@ def paired_estimate(
 
 def _noise(problem: Problem, fit: Backups, normaliser: Normaliser) -> Float64Array:
     """How far each user moves the mean predicted reward through the fit, [U]."""
+    if problem.values_only:
+        return np.zeros(problem.users)
     gradients = np.zeros((2, fit.design.p))
     gradients[1] = problem.total(
         partial(
@@ -174,7 +181,9 @@ def _summed_features(
 ) -> Float64Array:
     """The sum of psi over decisions, each as much as it counts in the value [p]."""
     share = normaliser.shares(chunk, StepWeights.equal(chunk), reward_terms(problem, chunk))
-    return sums_by_step(chunk, design, share * coefficient[chunk.steps], problem.horizon).sum(axis=0)
+    by_step = sums_by_step(chunk, design, share * coefficient[chunk.steps], problem.horizon)
+    total: Float64Array = by_step.sum(axis=0)
+    return total
 
 
 def _start_values(chunk: Chunk, fit: Backups) -> Float64Array:
@@ -189,16 +198,13 @@ def _start_values(chunk: Chunk, fit: Backups) -> Float64Array:
 
 def _predicted_rewards(problem: Problem, chunk: Chunk, fit: Backups, key: Hashable) -> Terms:
     def make() -> Float64Array:
-        slopes = fit.tables(1)  # [A, d]
-        values = np.empty(len(chunk.logs))
-        for rows, probs in chunk.probs():
-            scores = fit.design.of(chunk.logs.contexts[rows]) @ slopes.T
-            if fit.design.target == "pi":
-                values[rows] = np.einsum("ba,ba->b", probs, scores)
-            elif chunk.logs.behaviour is not None:
-                values[rows] = np.einsum("ba,ba->b", chunk.logs.behaviour[rows], scores)
-            else:
-                values[rows] = scores[np.arange(len(scores)), chunk.logs.actions[rows]]
+        design, n = fit.design, len(chunk.logs)
+        theta = fit.theta[1].reshape(-1, design.d)  # [q, d]
+        values = np.empty(n)
+        for start in range(0, n, chunk.block):
+            rows = slice(start, min(start + chunk.block, n))
+            parts = design.rows_of(chunk, rows) @ theta.T
+            values[rows] = np.einsum("bq,bq->b", parts, target_codes(chunk, design, rows))
         return values
 
     return Terms(values=chunk.keep(key, make), counts=problem.known_weights(chunk, "reward"))

@@ -71,9 +71,7 @@ class PDIS:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        means = step_means(
-            problem, partial(window_weights, k=self.k), reward_terms, normalise=False
-        )
+        means = step_means(problem, partial(window_weights, k=self.k), reward_terms, normalise=False)
         return finish(self.name, problem, means.value, means.influence, means.weights, steps=self.k)
 
 

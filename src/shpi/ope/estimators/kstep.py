@@ -226,6 +226,8 @@ class Deltas:
 
     def noise_of_fit(self, slope: _Slope) -> Float64Array:
         """How far each user moves the lift through V, [U] (to be multiplied by U)."""
+        if self.problem.values_only:
+            return np.zeros(self.problem.users)
         gradients = slope.counted.total(partial(self._gradients_of, slope=slope))
         return through_fits(self.problem, self.fits, gradients)
 

@@ -126,9 +126,7 @@ class _Ratio:
                 found="none",
                 remedy="log the context after the last decision, or use SNIPS where each user decides once",
             )
-        of_pi, of_mu = (
-            each.solve(config.gamma, config.zeta_ridge, config.nu_ridge) for each in sums
-        )
+        of_pi, of_mu = (each.solve(config.gamma, config.zeta_ridge, config.nu_ridge) for each in sums)
         draft = cls(
             problem=problem,
             design=design,
@@ -155,7 +153,7 @@ class _Ratio:
 
         def make() -> Float64Array:
             blocks = [
-                self.zeta @ self.design.of(chunk.logs.contexts[start : start + _BLOCK]).T
+                self.zeta @ self.design.rows_of(chunk, slice(start, start + _BLOCK)).T
                 for start in range(0, len(chunk.logs), _BLOCK)
             ]
             return np.concatenate(blocks, axis=1)

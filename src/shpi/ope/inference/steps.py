@@ -245,9 +245,7 @@ def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, terms: GetTerms, normali
     return _sums_of(chunk, weigh(chunk), terms(problem, chunk), problem, normalise)
 
 
-def _sums_of(
-    chunk: Chunk, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool
-) -> StepSums:
+def _sums_of(chunk: Chunk, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
     horizon, known = problem.horizon, terms.counts > 0
     rows = np.where(known, weights.rows, -np.inf)
     top = np.full(horizon, -np.inf)
