@@ -219,6 +219,6 @@ def test_memory_is_that_of_one_block(tmp_path, monkeypatch):
         KStepSHPI(k=2, **MODEL).estimate(problem)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    # Four more shards are 1.6 MB of contexts, more with features; a few numbers per user, and blocks that
-    # are a little larger by chance, may grow.
-    assert peaks[1] - peaks[0] < 1.0e6
+    # Four more shards are 8 MB with their features; a few numbers per user may grow, and the largest block
+    # is a little larger by chance.
+    assert peaks[1] - peaks[0] < 2.5e6

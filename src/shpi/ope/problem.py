@@ -27,9 +27,9 @@ single decisions (a reward, or what follows a decision), those after which the u
 which the user went on are reweighted apart: a termination is always known, so leaving out what is unknown
 would make it look frequent. ``per="decision"`` divides J by the same sum with all rewards 1.
 
-A log is passed over in *blocks* of whole users, the same ones in memory and in shards (`shpi.ope._log.blocks`).
-Estimators map over blocks and add up, so memory is that of one block and a few numbers per user. What several
-of them ask for at once is answered in one pass (`shpi.ope._log.together`).
+A log is passed over in *blocks* of whole users, the same ones in memory and in shards
+(`shpi.ope._log.blocks`). Estimators map over blocks and add up, so memory is that of one block and a few
+numbers per user. What several of them ask for at once is answered in one pass (`shpi.ope._log.together`).
 """
 
 from __future__ import annotations

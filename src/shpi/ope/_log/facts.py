@@ -147,7 +147,7 @@ class Facts:
         )
 
     def known_shares(self, horizon: int) -> dict[Known, Float64Array]:
-        """The share of known decisions, after which the user terminated [0] or went on [1], by step [2, H]."""
+        """Shares of known decisions, after which the user terminated [0] or went on [1], by step [2, H]."""
         everyone = self.known[0, :, :horizon].astype(np.float64)
         shares: dict[Known, Float64Array] = {}
         for place, what in enumerate(KINDS, start=1):

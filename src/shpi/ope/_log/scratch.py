@@ -1,4 +1,4 @@
-"""A temporary folder with arrays that several processes can map: blocks of a log, and what was made from them.
+"""A temporary folder of arrays that several processes can map: blocks of a log, and what was made of them.
 
 The folder goes when nothing uses it any more; one that a killed process left is removed by the next
 evaluation. With a cluster it must be visible to all nodes: set ``TMPDIR`` to a shared disk.

@@ -1,4 +1,4 @@
-"""Passes over the blocks of a log: whatever is asked at the same time is answered in one visit of each block."""
+"""Passes over the blocks of a log: whatever is asked at the same time is answered in one visit."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Visits:
             request.prepare(self.count)
         if self.serial:
             for number in range(self.count):
-                _give(requests, number, answers(self.blocks, requests, number))
+                _give(requests, number, answers(self.blocks, requests, number, lasting=self.lasting))
         else:
             self._send(requests)
         for request in requests:
@@ -171,7 +171,9 @@ def _give(requests: Sequence[Request], number: int, outcomes: Sequence[Outcome])
         request.give(number, outcome)
 
 
-def answers(blocks: Blocks, requests: Sequence[Request], number: int) -> list[Outcome]:
+def answers(
+    blocks: Blocks, requests: Sequence[Request], number: int, *, lasting: bool = False
+) -> list[Outcome]:
     """All that is asked about one block, from one opening of it."""
     logs = blocks.open(number)
     outcomes = []
@@ -181,6 +183,10 @@ def answers(blocks: Blocks, requests: Sequence[Request], number: int) -> list[Ou
             outcomes.append(Outcome(value=request.function(request.problem.chunk_of(logs, number, shared))))
         except ShpiError as error:
             outcomes.append(Outcome(error=error))
+    if not lasting:  # chunks and what they share refer to each other: nobody else would let go of them soon
+        for opened in shared.values():
+            getattr(opened, "_memo", {}).clear()
+    shared.clear()
     return outcomes
 
 

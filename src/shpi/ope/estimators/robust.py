@@ -185,7 +185,6 @@ class Residuals:
 
     def own_noise(self) -> Float64Array:
         """`noise_of_fit` of DR and WDR [U], times U and centred; DR takes that of WDR, to save a pass."""
-
         if self.problem.values_only:
             return np.zeros(self.problem.users)
 
@@ -258,7 +257,7 @@ class Residuals:
         return gradients
 
     def _starts(self, chunk: Chunk) -> Float64Array:
-        """The sum over each user's trajectories of V(x_0), by pi and, if it is known, by mu [1 or 2, users]."""
+        """Sums over each user's trajectories of V(x_0), by pi and, if it is known, by mu [1 or 2, users]."""
         predicted, first = self._predicted(chunk), chunk.logs.offsets[:-1]
         values = [predicted.value] if predicted.behaviour is None else [predicted.value, predicted.behaviour]
         return np.stack([add_up(chunk.logs.user_codes, value[first], chunk.logs.n_users) for value in values])

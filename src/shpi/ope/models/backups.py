@@ -41,7 +41,8 @@ from shpi.protocols import Float64Array, Int64Array
 OWN_RIDGE = 3.0  # how strongly an action's own part is held back, counted in decisions
 SHARED_RIDGE = 0.1  # the same for what all actions share, in decisions
 _ENTRIES = 3_000_000  # of the largest temporary matrix
-_MOMENTS = 24_000_000  # numbers of users' moments that are held while a chunk is open
+_SLAB = 1_000_000  # numbers of users' moments that are made at once
+_MOMENTS = 4_000_000  # numbers of users' moments that are held while a chunk is open
 _BOOSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # tried in turn until values stay possible
 
 
@@ -276,7 +277,7 @@ def _new_moments(
         # Weights of 0 and 1 are their own squares, and a product of a matrix with itself costs half.
         right = left if ((block.known == 0) | (block.known == 1)).all() else phi
         cuts = np.append(np.flatnonzero(np.append(True, np.diff(users) > 0)), len(users))
-        step = max(1, _ENTRIES // (p * p))
+        step = max(1, _SLAB // (p * p))
         for first in range(0, len(cuts) - 1, step):
             some = cuts[first : first + step + 1]
             cross, gram = np.empty((2, len(some) - 1, p, p))

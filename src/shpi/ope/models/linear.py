@@ -248,7 +248,7 @@ def _add_dense(
 
 
 def products(codes: Float64Array, features: Float64Array) -> Float64Array:
-    """phi = m (x) f, [b, p]."""
+    """The features of contexts and actions, m (x) f, [b, p]."""
     if codes.shape[1] == 1:
         return features if (codes == 1).all() else codes * features
     return (codes[:, :, None] * features[:, None, :]).reshape(len(features), -1)
