@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 _BLOCK, _CELLS = 50_000, 1 << 24  # decisions, and numbers of pi(.|x), that are asked for at once
 _CACHE = 1 << 30  # bytes of pi(.|x) of one block that are kept, at most
+_SAMPLE = 1 << 26  # the same for a sample, of which only pi of the taken actions is needed again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +167,8 @@ class Chunk:
             return self.whole.probs_of(rows)
         if "probs" not in self._memo:
             size = 8 * len(self.logs) * self.logs.n_actions
-            if size > _CACHE or (self.kept is not None and not self.kept.keeper.has_room(size)):
+            most = _CACHE if self.kept is not None else min(_CACHE, _SAMPLE)
+            if size > most or (self.kept is not None and not self.kept.keeper.has_room(size)):
                 return self._ask(rows)
         return self.asked("probs", self._all_probs)[rows]
 
