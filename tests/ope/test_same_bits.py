@@ -88,9 +88,11 @@ def differences(left: Any, right: Any, place: str = "") -> Iterator[str]:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shpi.ope._log.blocks.ROWS", 400)
     monkeypatch.setattr("shpi.ope.problem.MOST_ROWS", 1_500)
-    monkeypatch.setattr("shpi.ope.models.recipes.ROWS", 600)
+    monkeypatch.setattr("shpi.ope.models.recipes.ROWS", 1_000)
 
 
+# Few rows make Gram matrices that are nearly singular, and long horizons weights that overflow.
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning", "ignore::RuntimeWarning")
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("world", WORLDS)
 def test_memory_shards_and_every_order_of_arrival_give_the_same_bits(world: str, tmp_path: Path) -> None:

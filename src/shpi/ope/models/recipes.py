@@ -110,7 +110,7 @@ def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap 
 
 def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
     """The best recipe that leaves room for the codes [A, q]; if none does, lines in as many columns as do."""
-    ranked = problem.memo("recipes", lambda: _ranked(problem))
+    ranked = problem.memo("recipes", lambda: _ranked_once(problem))
     width, most = problem.head.schema.width, room(codes, problem.settings.folds)
     fitting = [candidate for candidate in ranked if candidate.width <= most]
     for candidate in fitting:
@@ -120,6 +120,16 @@ def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
         return min(fitting, key=lambda candidate: candidate.width).recipe
     columns = problem.memo(("columns", codes.shape), lambda: telling_columns(problem, codes, most))
     return Chain((Take(columns=columns, width_in=width), *lines(intercept=False).steps))
+
+
+def _ranked_once(problem: Problem) -> list[Candidate]:
+    """Of a family of problems, those of which only the value is asked for take the features of the first."""
+    if not problem.values_only or "recipes" not in problem.family:
+        ranked = _ranked(problem)
+        problem.family.setdefault("recipes", ranked)
+        return ranked
+    shared: list[Candidate] = problem.family["recipes"]
+    return shared
 
 
 def _ranked(problem: Problem) -> list[Candidate]:
