@@ -93,7 +93,7 @@ class Facts:
     @property
     def longest(self) -> int:
         """The most decisions of a trajectory."""
-        return self.lengths.shape[1] - 1
+        return int(self.lengths.shape[1]) - 1
 
     @classmethod
     def of(

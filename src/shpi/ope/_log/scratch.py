@@ -133,7 +133,8 @@ class Keeper:
             return result
         path = self._path(number, key)
         if path is not None and path.exists():
-            return self._read(path, kind)
+            kept: T = self._read(path, kind)
+            return kept
         made = make()
         size = sum(array.nbytes for array in _arrays(made).values())
         if size <= self._left:
@@ -142,7 +143,8 @@ class Keeper:
             return made
         path = path or self._folder().path / self._name(number, key)
         self._write(made, path)
-        return self._read(path, kind)
+        mapped: T = self._read(path, kind)
+        return mapped
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes would fit into memory, or into half of what is free on the disk."""
