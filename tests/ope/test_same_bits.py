@@ -53,9 +53,12 @@ def rare_actions() -> LoggedData:
 WORLDS: dict[str, Callable[[], LoggedData]] = {
     "storefront": lambda: Storefront().rollout(UniformPolicy(Storefront().n_actions), 150, seed=1),
     "synthetic": lambda: rollout(Synthetic(), LoggingPolicy(Synthetic(), 1.0), 40, 1, progress=None),
-    "RecoGym": lambda: rollout(RecoGym(), LoggingPolicy(RecoGym(), 0.3), 60, 1, progress=None),
+    "RecoGym": lambda: rollout(RecoGym(), LoggingPolicy(RecoGym(), 0.3), 40, 1, progress=None),
     "rare actions": rare_actions,
 }
+
+
+HORIZONS = {"synthetic": 20, "RecoGym": 20}  # cut there: their trajectories have 150 and 200 decisions
 
 
 def tilted(logs: LoggedData) -> Softmax:
@@ -106,7 +109,7 @@ def test_memory_shards_and_every_order_of_arrival_give_the_same_bits(world: str,
     ]
 
     def answer(source: Any, **options: Any) -> Evaluation:
-        return evaluate(policy, source, gate=Gate(), gamma=0.9, **options)
+        return evaluate(policy, source, gate=Gate(), gamma=0.9, horizon=HORIZONS.get(world), **options)
 
     in_memory = answer(logs)
     assert total > 30
