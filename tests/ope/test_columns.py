@@ -67,7 +67,7 @@ def test_peak_memory_follows_the_bound_and_the_estimate_says_so(monkeypatch):
     estimates = [estimator.estimate(problem_of(logs)) for estimator in (WDR(), FQE(), KStepSHPI(k=2))]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 30e6  # 417 MB with all columns
+    assert peak < 60e6  # 417 MB with all columns
     for estimate in estimates[:2]:
         assert "13 of 120 columns" in estimate.notes[0]
     for estimate in estimates:  # the columns have mean 0, so no action is better than another

@@ -109,10 +109,10 @@ def test_models_with_h_decisions_to_go_find_the_true_values():
     problem = Problem.of(mdp.policy(pi), logs, Settings(gamma=0.9))
     chunk = next(problem.chunks())
     q = predict(problem, chunk, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]))
-    truth = mdp.values_by_time(pi, H)[chunk.steps, logs.contexts.argmax(axis=1)]
+    truth = mdp.values_by_time(pi, H)[chunk.steps, chunk.logs.contexts.argmax(axis=1)]
     assert np.abs(q.value - truth).max() < 0.15
     v = predict(problem, chunk, cross_fits(problem, "state", EXACT["features"], EXACT["ridge"]))
-    of_mu = mdp.values_by_time(mu, H)[chunk.steps, logs.contexts.argmax(axis=1)]
+    of_mu = mdp.values_by_time(mu, H)[chunk.steps, chunk.logs.contexts.argmax(axis=1)]
     assert np.abs(v.value - of_mu).max() < 0.15
 
 

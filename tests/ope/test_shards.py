@@ -36,7 +36,7 @@ from shpi.ope import (
     evaluate,
 )
 from shpi.ope._log.facts import raw_chunks
-from shpi.ope._log.spill import PREFIX
+from shpi.ope._log.scratch import PREFIX
 from shpi.policies import ConstantPolicy
 from tests.ope.worlds import H, small_world
 
@@ -208,7 +208,8 @@ def wide_log(shard):
     )  # fmt: skip
 
 
-def test_memory_is_that_of_one_shard(tmp_path, monkeypatch):
+def test_memory_is_that_of_one_block(tmp_path, monkeypatch):
+    monkeypatch.setattr("shpi.ope._log.blocks.ROWS", 2_000)
     monkeypatch.setattr("shpi.ope.problem.MOST_ROWS", 1_000)  # a sample has 600 decisions of 30 users
     peaks = []
     for count in (2, 6):
@@ -218,5 +219,6 @@ def test_memory_is_that_of_one_shard(tmp_path, monkeypatch):
         KStepSHPI(k=2, **MODEL).estimate(problem)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    # Four more shards are 1.6 MB of contexts; what may grow is a few numbers per user.
-    assert peaks[1] - peaks[0] < 0.4e6
+    # Four more shards are 8 MB with their features; a few numbers per user may grow, and the largest block
+    # is a little larger by chance.
+    assert peaks[1] - peaks[0] < 2.5e6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial
 
 import numpy as np
 
@@ -29,7 +29,7 @@ MANY_ACTIONS = 20  # actions shown
 
 def action_shifts(problem: Problem, limit: int = MANY_ACTIONS) -> tuple[ActionShift, ...]:
     """The actions whose share of the decisions would change most, contexts as logged."""
-    counts = reduce(np.add, problem.map(_action_counts))  # [3, A]
+    counts = problem.total(_action_counts)  # [3, A]
     taken, wished, earned = counts
     total = taken.sum()
     order = np.argsort(-np.abs(wished - taken), kind="stable")[:limit]
@@ -70,7 +70,7 @@ def segments(
         columns: names of context dimensions; None takes the first four that vary.
     """
     names = problem.head.schema.dimensions
-    first = np.concatenate(problem.map(_first_contexts))  # [U, d]
+    first = problem.by_user(_first_contexts).T  # [U, d]
     if columns is None:
         varying = [j for j in range(len(names)) if np.ptp(first[:, j]) > 0][:4]
     else:
@@ -85,9 +85,9 @@ def segments(
 
 
 def _first_contexts(chunk: Chunk) -> Float64Array:
-    """The context of each user's first decision [U, d]."""
+    """The context of each user's first decision [d, users]."""
     _, first = np.unique(chunk.logs.user_codes, return_index=True)
-    return chunk.logs.contexts[chunk.logs.offsets[:-1][first]].astype(np.float64)
+    return chunk.logs.contexts[chunk.logs.offsets[:-1][first]].astype(np.float64).T
 
 
 def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float64Array) -> list[Segment]:
@@ -135,16 +135,7 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
 
     Each count is estimated by the same estimator; the discount is left out, since counts have none.
     """
-    plain = replace(problem.settings, gamma=1.0)
-    base = (
-        problem
-        if problem.gamma == 1
-        else Problem.of(problem.policy, problem.source, plain, metric=problem.metric)
-    )
-    totals = [
-        estimator.estimate(variant)
-        for variant in (base, base.with_metric(one_per_decision), base.with_metric(one_per_session))
-    ]
+    totals = problem.all_of([partial(estimator.estimate, variant) for variant in variants(problem)])
     periods, period = _periods(problem)
     (r0, d0, s0), (r1, d1, s1) = ([total.baseline for total in totals], [total.value for total in totals])
     if min(d0, d1, s0, s1) <= 0:
@@ -154,6 +145,21 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
         Factor(name="recommendations per session", baseline=d0 / s0, value=d1 / s1),
         Factor(name=f"sessions per user and {period}", baseline=s0 / periods, value=s1 / periods),
     )
+
+
+def variants(problem: Problem) -> tuple[Problem, ...]:
+    """Without a discount: the problem itself, and those about the numbers of decisions and of sessions."""
+
+    def make() -> tuple[Problem, ...]:
+        plain = replace(problem.settings, gamma=1.0)
+        metrics = (problem.metric, one_per_decision, one_per_session)
+        wanted = metrics if problem.gamma != 1 else metrics[1:]
+        of = partial(Problem.of, problem.policy, problem.source, plain)
+        others = problem.all_of([partial(of, metric=metric) for metric in wanted])
+        cheap = [replace(problem.share(other), values_only=True) for other in others]
+        return tuple(cheap) if problem.gamma != 1 else (problem, *cheap)
+
+    return problem.memo("variants", make)
 
 
 def _periods(problem: Problem) -> tuple[float, str]:

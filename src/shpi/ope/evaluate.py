@@ -6,8 +6,9 @@ says why; when none can, the first reason is raised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from shpi._core.progress import begin, expect, in_stages
@@ -35,8 +36,10 @@ from shpi.ope.inference.per import PerUnit, check_per, counted_per
 from shpi.ope.overlap import overlap
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
 from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Lead, Overlap, Per, Verdict
+from shpi.ope.verdict.events import events
 from shpi.ope.verdict.longer import longest
-from shpi.ope.verdict.whole_horizon import largest_mixture
+from shpi.ope.verdict.whole_horizon import largest_mixture, whole
+from shpi.passes import Executor
 from shpi.protocols import Policy
 
 # About what stages cost beside each other, in the storefront and in RecoGym: for the remaining time.
@@ -75,6 +78,7 @@ def evaluate(
     details: bool = True,
     policy_name: str | None = None,
     seed: int = 0,
+    executor: Executor | None = None,
 ) -> Evaluation:
     """What would this policy bring, and is that better than what the log brought?
 
@@ -97,6 +101,8 @@ def evaluate(
         details: False leaves out breakdown and short-term effect, which cost further passes.
         policy_name: for the report.
         seed: random seed of folds, features and bootstraps.
+        executor: who passes over the log: `shpi.passes.Serial()`, which is this process and the default, or
+            `shpi.passes.Processes(jobs=2)`. The answer is the same, bit by bit.
     """
     settings = Settings(
         gamma=gamma,
@@ -107,33 +113,40 @@ def evaluate(
         seed=seed,
     )
     check_per(per)
-    problem = Problem.of(policy, logs, settings, metric=metric)
+    problem = Problem.of(policy, logs, settings, metric=metric, executor=executor)
     chosen = [counted_per(estimator, per) for estimator in _chosen(problem, estimators, k)]
     expect(
         {estimator.name: _COSTS.get(type(_inner(estimator)).__name__, _USUAL) for estimator in chosen}
         | _CHECKS
     )
-    estimates, failures = _run(problem, chosen)
+    estimates, failures = _run(problem, chosen, partial(breakdown.variants, problem) if details else None)
     begin("checks")
     decisive = _main(main, chosen, estimates, problem)
     answer = next(estimate for estimate in estimates if estimate.name == decisive.name)
+    longer, mixture, diagnostics, explained = problem.all_of(
+        [
+            partial(longest, problem, answer),
+            partial(_mixture, problem, answer, per),
+            partial(diagnose, problem, estimates, decisive.name),
+            partial(_details, problem, decisive, answer, segment_by, per) if details else dict,
+            *([partial(_foresee, problem, per)] if gate is not None else []),
+        ]
+    )[:4]
     evaluation = Evaluation(
         policy_name=policy_name or type(policy).__name__,
         metric=describe(problem, per),
         question=asked(problem),
         estimates=tuple(estimates),
         main=decisive.name,
-        longer=longest(problem, answer),
-        mixture=_mixture(problem, answer, per),
-        diagnostics=(*failures, *diagnose(problem, estimates, decisive.name)),
+        longer=longer,
+        mixture=mixture,
+        diagnostics=(*failures, *diagnostics),
         configuration=_configuration(problem, chosen, per),
         fingerprint=logs.fingerprint(),
         users=problem.users,
         decisions=problem.decisions,
+        **explained,
     )
-    if details:
-        begin("where the lift comes from")
-        evaluation = _with_details(evaluation, problem, decisive, segment_by, per)
     if gate is None:
         return evaluation
     begin("the verdict")
@@ -204,16 +217,18 @@ def _chosen(
     return chosen
 
 
-def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate], list[Diagnostic]]:
+def _run(
+    problem: Problem, chosen: Sequence[Estimator], beside: Callable[[], Any] | None
+) -> tuple[list[Estimate], list[Diagnostic]]:
+    """The answers and who has none; ``beside`` is what later steps need, in the same passes."""
     estimates: list[Estimate] = []
     failures: list[Diagnostic] = []
     first: ShpiError | None = None
-    for estimator in chosen:
-        begin(estimator.name)
-        try:
-            estimates.append(estimator.estimate(problem))
-        except ShpiError as error:
-            first = first or error
+    works = [partial(_estimated, estimator, problem) for estimator in chosen]
+    results = problem.together(works if beside is None else [*works, beside])
+    for estimator, result in zip(chosen, results[: len(chosen)], strict=True):
+        if isinstance(result, ShpiError):
+            first, error = first or result, result
             failures.append(
                 Diagnostic(
                     name="no estimate",
@@ -222,9 +237,19 @@ def _run(problem: Problem, chosen: Sequence[Estimator]) -> tuple[list[Estimate],
                     estimator=estimator.name,
                 )
             )
+        elif isinstance(result, Exception):
+            raise result
+        else:
+            estimates.append(result)
     if not estimates and first is not None:
         raise first
     return estimates, failures
+
+
+def _estimated(estimator: Estimator, problem: Problem) -> Estimate:
+    estimate = estimator.estimate(problem)
+    begin(estimator.name)  # what is done is counted: they are under way side by side
+    return estimate
 
 
 def _mixture(problem: Problem, answer: Estimate, per: Per) -> Lead | None:
@@ -264,30 +289,37 @@ def _main(
     return known[name]
 
 
-def _with_details(
-    evaluation: Evaluation,
-    problem: Problem,
-    decisive: Estimator,
-    segment_by: Sequence[str] | None,
-    per: Per,
-) -> Evaluation:
-    factors: tuple[Factor, ...] = ()
-    if per == "user":
-        try:
-            factors = breakdown.decomposition(problem, decisive)
-        except ShpiError:  # an estimator may have an answer for rewards, and none for counts
-            factors = ()
-    return replace(
-        evaluation,
-        decomposition=factors,
-        segments=(
-            *breakdown.segments(problem, evaluation.decisive, segment_by),
-            *lift_over_time(problem, evaluation.decisive, on_policy(problem).influence),
-        ),
-        actions_gained_lost=breakdown.action_shifts(problem),
-        short_term=_short_term(problem),
-        overlap=_overlap(problem),
+def _foresee(problem: Problem, per: Per) -> None:
+    """What a verdict will most likely ask for, computed in the passes that are made anyway."""
+    if problem.propensity_mode != "absent":
+        problem.all_of([partial(whole, problem, per), partial(events, problem)])
+
+
+def _details(
+    problem: Problem, decisive: Estimator, answer: Estimate, segment_by: Sequence[str] | None, per: Per
+) -> dict[str, Any]:
+    """Where the lift comes from: fields of an `Evaluation`."""
+    segments, periods, *others = problem.all_of(
+        [
+            partial(breakdown.segments, problem, answer, segment_by),
+            lambda: lift_over_time(problem, answer, on_policy(problem).influence),
+            partial(_factors, problem, decisive, per),
+            partial(breakdown.action_shifts, problem),
+            partial(_short_term, problem),
+            partial(_overlap, problem),
+        ]
     )
+    names = ("decomposition", "actions_gained_lost", "short_term", "overlap")
+    return {"segments": (*segments, *periods), **dict(zip(names, others, strict=True))}
+
+
+def _factors(problem: Problem, decisive: Estimator, per: Per) -> tuple[Factor, ...]:
+    if per != "user":
+        return ()
+    try:
+        return breakdown.decomposition(problem, decisive)
+    except ShpiError:  # an estimator may have an answer for rewards, and none for counts
+        return ()
 
 
 def _overlap(problem: Problem) -> Overlap | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +20,7 @@ MANY_STEPS = 100  # points of the curve over steps
 
 def overlap(problem: Problem) -> Overlap:
     """One pass over the log. Refuses a log without propensities."""
-    chances, ratios, never = reduce(_add, problem.map(_counts))
+    chances, ratios, never = problem.total(_counts, _add)
     steps = np.unique(np.linspace(0, problem.horizon - 1, MANY_STEPS).round().astype(np.int64))
     effective = _effective_users(problem)[steps]
     return Overlap(
@@ -34,6 +34,7 @@ def overlap(problem: Problem) -> Overlap:
 
 
 Counts = tuple[Float64Array, Float64Array, float]
+Scaled = tuple[Float64Array, Float64Array, Float64Array]
 
 
 def _counts(chunk: Chunk) -> Counts:
@@ -57,29 +58,35 @@ def _add(first: Counts, second: Counts) -> Counts:
 
 def _effective_users(problem: Problem) -> Float64Array:
     """(sum b w)^2 / sum (b w)^2 with the whole product w_{0:t} [H], as a number of users."""
-
-    def sums(chunk: Chunk) -> tuple[Float64Array, Float64Array, Float64Array]:
-        weights = window_weights(chunk, None)
-        ended, rows = Ended.of(chunk, weights, problem), weights.rows - np.log(problem.kept[chunk.steps])
-        top = ended.top()
-        np.maximum.at(top, chunk.steps, rows)
-        scale = np.where(np.isfinite(top), top, 0.0)
-        scaled = np.exp(rows - scale[chunk.steps])
-        first, second = (
-            add_up(chunk.steps, scaled**power, problem.horizon) + ended.weight(scale, power=power)
-            for power in (1, 2)
-        )
-        return top, first, second
-
-    by_chunk = problem.map(sums)
-    highest = reduce(np.maximum, [sums_of_chunk[0] for sums_of_chunk in by_chunk])
-    total, squares = np.zeros(problem.horizon), np.zeros(problem.horizon)
-    for top, first, second in by_chunk:
-        known = np.isfinite(top)  # where no weight is positive there is nothing to add
-        factor = np.where(known, np.exp(np.where(known, top, 0.0) - np.where(known, highest, 0.0)), 0.0)
-        total, squares = total + first * factor, squares + second * factor**2
+    _, total, squares = problem.total(partial(_weights_by_step, problem=problem), _rescaled)
     users: Float64Array = np.where(squares > 0, total**2 / np.where(squares > 0, squares, 1.0), 0.0)
     return users * problem.users / problem.trajectories
+
+
+def _weights_by_step(chunk: Chunk, problem: Problem) -> Scaled:
+    """The largest log weight of each step, and the sums of weights and their squares without it [H] each."""
+    weights = window_weights(chunk, None)
+    ended, rows = Ended.of(chunk, weights, problem), weights.rows - np.log(problem.kept[chunk.steps])
+    top = ended.top()
+    np.maximum.at(top, chunk.steps, rows)
+    scale = np.where(np.isfinite(top), top, 0.0)
+    scaled = np.exp(rows - scale[chunk.steps])
+    first, second = (
+        add_up(chunk.steps, scaled**power, problem.horizon) + ended.weight(scale, power=power)
+        for power in (1, 2)
+    )
+    return top, first, second
+
+
+def _rescaled(left: Scaled, right: Scaled) -> Scaled:
+    """The sums of two groups of users, without the largest log weight of both."""
+    top = np.maximum(left[0], right[0])
+    totals = [np.zeros(len(top)), np.zeros(len(top))]
+    for mine, *sums in (left, right):
+        known = np.isfinite(mine)  # where no weight is positive there is nothing to add
+        factor = np.where(known, np.exp(np.where(known, mine, 0.0) - np.where(known, top, 0.0)), 0.0)
+        totals = [total + own * factor**power for total, own, power in zip(totals, sums, (1, 2), strict=True)]
+    return top, totals[0], totals[1]
 
 
 def _histogram(edges: Float64Array, counts: Float64Array) -> Histogram:

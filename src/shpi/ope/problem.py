@@ -27,29 +27,34 @@ single decisions (a reward, or what follows a decision), those after which the u
 which the user went on are reweighted apart: a termination is always known, so leaving out what is unknown
 would make it look frequent. ``per="decision"`` divides J by the same sum with all rewards 1.
 
-A log is passed over in *chunks* of whole users: one chunk for a `LoggedData`, one per file of a `ShardedLog`.
-Estimators map over chunks and add up, so memory is that of one chunk and a few numbers per user.
+A log is passed over in *blocks* of whole users, the same ones in memory and in shards
+(`shpi.ope._log.blocks`). Estimators map over blocks and add up, so memory is that of one block and a few
+numbers per user. What several of them ask for at once is answered in one pass (`shpi.ope._log.together`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+import operator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from shpi.data._log.sample import LEAST_USERS, MOST_ROWS, draw
+from shpi._core.hashing import hash_users, share_of
+from shpi.data._log.sample import LEAST_USERS, MOST_ROWS, draw, smallest
+from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
-from shpi.ope._log.chunk import Chunk, Known, Part
-from shpi.ope._log.facts import Facts, check_policy, cut_at, metric_of, raw_chunks, survival
-from shpi.ope._log.spill import Kept, Same, Spill
+from shpi.ope._log.chunk import Chunk, Kept, Part
+from shpi.ope._log.facts import Facts, Known, check_policy, check_source, cut_at, metric_of, survival
+from shpi.ope._log.visits import Visits
 from shpi.ope.inference.intervals import interval_of
 from shpi.ope.results import Interval
 from shpi.ope.settings import IntervalMethod, Rewards, Settings, Truncated
+from shpi.passes import Executor, tree_sum
 from shpi.protocols import Float64Array, Int64Array, Policy
 from shpi.values.transitions import rewards_of
 
@@ -72,8 +77,6 @@ class Problem:
     users: int  # U
     trajectories: int  # N
     decisions: int
-    chunk_users: tuple[int, ...]  # in each chunk
-    chunk_trajectories: tuple[int, ...]
     reward_range: tuple[float, float]
     any_terminated: bool
     alive: Float64Array  # [H] trajectories with a decision at step t
@@ -85,12 +88,16 @@ class Problem:
     sessions: int
     times: tuple[int, int]  # the first and the last within the horizon
     end: int  # the last time of the log, whatever the horizon
+    visits: Visits  # who passes over the blocks; other processes have none
+    known_shares: Mapping[Known, Float64Array]  # [2, H] of decisions, by whether the user goes on, and step
     endings_told: bool = True  # by the log or by `Settings.truncated`
+    values_only: bool = False  # nobody asks for errors: what the noise of fits adds to them is left out
     metric: Rewards | None = None  # None: the reward of the log
     base: Problem | None = None  # of which this is a view
     view: View | None = None
-    spill: Spill | None = None  # the arrays of a log in shards
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    # What problems about the same log, policy and horizon share, whatever their rewards; see `share`.
+    family: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -100,84 +107,113 @@ class Problem:
         settings: Settings | None = None,
         *,
         metric: Rewards | None = None,
+        executor: Executor | None = None,
     ) -> Problem:
-        """Look at the log once, and check that policy and log belong together."""
+        """Look at the log once, and check that policy and log belong together.
+
+        Args:
+            policy: what is evaluated.
+            logs: the log, in memory or in shards.
+            settings: how; None takes the defaults.
+            metric: a metric of the log, or a function of a log; None is the log's reward.
+            executor: who passes over the blocks; None is who does so already, or this process.
+        """
         chosen = settings or Settings()
         check_policy(policy)
-        spill = Spill.of(logs) if isinstance(logs, ShardedLog) else None
-        passed = raw_chunks(logs) if spill is None else spill
-        facts = [Facts.of(policy, chunk, metric, chosen.horizon) for chunk in passed]
-        return cls._from_facts(facts, policy=policy, source=logs, settings=chosen, metric=metric, spill=spill)
+        check_source(logs)
+        visits = Visits.of(logs, executor)
+        look = _Look(policy=policy, metric=metric, settings=chosen)
+        facts: Facts = visits.ask(look, _facts, operator.add)
+        return cls._from_facts(
+            facts, policy=policy, source=logs, settings=chosen, metric=metric, visits=visits
+        )
 
     @classmethod
     def _from_facts(
         cls,
-        facts: list[Facts],
+        facts: Facts,
         *,
         policy: Policy,
         source: LoggedData | ShardedLog,
         settings: Settings,
         metric: Rewards | None,
+        visits: Visits,
         base: Problem | None = None,
         view: View | None = None,
-        spill: Spill | None = None,
     ) -> Problem:
-        unknown = any(fact.endings == "unknown" for fact in facts)
+        unknown = facts.endings == "unknown"
         endings_told = settings.truncated is not None or not unknown
         if settings.truncated is None:
             settings = replace(settings, truncated="complete" if unknown else "censored")
-        horizon = settings.horizon or max(fact.longest for fact in facts)
+        horizon = settings.horizon or facts.longest
         complete = settings.truncated == "complete"
         alive, uncensored, ended = survival(facts, horizon, complete)
-        users = sum(fact.users for fact in facts)
-        if users < 2:
-            raise DataError(
-                expected="at least two users, for an error to be estimated",
-                found=f"{users}",
-                remedy="evaluate on more users; decisions of one user say nothing about the next one",
-            )
+        _check_facts(facts)
+        by_length = facts.lengths.sum(axis=0)  # [L + 1]
         return cls(
             policy=policy,
             source=source,
             settings=settings,
             horizon=horizon,
-            users=users,
-            trajectories=sum(len(fact.lengths) for fact in facts),
-            decisions=sum(int(np.minimum(fact.lengths, horizon).sum()) for fact in facts),
-            chunk_users=tuple(fact.users for fact in facts),
-            chunk_trajectories=tuple(len(fact.lengths) for fact in facts),
-            reward_range=(min(fact.least for fact in facts), max(fact.most for fact in facts)),
-            any_terminated=complete or any(fact.terminated.any() for fact in facts),
+            users=facts.users,
+            trajectories=int(by_length.sum()),
+            decisions=int(by_length @ np.minimum(np.arange(len(by_length)), horizon)),
+            reward_range=(facts.least, facts.most),
+            any_terminated=complete or bool(facts.lengths[1].any()),
             alive=alive,
             kept=uncensored,
             ended=ended,
-            censored=0
-            if complete
-            else sum(int(((fact.lengths < horizon) & ~fact.terminated).sum()) for fact in facts),
-            propensity_mode=facts[0].mode,
-            times_taken=np.sum([fact.taken for fact in facts], axis=0, dtype=np.int64),
-            sessions=sum(fact.sessions for fact in facts),
-            times=(min(fact.times[0] for fact in facts), max(fact.times[1] for fact in facts)),
-            end=max(fact.end for fact in facts),
+            censored=0 if complete else int(facts.lengths[0, :horizon].sum()),
+            propensity_mode=facts.mode,
+            times_taken=facts.taken,
+            sessions=facts.sessions,
+            times=facts.times,
+            end=facts.end,
+            visits=visits,
+            known_shares=facts.known_shares(horizon),
             endings_told=endings_told,
             metric=metric,
             base=base,
             view=view,
-            spill=spill,
         )
 
     def seen_as(self, view: View) -> Problem:
         """The same decisions and users, with the trajectories of ``view(log)``."""
-        facts = [Facts.of(self.policy, view(chunk.logs), None) for chunk in self.chunks()]
+        settings = replace(self.settings, horizon=None, truncated="censored")
+        facts = self.total(partial(_facts_of_view, view=view, settings=settings))
         return self._from_facts(
             facts,
             policy=self.policy,
             source=self.source,
-            settings=replace(self.settings, horizon=None, truncated="censored"),
+            settings=settings,
             metric=None,
+            visits=self.visits,
             base=self,
             view=view,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What other processes need: neither the log nor what was computed so far."""
+        names = [
+            each.name for each in fields(self) if each.name not in ("source", "visits", "_memo", "family")
+        ]
+        tokens = {"token": self.token, "policy token": self.policy_token, "elsewhere": self.visits.keeper}
+        return {name: getattr(self, name) for name in names} | {
+            "source": None,
+            "visits": None,
+            "_memo": tokens,
+            "family": {},
+        }
+
+    @property
+    def token(self) -> int:
+        """Tells this problem from others about the same log."""
+        return self.memo("token", lambda: next(self.visits.tokens))
+
+    @property
+    def policy_token(self) -> int:
+        """Tells this policy from others."""
+        return self.memo("policy token", lambda: self.visits.number_of(self.policy))
 
     @property
     def gamma(self) -> float:
@@ -197,98 +233,81 @@ class Problem:
 
     def with_metric(self, metric: Rewards) -> Problem:
         """The same problem about another reward: a metric of the log, or a function of a log to [n]."""
-        other = type(self).of(self.policy, self.source, self.settings, metric=metric)
-        if "chunk" in self._memo:  # the policy need not be asked again
-            other._memo["chunk"] = other._chunk(next(raw_chunks(self.source)), 0, 0)
-            for name in ("probs", "taken"):
-                if name in self._memo["chunk"]._memo:
-                    other._memo["chunk"]._memo[name] = self._memo["chunk"]._memo[name]
-        return self._share(other)
+        return self.share(type(self).of(self.policy, self.source, self.settings, metric=metric))
 
     def with_policy(self, policy: Policy) -> Problem:
         """The same problem about another policy."""
-        return self._share(type(self).of(policy, self.source, self.settings, metric=self.metric))
+        return self.share(type(self).of(policy, self.source, self.settings, metric=self.metric))
 
-    def _share(self, other: Problem) -> Problem:
-        """Spare the other one what depends on the log alone."""
+    def share(self, other: Problem) -> Problem:
+        """Spare the other one what depends on the log alone; and, for the same policy, on that as well."""
         if "largest sample" in self._memo:
             other._memo["largest sample"] = self._memo["largest sample"]
+        if other.policy is self.policy and other.horizon == self.horizon:
+            return replace(other, family=self.family)
         return other
-
-    def rewards_in(self, logs: LoggedData) -> Float64Array:
-        """The rewards [n] of a raw chunk, of the metric at hand; what was not observed is 0."""
-        return metric_of(logs, self.metric)
 
     # ------------------------------------------------------------------ passes
 
+    def map(self, function: Callable[[Chunk], T]) -> list[T]:
+        """The function's result for every block, in order. For processes it must be importable."""
+        results: list[T] = self.visits.ask(self, function)
+        return results
+
+    def total(self, function: Callable[[Chunk], T], add: Callable[[T, T], T] = operator.add) -> T:
+        """The sum of the function over all blocks, in a fixed tree: the same bits whoever computes it."""
+        result: T = self.visits.ask(self, function, add)
+        return result
+
+    def by_user(self, function: Callable[[Chunk], Any]) -> Any:
+        """Numbers by user, from a function of a block to [..., users of the block], or to several of them.
+
+        The last axis of the result has all users, in the order of their ids.
+        """
+        by_block = self.map(function)
+        if isinstance(by_block[0], tuple):
+            return tuple(self._in_order([arrays[j] for arrays in by_block]) for j in range(len(by_block[0])))
+        return self._in_order(by_block)
+
+    def by_user_and_total(self, function: Callable[[Chunk], tuple[Any, T]]) -> tuple[Any, T]:
+        """`by_user` of the first, `total` of the second thing that the function returns."""
+        by_block = self.map(function)
+        return self._in_order([pair[0] for pair in by_block]), tree_sum([pair[1] for pair in by_block])
+
+    def _in_order(self, by_block: Sequence[Any]) -> Any:
+        joined = np.empty((*by_block[0].shape[:-1], self.users), dtype=by_block[0].dtype)
+        for places, values in zip(self.visits.blocks.places, by_block, strict=True):
+            joined[..., places] = values
+        return joined
+
+    def for_blocks(self, values: Any) -> dict[int, Any]:
+        """Numbers by user [U], for each block those of its users."""
+        return {number: values[places] for number, places in enumerate(self.visits.blocks.places)}
+
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks in order; a log in memory is one chunk, and keeps what was computed on it."""
-        if self.base is not None and self.view is not None:
-            yield from (self._seen(chunk, self.view) for chunk in self.base.chunks())
-            return
-        if isinstance(self.source, LoggedData):
-            if "chunk" not in self._memo:
-                self._memo["chunk"] = self._chunk(self.source, 0, 0)
-            yield self._memo["chunk"]
-            return
-        user = trajectory = 0
-        for number, logs in enumerate(self.raw_chunks()):
-            yield self._chunk(logs, user, trajectory, number)
-            user, trajectory = (
-                user + self.chunk_users[number],
-                trajectory + self.chunk_trajectories[number],
-            )
+        """The blocks in order, in this process; see `map` for passes."""
+        for number in range(self.visits.count):
+            yield self.chunk_of(self.visits.blocks.open(number), number, {})
 
     parts = chunks  # its name in version 0.1
 
-    def raw_chunks(self) -> Iterator[LoggedData]:
-        """The chunks as the log has them: not cut at the horizon, its own rewards and endings."""
-        return raw_chunks(self.source) if self.spill is None else iter(self.spill)
+    def chunk_of(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> Chunk:
+        """The chunk of a block; ``shared`` is for all problems that look at the block now."""
+        place = ("chunk", id(self))
+        if place not in shared:
+            shared[place] = self._opened(logs, number, shared)
+        chunk: Chunk = shared[place]
+        return chunk
 
-    def sample(self, most_rows: int = MOST_ROWS, *, least: int = LEAST_USERS) -> Chunk:
-        """Users with about so many decisions, the same ones whatever the chunks: for what needs no more.
-
-        A log in memory that is no longer is its own sample.
-        """
+    def _opened(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> Chunk:
         if self.base is not None and self.view is not None:
-            return self._seen(self.base.sample(most_rows, least=least), self.view)
-        return self.memo(("sample", most_rows, least), lambda: self._sample(most_rows, least))
-
-    def _sample(self, most_rows: int, least: int) -> Chunk:
-        drawn = draw([self.raw_sample], most_rows, self.settings.seed, least)
-        if drawn is self.source:
-            return next(self.chunks())
-        return self._chunk(drawn, 0, 0)
-
-    @property
-    def raw_sample(self) -> LoggedData:
-        """The largest sample, as the log has it: not cut at the horizon, its own rewards and endings."""
-        return self.memo("largest sample", lambda: draw(self.raw_chunks(), MOST_ROWS, self.settings.seed))
-
-    @property
-    def head(self) -> LoggedData:
-        """Some users, for what all rows share: names of contexts and actions, which columns there are."""
-        return self.sample().logs
-
-    def map(self, function: Callable[[Chunk], T]) -> list[T]:
-        """The function's result for every chunk, in order."""
-        return [function(chunk) for chunk in self.chunks()]
-
-    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` returns, computed once for all estimators of this problem."""
-        if key not in self._memo:
-            self._memo[key] = make()
-        result: T = self._memo[key]
-        return result
-
-    def number_of(self, thing: object) -> int:
-        """A number for an object, for keys of memos: the same object, the same number. It is kept alive."""
-        numbered: list[object] = self._memo.setdefault("kept", [])
-        for number, known in enumerate(numbered):
-            if known is thing:
-                return number
-        numbered.append(thing)
-        return len(numbered) - 1
+            return self._seen(self.base.chunk_of(logs, number, shared), self.view)
+        if "elsewhere" in self._memo or not self.visits.lasting:
+            return self._chunk(logs, number, shared)
+        if "chunk" not in self._memo:
+            self._memo["chunk"] = self._chunk(logs, number, shared)
+        chunk: Chunk = self._memo["chunk"]
+        return chunk
 
     def _seen(self, chunk: Chunk, view: View) -> Chunk:
         return chunk.memo(
@@ -299,61 +318,119 @@ class Problem:
         )
 
     def _chunk(
-        self, logs: LoggedData, first_user: int, first_trajectory: int, number: int | None = None
+        self, logs: LoggedData, number: int | None = None, shared: dict[Hashable, Any] | None = None
     ) -> Chunk:
         short = cut_at(logs, self.horizon)
         if self.settings.truncated == "complete":
             short = replace(short, terminated=np.ones(short.n_trajectories, dtype=bool))
         if self.metric is not None:
             short = replace(short, rewards=metric_of(short, self.metric), reward_observed=None)
+        vars(short)["user_codes"] = (
+            logs.user_codes if short.n_trajectories == logs.n_trajectories else (short.user_codes)
+        )
         return Chunk(
             logs=short,
             rewards=rewards_of(short),
             policy=self.policy,
-            first_user=first_user,
-            first_trajectory=first_trajectory,
             horizon=self.horizon,
             folds=self.settings.folds,
             seed=self.settings.seed,
-            kept=None if self.spill is None or number is None else self._kept(self.spill, number),
+            raw=logs,
+            number=number or 0,
+            kept=None if number is None else self._kept(number),
+            shared={} if shared is None else shared,
         )
 
-    def _kept(self, spill: Spill, number: int) -> Kept:
+    def _kept(self, number: int) -> Kept:
+        keeper = self._memo.get("elsewhere") or self.visits.keeper
         return Kept(
-            spill=spill,
-            number=number,
-            problem=self.memo("token", object),
-            policy=(Same(self.policy), self.horizon),
+            keeper=keeper, number=number, problem=self.token, policy=(self.policy_token, self.horizon)
         )
+
+    # ------------------------------------------------------------------ some users
+
+    def sample(self, most_rows: int = MOST_ROWS, *, least: int = LEAST_USERS) -> Chunk:
+        """Users with about so many decisions, the same ones whatever the shards: for what needs no more.
+
+        A log in memory that is no longer is its own sample.
+        """
+        if self.base is not None and self.view is not None:
+            return self._seen(self.base.sample(most_rows, least=least), self.view)
+        return self.memo(("sample", most_rows, least), lambda: self._sample(most_rows, least))
+
+    def _sample(self, most_rows: int, least: int) -> Chunk:
+        drawn = draw([self.raw_sample], most_rows, self.settings.seed, least)
+        if drawn is self.source and self.visits.lasting:
+            return next(self.chunks())
+        return self._chunk(drawn)
+
+    @property
+    def raw_sample(self) -> LoggedData:
+        """The largest sample, as the log has it: not cut at the horizon, its own rewards and endings."""
+        return self.memo("largest sample", self._largest_sample)
+
+    def _largest_sample(self) -> LoggedData:
+        seed = self.settings.seed
+        if isinstance(self.source, LoggedData):
+            return draw([self.source], MOST_ROWS, seed)
+        share = 1.3 * MOST_ROWS / max(self.source.rows, 1)
+        while True:
+            # Only users with small hashes are looked at: a process need not send what the sum throws away.
+            small = partial(_small_hashes, most_rows=MOST_ROWS, seed=seed, share=share)
+            pieces = [piece for piece in self.map(small) if piece is not None]
+            if pieces:
+                drawn = draw([join(pieces)], MOST_ROWS, seed)
+                if share >= 1 or (len(drawn) >= MOST_ROWS and drawn.n_users >= LEAST_USERS):
+                    return drawn
+            share *= 2
+
+    @property
+    def head(self) -> LoggedData:
+        """Some users, for what all rows share: names of contexts and actions, which columns there are."""
+        return self.sample().logs
+
+    # ------------------------------------------------------------------ what is computed once
+
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` returns, computed once for all estimators of this problem."""
+        if key in self._memo:
+            result: T = self._memo[key]
+            return result
+        return self.visits.once(key, make, self._memo)
+
+    def number_of(self, thing: object) -> int:
+        """A number for an object, for keys of memos: the same object, the same number. It is kept alive."""
+        numbered: list[object] = self._memo.setdefault("kept", [])
+        for number, known in enumerate(numbered):
+            if known is thing:
+                return number
+        numbered.append(thing)
+        return len(numbered) - 1
+
+    def together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The results of several computations, whose passes are made together; errors in place of results."""
+        return self.visits.together.run(works)
+
+    def all_of(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The same, where the first error is raised."""
+        results = self.together(works)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return results
 
     def known_weights(self, chunk: Chunk, what: Known) -> Float64Array:
         """1 / (share known) among the decisions of the same step and kind of ending [n]; 0 where unknown."""
-        shares = self.memo(("known", what), lambda: self._known_shares(what))  # [2, H]
-        share = shares[chunk.goes_on.astype(np.int64), chunk.steps]
-        weights: Float64Array = np.where(chunk.known(what), 1.0, 0.0) / np.where(share > 0, share, 1.0)
-        if what in ("next", "inside"):  # model fits: a step with too little to go by is left out altogether
-            weights[shares[1][chunk.steps] < _LEAST_KNOWN] = 0.0
-        return weights
 
-    def _known_shares(self, what: Known) -> Float64Array:
-        """The share of known decisions, after which the user terminated [0] or went on [1], by step."""
+        def make() -> Float64Array:
+            shares = self.known_shares[what]  # [2, H]
+            share = shares[chunk.goes_on.astype(np.int64), chunk.steps]
+            weights: Float64Array = np.where(chunk.known(what), 1.0, 0.0) / np.where(share > 0, share, 1.0)
+            if what in ("next", "inside"):  # model fits: a step with too little to go by is left out
+                weights[shares[1][chunk.steps] < _LEAST_KNOWN] = 0.0
+            return weights
 
-        def count(chunk: Chunk) -> Float64Array:
-            key = chunk.goes_on * np.int64(self.horizon) + chunk.steps
-            counts = [
-                np.bincount(key, weights=which.astype(np.float64), minlength=2 * self.horizon)
-                for which in (chunk.known(what), np.ones(len(key), dtype=bool))
-            ]
-            return np.stack(counts)
-
-        known, everyone = sum(self.map(count), np.zeros((2, 2 * self.horizon))).reshape(2, 2, self.horizon)
-        shares: Float64Array = known / np.where(everyone > 0, everyone, 1.0)
-        if what not in ("next", "inside"):
-            # Of one kind nothing at all is known at some step: the other kind stands for both there.
-            alone = ((everyone > 0) & (known == 0)).any(axis=0)
-            both = known.sum(axis=0) / np.maximum(everyone.sum(axis=0), 1.0)
-            shares = np.where(alone, both, shares)
-        return shares
+        return chunk.memo(("known", what), make)
 
     # ------------------------------------------------------------------ intervals
 
@@ -363,3 +440,56 @@ class Problem:
         return interval_of(
             estimate, influence, level=chosen.confidence, method=chosen.interval, seed=chosen.seed
         )
+
+
+# ---------------------------------------------------------------------- what is looked at first
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Look:
+    """Stands for a problem before there is one."""
+
+    policy: Policy
+    metric: Rewards | None
+    settings: Settings
+
+    def chunk_of(
+        self, logs: LoggedData, number: int, shared: dict[Hashable, Any]
+    ) -> tuple[LoggedData, _Look]:
+        """The block as it is."""
+        return logs, self
+
+
+def _facts(block: Any) -> Facts:
+    logs, look = block
+    return Facts.of(look.policy, logs, look.metric, look.settings)
+
+
+def _facts_of_view(chunk: Chunk, view: View, settings: Settings) -> Facts:
+    return Facts.of(chunk.policy, view(chunk.logs), None, settings)
+
+
+def _check_facts(facts: Facts) -> None:
+    if facts.users < 2:
+        raise DataError(
+            expected="at least two users, for an error to be estimated",
+            found=f"{facts.users}",
+            remedy="evaluate on more users; decisions of one user say nothing about the next one",
+        )
+    if not np.isfinite(facts.least):
+        raise DataError(
+            expected="at least one decision whose reward was observed",
+            found="none: every reward is censored",
+            remedy="wait until the futures that define the reward have passed, or use a shorter one",
+        )
+
+
+def _small_hashes(chunk: Chunk, most_rows: int, seed: int, share: float) -> LoggedData | None:
+    """The users of a block whose hash is below a share of all hashes; None if there are none."""
+    logs = chunk.raw
+    if share < 1:
+        chosen = share_of(hash_users(logs.user_ids, "sample", seed)) < share
+        if not chosen.any():
+            return None
+        logs = replace(logs.select(chosen[logs.user_codes]))
+    return smallest(logs, most_rows, seed, LEAST_USERS)

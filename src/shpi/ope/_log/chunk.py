@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from shpi._core.hashing import hash_users
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, ShpiError
-from shpi.ope._log.spill import Kept
+from shpi.ope._log.facts import Known, known_rows
+from shpi.ope._log.scratch import Keeper
 from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
 from shpi.values.transitions import goes_on
 
 T = TypeVar("T")
 
-# "reward": r_t.  "next": the next context.  "inside": the next context, and mu there.
-# "return" and "paired return": the reward with what follows, as far as it counts before the horizon.
-Known = Literal["reward", "next", "inside", "return", "paired return"]
-
 _BLOCK, _CELLS = 50_000, 1 << 24  # decisions, and numbers of pi(.|x), that are asked for at once
-_CACHE = 1 << 30  # bytes of pi(.|x) that are kept
+_CACHE = 1 << 30  # bytes of pi(.|x) of one block that are kept, at most
+_SAMPLE = 1 << 26  # the same for a sample, of which only pi of the taken actions is needed again
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What is kept for one block from pass to pass, and under which names."""
+
+    keeper: Keeper
+    number: int  # of the block
+    problem: int  # what is fitted differs from problem to problem
+    policy: tuple[int, int]  # what the policy says is the same for all problems about it: policy, horizon
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,12 +41,13 @@ class Chunk:
     logs: LoggedData
     rewards: Float64Array  # [n] of the metric at hand
     policy: Policy
-    first_user: int  # the place of this chunk's users among all
-    first_trajectory: int
     horizon: int  # H
     folds: int
     seed: int
-    kept: Kept | None = None  # where results are kept from pass to pass, if not in this chunk
+    raw: LoggedData  # the same users as the log has them: not cut, its own rewards and endings
+    number: int = 0  # of the block
+    kept: Kept | None = None  # None: a sample, for which results are kept in this object only
+    shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)  # with other problems' chunks
     whole: Chunk | None = None  # the same decisions before they were seen otherwise; see `Problem.seen_as`
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -69,31 +78,32 @@ class Chunk:
         return goes_on(self.logs)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` returns, computed once as long as this chunk, or the file of its shard, is kept."""
+        """What ``make`` returns, computed once as long as this chunk is open."""
         if key not in self._memo:
-            self._memo[key] = make() if self.kept is None else self.kept.keep(key, make)
+            self._memo[key] = make()
         result: T = self._memo[key]
         return result
 
-    def _asked(self, key: Hashable, make: Callable[[], T]) -> T:
+    def keep(self, key: Hashable, make: Callable[[], T], kind: type[T] | None = None) -> T:
+        """What ``make`` returns, kept for later passes: an array, or a record of arrays of type ``kind``."""
+        kept = self.kept
+        if kept is None:
+            return self.memo(key, make)
+        return self.memo(key, lambda: kept.keeper.keep(kept.number, (kept.problem, key), make, kind))
+
+    def asked(self, key: Hashable, make: Callable[[], T]) -> T:
         """What the policy says about this chunk: the same whatever the rewards are."""
-        if key not in self._memo:
-            self._memo[key] = make() if self.kept is None else self.kept.asked(key, make)
-        result: T = self._memo[key]
-        return result
+        kept = self.kept
+        if kept is None:
+            return self.memo(key, make)
+        return self.memo(key, lambda: kept.keeper.keep(kept.number, ("asked", kept.policy, key), make))
 
     def known(self, what: Known) -> BoolArray:
         """Decisions for which something is known [n]; see `Known`."""
-        if what == "reward":
-            return self.observed
-        last = self.logs.offsets[1:] - 1
-        follows = np.ones(len(self.logs), dtype=bool)
-        next_observed = self.logs.final_observed if what in ("next", "return") else False
-        follows[last] = self.logs.terminated | next_observed
-        if what == "return" or what == "paired return":  # nothing counts after the last step
-            follows |= self.steps == self.horizon - 1
-            follows &= self.observed
-        return follows
+        known = known_rows(self.logs, self.observed, what)
+        if what in ("return", "paired return"):  # nothing counts after the last step
+            known = known | ((self.steps == self.horizon - 1) & self.observed)
+        return known
 
     @cached_property
     def by_step(self) -> tuple[Int64Array, Int64Array]:
@@ -109,7 +119,7 @@ class Chunk:
             hashes = hash_users(self.logs.user_ids, "fold", self.seed)
             return (hashes % np.uint64(self.folds)).astype(np.int64)
 
-        return self.memo("fold of user", make)
+        return self.keep("fold of user", make)
 
     @cached_property
     def fold(self) -> Int64Array:
@@ -119,7 +129,7 @@ class Chunk:
     @property
     def taken(self) -> Float64Array:
         """pi(a_t|x_t) [n]."""
-        return self._asked("taken", self._taken) if self.whole is None else self.whole.taken
+        return self.asked("taken", self._taken) if self.whole is None else self.whole.taken
 
     def _taken(self) -> Float64Array:
         taken = np.empty(len(self.logs))
@@ -155,11 +165,12 @@ class Chunk:
         """pi(.|x) of some decisions [b, A]; asked of the policy once, as long as the table is small."""
         if self.whole is not None:
             return self.whole.probs_of(rows)
-        cells = len(self.logs) * self.logs.n_actions
-        enough = 8 * cells <= _CACHE if self.kept is None else self.kept.spill.has_room(cells)
-        if "probs" not in self._memo and not enough:
-            return self._ask(rows)
-        return self._asked("probs", self._all_probs)[rows]
+        if "probs" not in self._memo:
+            size = 8 * len(self.logs) * self.logs.n_actions
+            most = _CACHE if self.kept is not None else min(_CACHE, _SAMPLE)
+            if size > most or (self.kept is not None and not self.kept.keeper.has_room(size)):
+                return self._ask(rows)
+        return self.asked("probs", self._all_probs)[rows]
 
     def _all_probs(self) -> Float64Array:
         logs = self.logs
@@ -177,7 +188,7 @@ class Chunk:
     @cached_property
     def final_probs(self) -> Float64Array:
         """pi(.|x) of the final contexts [N, A]; 0 where nothing follows or was seen."""
-        return self._asked("final probs", self._final_probs)
+        return self.asked("final probs", self._final_probs)
 
     def _final_probs(self) -> Float64Array:
         logs = self.logs

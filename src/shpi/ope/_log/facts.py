@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -13,10 +13,15 @@ from shpi.data.logged import LoggedData
 from shpi.data.question import Endings
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, DataError
-from shpi.ope.settings import Rewards
+from shpi.ope.settings import Rewards, Settings
 from shpi.policies.files import PolicyFile
 from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
-from shpi.values.transitions import rewards_of
+from shpi.values.transitions import goes_on, rewards_of
+
+# "reward": r_t.  "next": the next context.  "inside": the next context, and mu there.
+# "return" and "paired return": the reward with what follows, as far as it counts before the horizon.
+Known = Literal["reward", "next", "inside", "return", "paired return"]
+KINDS: tuple[Known, ...] = get_args(Known)
 
 
 def check_policy(policy: Any) -> None:
@@ -71,12 +76,12 @@ def check_saved(saved: PolicyFile, logs: LoggedData | ShardedLog) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Facts:
-    """What must be known of all chunks before the first pass."""
+    """What must be known of all chunks before the first estimator. Those of chunks add up."""
 
     users: int
-    lengths: Int64Array  # [N]
-    terminated: BoolArray  # [N]
-    least: float
+    lengths: Int64Array  # [2, L + 1] trajectories by their decisions: truncated, terminated
+    known: Int64Array  # [6, 2, L] decisions by what is known of them, whether the user goes on, and step
+    least: float  # of the rewards; infinity where none is observed
     most: float
     mode: str
     endings: Endings
@@ -88,32 +93,36 @@ class Facts:
     @property
     def longest(self) -> int:
         """The most decisions of a trajectory."""
-        return int(self.lengths.max())
+        return int(self.lengths.shape[1]) - 1
 
     @classmethod
     def of(
-        cls, policy: Policy, logs: LoggedData, metric: Rewards | None, horizon: int | None = None
+        cls,
+        policy: Policy,
+        logs: LoggedData,
+        metric: Rewards | None,
+        settings: Settings,
     ) -> Facts:
         """Those of one chunk."""
         check_match(policy, logs)
         rewards = metric_of(logs, metric)
         known = None if metric is not None else logs.reward_observed
         observed = rewards if known is None else rewards[known]
-        if not len(observed):
-            raise DataError(
-                expected="at least one decision whose reward was observed",
-                found="none: every reward is censored",
-                remedy="wait until the futures that define the reward have passed, or use a shorter one",
-            )
-        steps = logs.steps
+        steps, horizon = logs.steps, settings.horizon
         counted = slice(None) if horizon is None else steps < horizon
         starts = logs.session_offsets[:-1]
+        lengths = np.diff(logs.offsets)
         return cls(
             users=logs.n_users,
-            lengths=np.diff(logs.offsets),
-            terminated=logs.terminated,
-            least=float(observed.min()),
-            most=float(observed.max()),
+            lengths=np.stack(
+                [
+                    np.bincount(lengths[logs.terminated == ended], minlength=int(lengths.max()) + 1)
+                    for ended in (False, True)
+                ]
+            ),
+            known=_known_counts(logs, known, settings),
+            least=float(observed.min(initial=np.inf)),
+            most=float(observed.max(initial=-np.inf)),
             mode=logs.propensity_mode,
             endings=logs.endings,
             taken=np.bincount(logs.actions[counted], minlength=logs.n_actions).astype(np.int64),
@@ -122,21 +131,88 @@ class Facts:
             end=int(logs.times.max()),
         )
 
+    def __add__(self, other: Facts) -> Facts:
+        return Facts(
+            users=self.users + other.users,
+            lengths=_added(self.lengths, other.lengths),
+            known=_added(self.known, other.known),
+            least=min(self.least, other.least),
+            most=max(self.most, other.most),
+            mode=self.mode,
+            endings="unknown" if "unknown" in (self.endings, other.endings) else self.endings,
+            taken=self.taken + other.taken,
+            sessions=self.sessions + other.sessions,
+            times=(min(self.times[0], other.times[0]), max(self.times[1], other.times[1])),
+            end=max(self.end, other.end),
+        )
 
-def survival(
-    facts: list[Facts], horizon: int, complete: bool
-) -> tuple[Float64Array, Float64Array, Float64Array]:
+    def known_shares(self, horizon: int) -> dict[Known, Float64Array]:
+        """Shares of known decisions, after which the user terminated [0] or went on [1], by step [2, H]."""
+        everyone = self.known[0, :, :horizon].astype(np.float64)
+        shares: dict[Known, Float64Array] = {}
+        for place, what in enumerate(KINDS, start=1):
+            counts = self.known[place, :, :horizon].astype(np.float64)
+            if what in ("return", "paired return"):  # nothing counts after the last step
+                counts[:, horizon - 1] = self.known[1, :, horizon - 1]
+            share = counts / np.where(everyone > 0, everyone, 1.0)
+            if what not in ("next", "inside"):
+                # Of one kind nothing at all is known at some step: the other kind stands for both there.
+                alone = ((everyone > 0) & (counts == 0)).any(axis=0)
+                both = counts.sum(axis=0) / np.maximum(everyone.sum(axis=0), 1.0)
+                share = np.where(alone, both, share)
+            shares[what] = share
+        return shares
+
+
+def _known_counts(logs: LoggedData, observed: BoolArray | None, settings: Settings) -> Int64Array:
+    """Decisions by step, all of them and those of which something is known; see `known_rows`."""
+    if settings.horizon is not None and int(np.diff(logs.offsets).max()) > settings.horizon:
+        observed = None if observed is None else observed[logs.steps < settings.horizon]
+        logs = cut_at(logs, settings.horizon)
+    complete = settings.truncated == "complete" or (settings.truncated is None and logs.endings == "unknown")
+    if complete:
+        logs = replace(logs, terminated=np.ones(logs.n_trajectories, dtype=bool))
+    steps = logs.steps
+    longest = int(steps.max()) + 1
+    key = goes_on(logs) * np.int64(longest) + steps
+    seen = np.ones(len(logs), dtype=bool) if observed is None else observed
+    rows = [None, *(known_rows(logs, seen, what) for what in KINDS)]
+    counts = [np.bincount(key if which is None else key[which], minlength=2 * longest) for which in rows]
+    return np.stack(counts).reshape(len(rows), 2, longest).astype(np.int64)
+
+
+def known_rows(logs: LoggedData, observed: BoolArray, what: Known) -> BoolArray:
+    """Decisions for which something is known [n], whatever the horizon; see `Known`."""
+    if what == "reward":
+        return observed
+    follows = np.ones(len(logs), dtype=bool)
+    next_observed = logs.final_observed if what in ("next", "return") else False
+    follows[logs.offsets[1:] - 1] = logs.terminated | next_observed
+    return follows & observed if what in ("return", "paired return") else follows
+
+
+def _added(left: Int64Array, right: Int64Array) -> Int64Array:
+    """The sum of two tables whose last axes may differ in length."""
+    shape = (*left.shape[:-1], max(left.shape[-1], right.shape[-1]))
+    total = np.zeros(shape, dtype=np.int64)
+    total[..., : left.shape[-1]] += left
+    total[..., : right.shape[-1]] += right
+    return total
+
+
+def survival(facts: Facts, horizon: int, complete: bool) -> tuple[Float64Array, Float64Array, Float64Array]:
     """How many decide at each step; the chance G_t not to be censored before it; log sum b of the ended."""
-    lengths = np.concatenate([fact.lengths for fact in facts])
-    ended = np.concatenate([fact.terminated for fact in facts]) | complete
-    stops = np.bincount(np.minimum(lengths, horizon), minlength=horizon + 1)  # after so many decisions
-    alive = len(lengths) - np.cumsum(stops)[:horizon]  # [H] who decide at step t
+    by_length = np.zeros((2, max(horizon, facts.longest) + 1), dtype=np.int64)
+    by_length[:, : facts.longest + 1] = facts.lengths
+    by_length[:, horizon] = by_length[:, horizon:].sum(axis=1)
+    stops = by_length[:, : horizon + 1].sum(axis=0)  # after so many decisions
+    alive = stops.sum() - np.cumsum(stops)[:horizon]  # [H] who decide at step t
     if (alive == 0).any():
         raise ConfigError(
             expected=f"a horizon of at most {int(np.flatnonzero(alive == 0)[0])}, the longest trajectory",
             found=str(horizon),
         )
-    gone = np.bincount(np.minimum(lengths[ended], horizon), minlength=horizon + 1)[1:horizon]
+    gone = (stops if complete else by_length[1])[1:horizon]
     going = alive[:-1] - gone  # those who decided at t and did not terminate after it
     share = np.where(going > 0, alive[1:] / np.maximum(going, 1), 1.0)
     uncensored = np.append(1.0, np.cumprod(share))
@@ -145,20 +221,25 @@ def survival(
     return alive.astype(np.float64), uncensored, before
 
 
-def raw_chunks(source: Any) -> Iterator[LoggedData]:
-    """The logs behind a source: itself, or its shards."""
-    if isinstance(source, LoggedData):
-        if not len(source):
-            raise DataError(expected="a log with decisions", found="an empty one")
-        yield source
-    elif isinstance(source, ShardedLog):
-        yield from source
-    else:
+def check_source(source: Any) -> None:
+    """Refuse what is no log, or an empty one."""
+    if not isinstance(source, LoggedData | ShardedLog):
         raise ConfigError(
             expected="a LoggedData or a ShardedLog",
             found=type(source).__name__,
             remedy="read the table first: shpi.LoggedData.read(source, columns)",
         )
+    if not len(source):
+        raise DataError(expected="a log with decisions", found="an empty one")
+
+
+def raw_chunks(source: Any) -> Iterator[LoggedData]:
+    """The logs behind a source: itself, or its shards."""
+    check_source(source)
+    if isinstance(source, LoggedData):
+        yield source
+    else:
+        yield from source
 
 
 def metric_of(logs: LoggedData, metric: Rewards | None) -> Float64Array:

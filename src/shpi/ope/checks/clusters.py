@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
 from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.days import days_of
-from shpi.ope.problem import Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
 # Normal quantiles, and how much faster than 1 they grow with b for Bartlett weights (the linear term).
@@ -95,23 +96,24 @@ def clusters_of(problem: Problem, cluster: Cluster) -> Clusters:
             value at the first decision is the cluster; or a function from a log to a label for every
             decision [n].
     """
-    labels, last = [], []
-    for logs in problem.raw_chunks():
-        _, trajectory = np.unique(logs.user_codes, return_index=True)
-        first = logs.offsets[:-1][trajectory]
-        labels.append(_labels(logs, cluster)[first])
-        if isinstance(cluster, str) and cluster in LENGTHS:
-            ends = np.zeros(logs.n_users, dtype=np.int64)
-            np.maximum.at(ends, logs.user_codes, logs.times[logs.offsets[1:] - 1] // LENGTHS[cluster])
-            last.append(ends)
-    joined = np.concatenate(labels)
     words = cluster if isinstance(cluster, str) else getattr(cluster, "__name__", "cluster")
-    if last:
+    joined, last = problem.by_user(partial(_of_users, cluster=cluster))  # [U] each
+    if isinstance(cluster, str) and cluster in LENGTHS:
         codes = (joined - joined.min()).astype(np.int64)
-        spans = np.concatenate(last) - joined
+        spans = last - joined
         return Clusters(codes=codes, words=words, span=int(np.quantile(spans, 0.9)))
     _, codes = np.unique(joined, return_inverse=True)
     return Clusters(codes=codes.astype(np.int64), words=words)
+
+
+def _of_users(chunk: Chunk, cluster: Cluster) -> tuple[NDArray[Any], Int64Array]:
+    """Of each user the label of the first decision, and the hour, day or week of the last one [users]."""
+    logs = chunk.raw
+    _, trajectory = np.unique(logs.user_codes, return_index=True)
+    labels, ends = _labels(logs, cluster), np.zeros(logs.n_users, dtype=np.int64)
+    if isinstance(cluster, str) and cluster in LENGTHS:
+        np.maximum.at(ends, logs.user_codes, logs.times[logs.offsets[1:] - 1] // LENGTHS[cluster])
+    return labels[logs.offsets[:-1][trajectory]], ends
 
 
 def found_clusters(problem: Problem) -> Clusters | None:

@@ -17,7 +17,7 @@ first reward, and the mean reward so far, each without its mean at step t. One l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
+from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -45,7 +45,7 @@ def about_endings(problem: Problem) -> list[Diagnostic]:
 
 
 def _told(problem: Problem) -> Diagnostic | None:
-    early = sum(problem.map(lambda chunk: int((np.diff(chunk.logs.offsets) < problem.horizon).sum())))
+    early = problem.trajectories - int(problem.alive[-1])
     if problem.endings_told or early <= FEW * problem.trajectories:
         return None
     return Diagnostic(
@@ -66,7 +66,7 @@ def _told(problem: Problem) -> Diagnostic | None:
 def _cut_for_no_reason(problem: Problem) -> Diagnostic:
     names = _names(problem)
     means = _means_by_step(problem, len(names))  # [J, H]
-    scores = np.concatenate(problem.map(lambda chunk: _scores(problem, chunk, means)), axis=1)  # [J, U]
+    scores = problem.by_user(partial(_scores, problem=problem, means=means))  # [J, U]
     spread = np.sqrt(np.sum(scores**2, axis=1))
     z = np.where(spread > 0, scores.sum(axis=1) / np.where(spread > 0, spread, 1.0), 0.0)
     limit = float(stats.norm.ppf(1 - LEVEL / (2 * len(z))))
@@ -133,19 +133,20 @@ def _at_risk(problem: Problem, chunk: Chunk) -> BoolArray:
 
 def _means_by_step(problem: Problem, columns: int) -> Float64Array:
     """The mean of every column among those at risk, [J, H]."""
-
-    def sums(chunk: Chunk) -> Float64Array:
-        risk = _at_risk(problem, chunk)
-        where = chunk.steps[risk]
-        counted = [np.ones(len(where)), *(column[risk] for column in _columns(chunk))]
-        return np.stack([add_up(where, column, problem.horizon) for column in counted])
-
-    total = reduce(np.add, problem.map(sums))
+    total = problem.total(partial(_sums_by_step, problem=problem))
     means: Float64Array = total[1 : columns + 1] / np.maximum(total[0], 1.0)
     return means
 
 
-def _scores(problem: Problem, chunk: Chunk, means: Float64Array) -> Float64Array:
+def _sums_by_step(chunk: Chunk, problem: Problem) -> Float64Array:
+    """The number of those at risk, and the sum of every column among them, [1 + J, H]."""
+    risk = _at_risk(problem, chunk)
+    where = chunk.steps[risk]
+    counted = [np.ones(len(where)), *(column[risk] for column in _columns(chunk))]
+    return np.stack([add_up(where, column, problem.horizon) for column in counted])
+
+
+def _scores(chunk: Chunk, problem: Problem, means: Float64Array) -> Float64Array:
     """The sum over each user's decisions of (c - hazard) z, [J, users of the chunk]."""
     logs, steps = chunk.logs, chunk.steps
     risk = _at_risk(problem, chunk)

@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 from scipy import stats
 
 from shpi.data.durations import MICROSECONDS, in_time_unit
 from shpi.ope.inference.intervals import interval_of, standard_error
-from shpi.ope.problem import Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Segment
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 
@@ -68,15 +69,17 @@ class Change:
 
 def entries(problem: Problem) -> Int64Array | None:
     """The time of every user's first decision [U]; None without a calendar, or where all enter at once."""
-    first_times = []
-    for logs in problem.raw_chunks():
-        if logs.time_unit != "us":
-            return None
-        first = np.full(logs.n_users, np.iinfo(np.int64).max)
-        np.minimum.at(first, logs.user_codes, logs.times[logs.offsets[:-1]].astype(np.int64))
-        first_times.append(first)
-    joined = np.concatenate(first_times)
+    if problem.head.time_unit != "us":
+        return None
+    joined: Int64Array = problem.by_user(_first_times)
     return joined if np.ptp(joined) > 0 else None
+
+
+def _first_times(chunk: Chunk) -> Int64Array:
+    logs = chunk.raw
+    first = np.full(logs.n_users, np.iinfo(np.int64).max)
+    np.minimum.at(first, logs.user_codes, logs.times[logs.offsets[:-1]].astype(np.int64))
+    return first
 
 
 def observed_throughout(problem: Problem, when: Int64Array) -> BoolArray:
@@ -119,13 +122,7 @@ def moved_mu(problem: Problem, late: BoolArray) -> str:
         problem: the evaluation.
         late: users who came last [U].
     """
-    counts: Float64Array = np.zeros((2, 1))
-    first = 0
-    for logs in problem.raw_chunks():
-        recent = late[first + logs.user_codes[logs.trajectory_of_row]].astype(np.int64)
-        own = np.stack([np.bincount(logs.actions[recent == k], minlength=logs.n_actions) for k in (0, 1)])
-        counts = counts + own
-        first += logs.n_users
+    counts = problem.total(partial(_actions_by_entry, late=problem.for_blocks(late)))  # [2, A]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # [2, A]
     action = int(np.abs(shares[1] - shares[0]).argmax())
     if abs(shares[1, action] - shares[0, action]) < MOVED:
@@ -135,6 +132,13 @@ def moved_mu(problem: Problem, late: BoolArray) -> str:
         f" The logging policy has changed too: it takes {label} in {shares[1, action]:.0%} of its decisions "
         f"there, in {shares[0, action]:.0%} before. The lift of the last third is over what it does now."
     )
+
+
+def _actions_by_entry(chunk: Chunk, late: dict[int, BoolArray]) -> Int64Array:
+    """How often each action was taken by users who came earlier, and by those who came last [2, A]."""
+    logs = chunk.raw
+    recent = late[chunk.number][logs.user_of_row]
+    return np.stack([np.bincount(logs.actions[recent == k], minlength=logs.n_actions) for k in (False, True)])
 
 
 def about_time(problem: Problem, estimate: Estimate) -> list[Diagnostic]:

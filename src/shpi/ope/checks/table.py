@@ -9,13 +9,16 @@ warning, because every lift is measured against J(mu).
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
+from shpi.ope._log.facts import metric_of
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import standard_error
-from shpi.ope.problem import Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Severity
+from shpi.protocols import Float64Array
 
 ROUNDING = 1e-6  # of the mean absolute sum of a user
 FAR = 0.5  # the share of the table's mean by which a censored value may differ before it is a warning
@@ -48,17 +51,20 @@ def table_mean(problem: Problem) -> tuple[float, float, int]:
     Counted from the log as it was given, by nothing but sums: discounted as the metric asks, the first
     ``horizon`` decisions of every trajectory.
     """
-    total = size = 0.0
-    unknown = 0
-    for logs in problem.raw_chunks():
-        rewards = problem.rewards_in(logs)
-        counted = logs.steps < problem.horizon
-        if problem.metric is None and logs.reward_observed is not None:
-            unknown += int((counted & ~logs.reward_observed).sum())
-            counted &= logs.reward_observed
-        paid = rewards[counted] * problem.gamma ** logs.steps[counted]
-        total, size = total + float(paid.sum()), size + float(np.abs(paid).sum())
-    return total / problem.users, size / problem.users, unknown
+    total, size, unknown = problem.total(partial(_sums, problem=problem))
+    return float(total) / problem.users, float(size) / problem.users, int(unknown)
+
+
+def _sums(chunk: Chunk, problem: Problem) -> Float64Array:
+    """The discounted rewards, their absolute values, and the number of unknown ones, [3]."""
+    logs, unknown = chunk.raw, 0
+    rewards, steps = metric_of(logs, problem.metric), logs.steps
+    counted = steps < problem.horizon
+    if problem.metric is None and logs.reward_observed is not None:
+        unknown = int((counted & ~logs.reward_observed).sum())
+        counted &= logs.reward_observed
+    paid = rewards[counted] * problem.gamma ** steps[counted]
+    return np.array([paid.sum(), np.abs(paid).sum(), unknown])
 
 
 def _censored(problem: Problem, value: float, mean: float) -> Diagnostic:

@@ -8,13 +8,15 @@ users do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy import stats
 
 from shpi.data.logged import LoggedData
-from shpi.ope.problem import Problem
+from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic
 from shpi.policies.training_users import (
     TrainingUsers,
@@ -83,12 +85,16 @@ def about_training_users(problem: Problem) -> list[Diagnostic]:
     known = training_users(problem.policy)
     if not known:
         return []
-    in_common = [Shared()] * len(known)
-    for logs in problem.raw_chunks():
-        in_common = [
-            shared + Shared.of(training, logs) for shared, training in zip(in_common, known, strict=True)
-        ]
+    in_common = problem.total(partial(_in_common, known=known), _added)
     return [_said(max(in_common, key=lambda shared: (shared.beyond_chance, shared.same_id)))]
+
+
+def _in_common(chunk: Chunk, known: Sequence[TrainingUsers]) -> list[Shared]:
+    return [Shared.of(training, chunk.raw) for training in known]
+
+
+def _added(left: list[Shared], right: list[Shared]) -> list[Shared]:
+    return [a + b for a, b in zip(left, right, strict=True)]
 
 
 def _said(shared: Shared) -> Diagnostic:

@@ -6,7 +6,8 @@ differences of their influences.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -41,12 +42,13 @@ def about_answers(problem: Problem, estimates: Sequence[Estimate], decisive: Est
     diagnostics += _disagreement(estimates, decisive)
     if problem.propensity_mode == "absent":
         return diagnostics
+    checks = []
     if decisive.weights is not None:
-        diagnostics += _clipping(problem, decisive)
-        diagnostics += about_late_value(problem, decisive)
+        checks += [_clipping, about_late_value]
     if problem.horizon > 1 and (decisive.weights is not None or decisive.steps is not None):
-        diagnostics += about_steps(problem, decisive)
-    return diagnostics
+        checks += [about_steps]
+    groups = problem.all_of([partial(check, problem, decisive) for check in checks])
+    return diagnostics + [diagnostic for group in groups for diagnostic in group]
 
 
 # ---------------------------------------------------------------------- possible values
@@ -181,10 +183,12 @@ def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     """The self-normalised mean with the largest 1 % of the weights capped, against the same without."""
     window = decisive.steps
     try:
-        values = [
-            step_means(problem, weigh, reward_terms, normalise=True).value
-            for weigh in (partial(window_weights, k=window), _Capped(problem, window))
-        ]
+        values = problem.all_of(
+            [
+                partial(_normalised_value, problem, weigh)
+                for weigh in (partial(window_weights, k=window), _Capped.of(problem, window))
+            ]
+        )
     except ShpiError:
         return []
     change = values[1] - values[0]
@@ -205,13 +209,21 @@ def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     ]
 
 
+def _normalised_value(problem: Problem, weigh: Callable[[Chunk], StepWeights]) -> float:
+    return step_means(problem, weigh, reward_terms, normalise=True).value
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Capped:
     """Weights capped at a quantile of those of a sample of the users."""
 
-    def __init__(self, problem: Problem, window: int | None) -> None:
-        self.window = window
+    window: int | None
+    cap: float
+
+    @classmethod
+    def of(cls, problem: Problem, window: int | None) -> _Capped:
         rows = window_weights(problem.sample(), window).rows
-        self.cap = float(np.quantile(rows, CAPPED, method="lower"))
+        return cls(window=window, cap=float(np.quantile(rows, CAPPED, method="lower")))
 
     def __call__(self, chunk: Chunk) -> StepWeights:
         weights, cap = window_weights(chunk, self.window), self.cap

@@ -19,6 +19,7 @@ so a policy that is better is not checked less than one that is worse.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from shpi.errors import ConfigError
 from shpi.ope.checks.endings import about_endings
@@ -47,16 +48,18 @@ def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tupl
         raise ConfigError(
             expected=f"a main estimator among {[estimate.name for estimate in estimates]}", found=repr(main)
         )
-    diagnostics = [
-        *about_log(problem, decisive[0]),
-        *about_table(problem),
-        *about_endings(problem),
-        *about_training_users(problem),
-        *about_time(problem, decisive[0]),
-    ]
-    for item in estimates:
-        diagnostics += about_weights(problem, item)
-    diagnostics += about_answers(problem, estimates, decisive[0])
+    groups = problem.all_of(
+        [
+            partial(about_log, problem, decisive[0]),
+            partial(about_table, problem),
+            partial(about_endings, problem),
+            partial(about_training_users, problem),
+            partial(about_time, problem, decisive[0]),
+            *(partial(about_weights, problem, item) for item in estimates),
+            partial(about_answers, problem, estimates, decisive[0]),
+        ]
+    )
+    diagnostics = [diagnostic for group in groups for diagnostic in group]
     return tuple(
         sorted(diagnostics, key=lambda item: (_ORDER[item.severity], item.estimator not in (None, main)))
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial
 
 import numpy as np
 
@@ -75,15 +75,6 @@ class _Reached:
     ratios: Float64Array  # [U] sums of pi/mu of single decisions, by user
     decisions: Float64Array  # [U]
 
-    def __add__(self, other: _Reached) -> _Reached:
-        return _Reached(
-            count=self.count + other.count,
-            never=self.never + other.never,
-            rarely=self.rarely + other.rarely,
-            ratios=np.concatenate([self.ratios, other.ratios]),
-            decisions=np.concatenate([self.decisions, other.decisions]),
-        )
-
     @property
     def shortfall(self) -> tuple[float, float]:
         """1 - mean of pi/mu over single decisions, and its standard error, clustered by user."""
@@ -95,7 +86,8 @@ class _Reached:
 
 def _support(problem: Problem) -> Diagnostic:
     counts = problem.times_taken.astype(np.float64)  # [A]
-    reached = reduce(_Reached.__add__, problem.map(lambda chunk: _reach(chunk, counts)))
+    (ratios, decisions), (count, never, rarely) = problem.by_user_and_total(partial(_reach, counts=counts))
+    reached = _Reached(count=count, never=never, rarely=rarely, ratios=ratios, decisions=decisions)
     never, rarely = reached.never / reached.count, reached.rarely / reached.count
     short, error = reached.shortfall
     # The mean of pi/mu shows what is missing even where only the taken action's propensity was logged.
@@ -117,7 +109,8 @@ def _support(problem: Problem) -> Diagnostic:
     )
 
 
-def _reach(chunk: Chunk, counts: Float64Array) -> _Reached:
+def _reach(chunk: Chunk, counts: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """By user the sums of pi/mu and the decisions [2, users]; decisions, never and rarely taken [3]."""
     logs, total = chunk.logs, float(counts.sum())
     never = rarely = 0.0
     for rows, probs in chunk.probs():
@@ -127,10 +120,6 @@ def _reach(chunk: Chunk, counts: Float64Array) -> _Reached:
         never += float(np.sum(probs * gone))
         rarely += float(np.sum(probs * rare))
     assert logs.propensities is not None
-    return _Reached(
-        count=float(len(logs)),
-        never=never,
-        rarely=rarely,
-        ratios=add_up(chunk.users, chunk.taken / logs.propensities, logs.n_users),
-        decisions=add_up(chunk.users, np.ones(len(logs)), logs.n_users),
-    )
+    ratios = add_up(chunk.users, chunk.taken / logs.propensities, logs.n_users)
+    decisions = add_up(chunk.users, np.ones(len(logs)), logs.n_users)
+    return np.stack([ratios, decisions]), np.array([len(logs), never, rarely])

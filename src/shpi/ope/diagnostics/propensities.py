@@ -11,7 +11,7 @@ takes many other q, which look at the time, the contexts and the past.
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial
 
 import numpy as np
 
@@ -50,12 +50,12 @@ def about_propensities(problem: Problem) -> list[Diagnostic]:
 
 def _by_the_book(problem: Problem) -> Diagnostic:
     """What mu(.|x) and the actions' mean rewards promise per decision, against what was seen."""
-    sums = reduce(np.add, problem.map(_rewards_by_action))  # [3, A]
+    sums = problem.total(_rewards_by_action)  # [3, A]
     total = float(sums[0].sum())
     mean = float(sums[1].sum()) / total
     quality = np.where(sums[0] > 0, sums[1] / np.maximum(sums[0], 1.0), mean)  # [A]
     spread = np.sqrt(max(float(sums[2].sum()) / total - mean**2, 0.0))
-    gaps = np.concatenate(problem.map(lambda chunk: _gaps(chunk, quality)))  # [U]
+    gaps = problem.by_user(partial(_gaps, quality=quality))  # [U]
     gap = float(gaps.sum()) / total
     error = float(np.std(gaps, ddof=1)) * np.sqrt(len(gaps)) / total
     covered = abs(gap) <= OWN_ERRORS * error or abs(gap) <= OWN_GAP * spread

@@ -7,6 +7,8 @@ only. What can be known of the rest is what the same estimator says with a large
 
 from __future__ import annotations
 
+from functools import partial
+
 from scipy import stats
 
 from shpi.ope.estimators.base import apart
@@ -34,8 +36,9 @@ def about_steps(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
 
 
 def _sensitivity(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
-    by_k = {k: k_step(problem, k, like=decisive) for k in STEPS if k <= problem.horizon}
-    lifts = {k: estimate.lift for k, estimate in by_k.items() if estimate is not None}
+    wanted = [k for k in STEPS if k <= problem.horizon]
+    estimates = problem.all_of([partial(k_step, problem, k, like=decisive) for k in wanted])
+    lifts = {k: found.lift for k, found in zip(wanted, estimates, strict=True) if found is not None}
     if len(lifts) < 2:
         return []
     shown = ", ".join(f"{lift:+.4g} (k = {k})" for k, lift in lifts.items())

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +28,11 @@ import numpy as np
 from shpi.features import FeatureMap, Recipe
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy, reward_terms
-from shpi.ope.inference.steps import step_means
+from shpi.ope.inference.steps import Normaliser, summed
 from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
 from shpi.ope.models.columns import note_of
-from shpi.ope.models.linear import Target, sums_by_step, target_features
+from shpi.ope.models.linear import Design, Target, sums_by_step, target_codes, target_features
 from shpi.ope.models.predictions import value_limits
 from shpi.ope.models.recipes import designed
 from shpi.ope.problem import Chunk, Problem
@@ -83,8 +84,12 @@ class FQE:
         gradients = np.zeros_like(fit.theta)
         gradients[-1] = sums.initial[0] / problem.users
         value = float(gradients[-1] @ fit.theta[-1])
-        moved = contributions(problem, design, [adjoint(fit, gradients)])
-        own = np.concatenate(problem.map(lambda chunk: _start_values(chunk, fit)))
+        moved, own = problem.all_of(
+            [
+                lambda: contributions(problem, design, [adjoint(fit, gradients)]),
+                lambda: problem.by_user(partial(_start_values, fit=fit)),
+            ]
+        )
         influence = own - own.mean() + problem.users * (moved - moved.mean())
         return Modelled(value, influence, fit.boost, note_of(design.features))
 
@@ -105,25 +110,18 @@ class DirectMethod:
     def model(self, problem: Problem, target: Target) -> Modelled:
         """The model's value of pi or of mu."""
         design, by_fold = designed(problem, target, self.features)
-        sums = by_fold.without(None)
         fit = fit_backups(
-            sums, design, gamma=0.0, horizon=1, limits=value_limits(problem, 1), ridge=self.ridge
+            by_fold.without(None),
+            design,
+            gamma=0.0,
+            horizon=1,
+            limits=value_limits(problem, 1),
+            ridge=self.ridge,
         )
         key = ("rewards", target, problem.number_of(self.features), self.ridge)
-        means = step_means(
-            problem,
-            StepWeights.equal,
-            lambda _, chunk: _predicted_rewards(problem, chunk, fit, key),
-            normalise=True,
-        )
-        coefficient = problem.per_user * problem.discounts
-        gradients = np.zeros((2, design.p))
-        for chunk in problem.chunks():
-            share = means.normaliser.shares(chunk, StepWeights.equal(chunk), reward_terms(problem, chunk))
-            gradients[1] += sums_by_step(
-                chunk, design, share * coefficient[chunk.steps], problem.horizon
-            ).sum(axis=0)
-        moved = contributions(problem, design, [adjoint(fit, gradients)], rewards_only=True)
+        terms = partial(_predicted_rewards, fit=fit, key=key)
+        sums = summed(problem, StepWeights.equal, terms, normalise=True)
+        (means,), moved = problem.all_of([sums.means, partial(_noise, problem, fit, sums.normaliser)])
         influence = means.influence + problem.users * (moved - moved.mean())
         return Modelled(means.value, influence, fit.boost, note_of(design.features))
 
@@ -140,13 +138,14 @@ def paired_estimate(
     steps: int | None = None,
 ) -> Estimate:
     """A model's value of pi, or J(mu) plus the difference between its values of pi and of mu."""
-    of_pi = model(problem, "pi")
+    both = problem.all_of([partial(model, problem, "pi"), *([partial(model, problem, "mu")] * paired)])
+    of_pi = both[0]
     notes = [*of_pi.notes]
     if of_pi.boost > 1:
         notes.append(f"the ridge was raised {of_pi.boost:g} times, because values left the possible range")
     if not paired:
         return finish(name, problem, of_pi.value, of_pi.influence, None, tuple(notes), steps=steps)
-    of_mu, base = model(problem, "mu"), on_policy(problem)
+    of_mu, base = both[1], on_policy(problem)
     if problem.head.behaviour is None:
         notes.append("mu(.|x) was not logged: the model's value of mu uses the logged actions")
     return finish(
@@ -158,6 +157,33 @@ def paired_estimate(
         tuple(notes),
         steps=steps,
     )
+
+
+def _noise(problem: Problem, fit: Backups, normaliser: Normaliser) -> Float64Array:
+    """How far each user moves the mean predicted reward through the fit, [U]."""
+    if problem.values_only:
+        return np.zeros(problem.users)
+    gradients = np.zeros((2, fit.design.p))
+    gradients[1] = problem.total(
+        partial(
+            _summed_features,
+            problem=problem,
+            design=fit.design,
+            normaliser=normaliser,
+            coefficient=problem.per_user * problem.discounts,
+        )
+    )
+    return contributions(problem, fit.design, [adjoint(fit, gradients)], rewards_only=True)
+
+
+def _summed_features(
+    chunk: Chunk, problem: Problem, design: Design, normaliser: Normaliser, coefficient: Float64Array
+) -> Float64Array:
+    """The sum of psi over decisions, each as much as it counts in the value [p]."""
+    share = normaliser.shares(chunk, StepWeights.equal(chunk), reward_terms(problem, chunk))
+    by_step = sums_by_step(chunk, design, share * coefficient[chunk.steps], problem.horizon)
+    total: Float64Array = by_step.sum(axis=0)
+    return total
 
 
 def _start_values(chunk: Chunk, fit: Backups) -> Float64Array:
@@ -172,16 +198,13 @@ def _start_values(chunk: Chunk, fit: Backups) -> Float64Array:
 
 def _predicted_rewards(problem: Problem, chunk: Chunk, fit: Backups, key: Hashable) -> Terms:
     def make() -> Float64Array:
-        slopes = fit.tables(1)  # [A, d]
-        values = np.empty(len(chunk.logs))
-        for rows, probs in chunk.probs():
-            scores = fit.design.of(chunk.logs.contexts[rows]) @ slopes.T
-            if fit.design.target == "pi":
-                values[rows] = np.einsum("ba,ba->b", probs, scores)
-            elif chunk.logs.behaviour is not None:
-                values[rows] = np.einsum("ba,ba->b", chunk.logs.behaviour[rows], scores)
-            else:
-                values[rows] = scores[np.arange(len(scores)), chunk.logs.actions[rows]]
+        design, n = fit.design, len(chunk.logs)
+        theta = fit.theta[1].reshape(-1, design.d)  # [q, d]
+        values = np.empty(n)
+        for start in range(0, n, chunk.block):
+            rows = slice(start, min(start + chunk.block, n))
+            parts = design.rows_of(chunk, rows) @ theta.T
+            values[rows] = np.einsum("bq,bq->b", parts, target_codes(chunk, design, rows))
         return values
 
-    return Terms(values=chunk.memo(key, make), counts=problem.known_weights(chunk, "reward"))
+    return Terms(values=chunk.keep(key, make), counts=problem.known_weights(chunk, "reward"))

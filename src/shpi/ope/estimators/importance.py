@@ -21,13 +21,14 @@ then those of mu. k = 1 treats every decision as a bandit: E_{x ~ mu} E_{a ~ pi}
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy, reward_terms
-from shpi.ope.inference.steps import step_means
+from shpi.ope.inference.steps import StepMeans, Weigh, floored, step_means
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
@@ -54,7 +55,7 @@ class SNIPS:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        means = step_means(problem, whole_weights, reward_terms, normalise=True, reference=on_policy(problem))
+        means = beside_mu(problem, whole_weights)
         return finish(self.name, problem, means.value, means.influence, means.weights, consistent=True)
 
 
@@ -70,9 +71,7 @@ class PDIS:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        means = step_means(
-            problem, lambda chunk: window_weights(chunk, self.k), reward_terms, normalise=False
-        )
+        means = step_means(problem, partial(window_weights, k=self.k), reward_terms, normalise=False)
         return finish(self.name, problem, means.value, means.influence, means.weights, steps=self.k)
 
 
@@ -88,19 +87,24 @@ class SNPDIS:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        means = step_means(
-            problem,
-            lambda chunk: window_weights(chunk, self.k),
-            reward_terms,
-            normalise=True,
-            reference=on_policy(problem),
-        )
+        means = beside_mu(problem, partial(window_weights, k=self.k))
         return finish(
             self.name, problem, means.value, means.influence, means.weights, steps=self.k, consistent=True
         )
 
 
 # ---------------------------------------------------------------------- weights and terms
+
+
+def beside_mu(problem: Problem, weigh: Weigh) -> StepMeans:
+    """Self-normalised means of the rewards, with the floor that J(mu) gives."""
+    means, base = problem.all_of(
+        [
+            partial(step_means, problem, weigh, reward_terms, normalise=True),
+            partial(on_policy, problem),
+        ]
+    )
+    return floored(means, base)
 
 
 def check_k(k: int | None) -> None:

@@ -45,7 +45,7 @@ from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.importance import window_weights
 from shpi.ope.estimators.robust import cross_fits, through_fits
-from shpi.ope.inference.steps import StepMeans, step_means
+from shpi.ope.inference.steps import Normaliser, floored, summed
 from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups
 from shpi.ope.models.columns import note_of
@@ -130,14 +130,31 @@ def weighted_deltas(
     """
     problem = deltas.problem
     terms = partial(deltas.terms, sessions=counted is not problem)
-    of_mu = problem.memo(
-        ("of mu", deltas.key, counted is problem, steps),
-        lambda: step_means(counted, StepWeights.equal, terms, normalise=True, steps=steps),
+    key = ("of mu", deltas.key, counted is problem, steps)
+    equal = partial(summed, counted, StepWeights.equal, terms, normalise=True, steps=(steps,))
+    with_pi, with_mu = problem.all_of(
+        [
+            partial(summed, counted, weigh, terms, normalise=True, steps=(steps,)),
+            partial(problem.memo, ("summed", key), equal),
+        ]
     )
-    of_pi = step_means(counted, weigh, terms, normalise=True, steps=steps, reference=of_mu)
-    slope = _Slope(of_pi=of_pi, of_mu=of_mu, weigh=weigh, steps=steps, counted=counted, terms=terms)
-    moved = problem.users * deltas.noise_of_fit(slope)
-    base = on_policy(problem)
+    slope = _Slope(
+        of_pi=with_pi.normaliser,
+        of_mu=with_mu.normaliser,
+        weigh=weigh,
+        steps=steps,
+        counted=counted,
+        terms=terms,
+    )
+    (of_pi,), (of_mu,), noise, base = problem.all_of(
+        [
+            with_pi.means,
+            partial(problem.memo, key, with_mu.means),
+            partial(deltas.noise_of_fit, slope),
+            partial(on_policy, problem),
+        ]
+    )
+    of_pi, moved = floored(of_pi, of_mu), problem.users * noise
     return finish(
         name,
         problem,
@@ -154,8 +171,8 @@ def weighted_deltas(
 class _Slope:
     """How much each delta counts in the lift: lift = sum_i slope_i delta_i for given denominators."""
 
-    of_pi: StepMeans
-    of_mu: StepMeans
+    of_pi: Normaliser
+    of_mu: Normaliser
     weigh: Callable[[Chunk], StepWeights]
     steps: int | None
     counted: Problem
@@ -164,8 +181,8 @@ class _Slope:
     def of(self, chunk: Chunk) -> Float64Array:
         """The derivative of the lift by each delta [n] of a chunk of ``counted``."""
         counted, terms = self.counted, self.terms(self.counted, chunk)
-        with_pi = self.of_pi.normaliser.shares(chunk, self.weigh(chunk), terms)
-        with_mu = self.of_mu.normaliser.shares(chunk, StepWeights.equal(chunk), terms)
+        with_pi = self.of_pi.shares(chunk, self.weigh(chunk), terms)
+        with_mu = self.of_mu.shares(chunk, StepWeights.equal(chunk), terms)
         discounts = counted.per_user * counted.discounts[chunk.steps]
         if self.steps is not None:
             discounts = np.where(chunk.steps < self.steps, discounts, 0.0)
@@ -205,15 +222,17 @@ class Deltas:
         return Terms(values=z, counts=counts)
 
     def _predicted(self, chunk: Chunk) -> Predicted:
-        return chunk.memo(self.key, lambda: predict(self.problem, chunk, self.fits))
+        return chunk.keep(self.key, lambda: predict(self.problem, chunk, self.fits), Predicted)
 
     def noise_of_fit(self, slope: _Slope) -> Float64Array:
         """How far each user moves the lift through V, [U] (to be multiplied by U)."""
-        problem, folds = self.problem, self.problem.settings.folds
-        gradients = np.zeros((folds, problem.horizon + 1, self.fits[0].design.p))
-        for counted in slope.counted.chunks():
-            gradients += self._gradients(counted.origin, self._slopes(slope, counted))
-        return through_fits(problem, self.fits, gradients)
+        if self.problem.values_only:
+            return np.zeros(self.problem.users)
+        gradients = slope.counted.total(partial(self._gradients_of, slope=slope))
+        return through_fits(self.problem, self.fits, gradients)
+
+    def _gradients_of(self, counted: Chunk, slope: _Slope) -> Float64Array:
+        return self._gradients(counted.origin, self._slopes(slope, counted))
 
     def _slopes(self, slope: _Slope, counted: Chunk) -> Float64Array:
         slopes = slope.of(counted)

@@ -51,14 +51,16 @@ class MAGIC:
         """See the top of this file."""
         residuals = Residuals.of(problem, self.features, self.ridge, paired=False)
         places = switch_places(problem.horizon, self.switches)
-        by_length = [residuals.sums(normalise=True, steps=j) for j in places]
+        by_length = residuals.sums_at(normalise=True, steps=tuple(places))
         values = np.array([sums.value for sums in by_length])
         influences = np.stack([sums.influence for sums in by_length])  # [J, U]
         last = problem.interval(by_length[-1].value, by_length[-1].influence)
         blend = mixture(values, np.cov(influences) / problem.users, (last.lower, last.upper))
         chosen = ", ".join(f"{x:.0%} at {j}" for x, j in zip(blend, places, strict=True) if x > 0.005)
         reach = np.array([blend[np.array(places) > t].sum() for t in range(problem.horizon)])
-        moved = problem.users * residuals.noise_of_fit(reach)
+        moved = np.zeros(problem.users)
+        if not problem.values_only:
+            moved = problem.users * residuals.noise_of_fit(reach)
         return finish(
             self.name,
             problem,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -60,8 +60,7 @@ class MIS:
         """See the top of this file."""
         gamma = problem.gamma if problem.gamma < 1 else 1 - 1 / max(problem.horizon, 2)
         ratio = _Ratio.of(problem, LinearRatio(gamma=gamma, reference="behaviour"), self.features)
-        of_pi = np.concatenate(problem.map(lambda chunk: ratio.sums_by_user(chunk, "pi")), axis=1)  # [4, U]
-        of_mu = np.concatenate(problem.map(lambda chunk: ratio.sums_by_user(chunk, "mu")), axis=1)
+        of_pi, of_mu = problem.by_user(ratio.both_by_user)  # [4, U] each
         value, influence = _total(problem, of_pi)
         itself, own = _total(problem, of_mu)
         base = on_policy(problem)
@@ -111,6 +110,7 @@ class _Ratio:
 
     problem: Problem
     design: Design
+    number: int  # of the design
     zeta: Float64Array  # [2, p] of pi, of mu
     floor: float
     negative: float  # share of the decisions with a negative weight
@@ -119,21 +119,23 @@ class _Ratio:
     def of(cls, problem: Problem, config: LinearRatio, recipe: Recipe | FeatureMap | None) -> _Ratio:
         default = curves(100, 0.5, problem.settings.seed, intercept=False)
         design = make_design(problem, "state", default if recipe is None else recipe)
-        by_chunk = problem.map(lambda chunk: _ratio_sums(problem, chunk, design))
-        if not sum(pair[0].rows for pair in by_chunk) > 0:
+        sums = problem.total(partial(_ratio_sums, problem=problem, design=design), _added)
+        if not sums[0].rows > 0:
             raise DataError(
                 expected="decisions whose next context is known, for the ratio of contexts",
                 found="none",
                 remedy="log the context after the last decision, or use SNIPS where each user decides once",
             )
-        of_pi, of_mu = (
-            reduce(RatioSums.__add__, [pair[j] for pair in by_chunk]).solve(
-                config.gamma, config.zeta_ridge, config.nu_ridge
-            )
-            for j in (0, 1)
+        of_pi, of_mu = (each.solve(config.gamma, config.zeta_ridge, config.nu_ridge) for each in sums)
+        draft = cls(
+            problem=problem,
+            design=design,
+            number=problem.number_of(design),
+            zeta=np.stack([of_pi, of_mu]),
+            floor=0.0,
+            negative=0.0,
         )
-        draft = cls(problem=problem, design=design, zeta=np.stack([of_pi, of_mu]), floor=0.0, negative=0.0)
-        means = np.sum([draft._means(chunk) for chunk in problem.chunks()], axis=0) / problem.decisions
+        means = problem.total(draft._means) / problem.decisions
         if not means[0] > _LEAST:
             raise DataError(
                 expected="a fitted density of the logged contexts with a positive mean",
@@ -151,12 +153,16 @@ class _Ratio:
 
         def make() -> Float64Array:
             blocks = [
-                self.zeta @ self.design.of(chunk.logs.contexts[start : start + _BLOCK]).T
+                self.zeta @ self.design.rows_of(chunk, slice(start, start + _BLOCK)).T
                 for start in range(0, len(chunk.logs), _BLOCK)
             ]
             return np.concatenate(blocks, axis=1)
 
-        return chunk.memo(("ratio", self.problem.number_of(self.design)), make)
+        return chunk.keep(("ratio", self.number), make)
+
+    def both_by_user(self, chunk: Chunk) -> tuple[Float64Array, Float64Array]:
+        """`sums_by_user` of pi and of mu."""
+        return self.sums_by_user(chunk, "pi"), self.sums_by_user(chunk, "mu")
 
     def sums_by_user(self, chunk: Chunk, target: Literal["pi", "mu"]) -> Float64Array:
         """The sums of beta w rho r, of beta w rho, of beta w, and of trajectories; [4, users]."""
@@ -180,7 +186,13 @@ class _Ratio:
         )
 
 
-def _ratio_sums(problem: Problem, chunk: Chunk, design: Design) -> tuple[RatioSums, RatioSums]:
+def _added(
+    left: tuple[RatioSums, RatioSums], right: tuple[RatioSums, RatioSums]
+) -> tuple[RatioSums, RatioSums]:
+    return left[0] + right[0], left[1] + right[1]
+
+
+def _ratio_sums(chunk: Chunk, problem: Problem, design: Design) -> tuple[RatioSums, RatioSums]:
     """The sums of `shpi.shift.linear` for pi and for mu, in one pass."""
     p, logs = design.p, chunk.logs
     gram, drift, plain, rows = np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p)), 0.0

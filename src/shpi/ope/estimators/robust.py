@@ -28,7 +28,7 @@ from shpi.features import FeatureMap, Recipe
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.importance import window_weights
-from shpi.ope.inference.steps import StepMeans, step_means
+from shpi.ope.inference.steps import Normaliser, StepMeans, StepSummed, floored, summed
 from shpi.ope.inference.weighting import StepWeights, Terms, add_up
 from shpi.ope.models.backups import Adjoint, Backups, adjoint, contributions, fit_backups
 from shpi.ope.models.columns import note_of
@@ -78,12 +78,12 @@ class WDR:
 
 def _doubly_robust(config: DR | WDR, problem: Problem, *, normalise: bool) -> Estimate:
     residuals = Residuals.of(problem, config.features, config.ridge, paired=config.paired)
-    sums = residuals.sums(normalise=normalise)
+    sums, noise = problem.all_of([partial(residuals.sums, normalise=normalise), residuals.own_noise])
     return finish(
         config.name,
         problem,
         sums.value,
-        sums.influence + residuals.own_noise(),
+        sums.influence + noise,
         sums.weights,
         residuals.notes,
         consistent=normalise,  # the intervals of plain weights do not hold
@@ -130,42 +130,63 @@ class Residuals:
             notes.append(f"the ridge of Q was raised {boost:g} times, because values left the possible range")
         return cls(problem=problem, fits=fits, paired=paired and possible, notes=tuple(notes), key=key)
 
-    def sums(self, *, normalise: bool, steps: int | None = None) -> Summed:
-        """V(x_0) plus the corrections of the first ``steps`` steps (all if None); paired if asked for."""
-        means, own = self._means(normalise, steps)
-        value, influence = self._with_start(means, "pi")
-        if not self.paired:
-            return Summed(value=value, influence=influence, weights=means.weights)
-        of_mu, moved = self._with_start(own, "mu")
-        base = on_policy(self.problem)
-        return Summed(
-            value=base.value + value - of_mu,
-            influence=base.influence + influence - moved,
-            weights=means.weights,
+    def sums(self, *, normalise: bool) -> Summed:
+        """V(x_0) plus the corrections of all steps; paired if asked for."""
+        return self.sums_at(normalise=normalise, steps=(None,))[0]
+
+    def sums_at(self, *, normalise: bool, steps: tuple[int | None, ...]) -> list[Summed]:
+        """V(x_0) plus the corrections of the first so many steps, for each of several numbers."""
+        (means, own), start, base = self.problem.all_of(
+            [
+                partial(self._means, normalise, steps),
+                partial(self.problem.by_user, self._starts),  # [1 or 2, U]
+                partial(on_policy, self.problem),
+            ]
         )
+        by_steps = []
+        for of_pi, of_mu in zip(means, own, strict=True):
+            value, influence = _with_start(of_pi, start[0])
+            if self.paired:
+                itself, moved = _with_start(of_mu, start[1])
+                value = base.value + value - itself
+                influence = base.influence + influence - moved
+            by_steps.append(Summed(value=value, influence=influence, weights=of_pi.weights))
+        return by_steps
 
-    def _means(self, normalise: bool, steps: int | None) -> tuple[StepMeans, StepMeans]:
-        """The corrections by the weights of pi, and with equal weights."""
+    def _means(
+        self, normalise: bool, steps: tuple[int | None, ...] = (None,)
+    ) -> tuple[list[StepMeans], list[StepMeans]]:
+        """The corrections by the weights of pi, and with equal weights, for each number of steps."""
 
-        def make() -> tuple[StepMeans, StepMeans]:
+        def make() -> tuple[list[StepMeans], list[StepMeans]]:
+            of_pi, of_mu = self._summed(normalise, steps)
+            weighted, equal = self.problem.all_of([of_pi.means, of_mu.means])
+            return [floored(*pair) for pair in zip(weighted, equal, strict=True)], equal
+
+        return self.problem.memo(("means", self.key, self.paired, normalise, steps), make)
+
+    def _summed(
+        self, normalise: bool, steps: tuple[int | None, ...] = (None,)
+    ) -> tuple[StepSummed, StepSummed]:
+        """The first pass of `_means`."""
+
+        def make() -> tuple[StepSummed, StepSummed]:
             terms = self._behaviour_terms if self.paired else self._terms
-            own = step_means(self.problem, StepWeights.equal, terms, normalise=True, steps=steps)
-            means = step_means(
-                self.problem,
-                partial(window_weights, k=None),
-                self._terms,
-                normalise=normalise,
-                steps=steps,
-                reference=own,
+            weigh = partial(window_weights, k=None)
+            of_pi, of_mu = self.problem.all_of(
+                [
+                    partial(summed, self.problem, weigh, self._terms, normalise=normalise, steps=steps),
+                    partial(summed, self.problem, StepWeights.equal, terms, normalise=True, steps=steps),
+                ]
             )
-            return means, own
+            return of_pi, of_mu
 
-        if steps is not None:  # MAGIC asks once for each of many
-            return make()
-        return self.problem.memo(("means", self.key, self.paired, normalise), make)
+        return self.problem.memo(("summed", self.key, self.paired, normalise, steps), make)
 
     def own_noise(self) -> Float64Array:
         """`noise_of_fit` of DR and WDR [U], times U and centred; DR takes that of WDR, to save a pass."""
+        if self.problem.values_only:
+            return np.zeros(self.problem.users)
 
         def make() -> Float64Array:
             reach = np.ones(self.problem.horizon)
@@ -184,20 +205,27 @@ class Residuals:
         For ``reach`` = 1, which is WDR, its mean over logs is 0: that is what doubly robust means. In one log
         it is not: what is left is the noise of Q times that of the weights.
         """
+        means, own = self._summed(normalise)
+        gradients = self.problem.total(
+            partial(self._gradients, reach=reach, of_pi=means.normaliser, of_mu=own.normaliser)
+        )
+        return through_fits(self.problem, self.fits, gradients)
+
+    def _gradients(
+        self, chunk: Chunk, reach: Float64Array, of_pi: Normaliser, of_mu: Normaliser
+    ) -> Float64Array:
+        """The derivative of the number of `noise_of_fit` by theta_h of every fold's fit, [K, H + 1, p]."""
         problem = self.problem
-        gradients = np.zeros((len(self.fits), problem.horizon + 1, self.fits[0].design.p))
-        means, own = self._means(normalise, None)
-        for chunk in problem.chunks():
-            terms, discounts = self._terms(problem, chunk), (problem.discounts * reach)[chunk.steps]
-            discounts = problem.per_user * discounts
-            taken = discounts * means.normaliser.shares(chunk, window_weights(chunk, None), terms)
-            gradients += self._ahead(chunk, taken, "pi")
-            if self.paired:
-                of_mu = discounts * own.normaliser.shares(chunk, StepWeights.equal(chunk), terms)
-                gradients -= self._ahead(chunk, of_mu, "mu")
-                taken = taken - of_mu
-            gradients -= self._by_fold(chunk, self.fits[0].design, taken, taken=True)
-        return through_fits(problem, self.fits, gradients)
+        terms, discounts = self._terms(problem, chunk), (problem.discounts * reach)[chunk.steps]
+        discounts = problem.per_user * discounts
+        taken = discounts * of_pi.shares(chunk, window_weights(chunk, None), terms)
+        gradients = self._ahead(chunk, taken, "pi")
+        if self.paired:
+            own = discounts * of_mu.shares(chunk, StepWeights.equal(chunk), terms)
+            gradients -= self._ahead(chunk, own, "mu")
+            taken = taken - own
+        gradients -= self._by_fold(chunk, self.fits[0].design, taken, taken=True)
+        return gradients
 
     def _ahead(self, chunk: Chunk, slopes: Float64Array, target: Target) -> Float64Array:
         """The derivative of V(x_0) and of what follows each decision by theta_h of every fold's fit."""
@@ -228,15 +256,11 @@ class Residuals:
             gradients[k, 1:] = sums_by_step(chunk, design, mine, horizon, taken=taken)[::-1]
         return gradients
 
-    def _with_start(self, means: StepMeans, target: Target) -> tuple[float, Float64Array]:
-        start = np.concatenate(self.problem.map(lambda chunk: self._start(chunk, target)))  # [U]
-        return float(start.mean()) + means.value, start - start.mean() + means.influence
-
-    def _start(self, chunk: Chunk, target: Target) -> Float64Array:
-        """The sum over each user's trajectories of V(x_0) [users]."""
-        predicted = self._predicted(chunk)
-        values = predicted.value if target == "pi" or predicted.behaviour is None else predicted.behaviour
-        return add_up(chunk.logs.user_codes, values[chunk.logs.offsets[:-1]], chunk.logs.n_users)
+    def _starts(self, chunk: Chunk) -> Float64Array:
+        """Sums over each user's trajectories of V(x_0), by pi and, if it is known, by mu [1 or 2, users]."""
+        predicted, first = self._predicted(chunk), chunk.logs.offsets[:-1]
+        values = [predicted.value] if predicted.behaviour is None else [predicted.value, predicted.behaviour]
+        return np.stack([add_up(chunk.logs.user_codes, value[first], chunk.logs.n_users) for value in values])
 
     @property
     def _known(self) -> Known:
@@ -253,7 +277,11 @@ class Residuals:
         return Terms(values=z, counts=problem.known_weights(chunk, self._known))
 
     def _predicted(self, chunk: Chunk) -> Predicted:
-        return chunk.memo(self.key, lambda: predict(self.problem, chunk, self.fits))
+        return chunk.keep(self.key, lambda: predict(self.problem, chunk, self.fits), Predicted)
+
+
+def _with_start(means: StepMeans, start: Float64Array) -> tuple[float, Float64Array]:
+    return float(start.mean()) + means.value, start - start.mean() + means.influence
 
 
 def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Array) -> Float64Array:

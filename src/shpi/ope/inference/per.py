@@ -32,9 +32,9 @@ class PerUnit:
 
     def estimate(self, problem: Problem) -> Estimate:
         """Both estimates, and the linearised ratio for value and baseline alike."""
-        top = self.estimator.estimate(problem)
-        counts = problem.memo(("count", self.unit), lambda: problem.with_metric(COUNTS[self.unit]))
-        count = self.estimator.estimate(counts)
+        top, count = problem.all_of(
+            [partial(self.estimator.estimate, problem), partial(self._count, problem)]
+        )
         if min(count.value, count.baseline) <= 0:
             raise ConfigError(expected=f"a positive number of {self.unit}s", found=f"{count.value:.3g}")
         value, baseline = top.value / count.value, top.baseline / count.baseline
@@ -56,6 +56,10 @@ class PerUnit:
             consistent=top.consistent,
         )
         return replace(ratio, per=self.unit)
+
+    def _count(self, problem: Problem) -> Estimate:
+        counts = problem.memo(("count", self.unit), lambda: problem.with_metric(COUNTS[self.unit]))
+        return self.estimator.estimate(counts)
 
 
 PerDecision = partial(PerUnit, unit="decision")  # its name in version 0.1

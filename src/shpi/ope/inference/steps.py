@@ -31,9 +31,9 @@ took it from equal weights was too high where the weights themselves say where a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from shpi.ope.inference.weighting import Ended, StepWeights, Terms, add_up
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Weights
 from shpi.protocols import Float64Array
+
+Weigh = Callable[[Chunk], StepWeights]
+GetTerms = Callable[[Problem, Chunk], Terms]
 
 _LARGEST = 150 * np.log(10.0)  # plain weights beyond 1e150 are refused: their squares overflow
 
@@ -135,8 +138,8 @@ class Shape:
 
 def step_means(
     problem: Problem,
-    weigh: Callable[[Chunk], StepWeights],
-    terms: Callable[[Problem, Chunk], Terms],
+    weigh: Weigh,
+    terms: GetTerms,
     *,
     normalise: bool,
     steps: int | None = None,
@@ -152,14 +155,38 @@ def step_means(
         steps: only the first so many steps count; None: all.
         reference: the same with equal weights, for the floor of the errors; None: no floor.
     """
-    sums = reduce(
-        StepSums.__add__,
-        problem.map(lambda chunk: _sums(chunk, weigh(chunk), terms(problem, chunk), problem, normalise)),
-    )
+    means = step_means_of(problem, weigh, terms, normalise=normalise, steps=(steps,))[0]
+    return means if reference is None else floored(means, reference)
+
+
+def step_means_of(
+    problem: Problem,
+    weigh: Weigh,
+    terms: GetTerms,
+    *,
+    normalise: bool,
+    steps: Sequence[int | None],
+) -> list[StepMeans]:
+    """`step_means` for several numbers of steps in the same two passes; without a floor."""
+    return summed(problem, weigh, terms, normalise=normalise, steps=steps).means()
+
+
+def summed(
+    problem: Problem,
+    weigh: Weigh,
+    terms: GetTerms,
+    *,
+    normalise: bool,
+    steps: Sequence[int | None] = (None,),
+) -> StepSummed:
+    """The first of the two passes."""
+    sums = problem.total(partial(_sums, problem=problem, weigh=weigh, terms=terms, normalise=normalise))
     _check(sums, normalise)
     below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
     normal = Normaliser(top=_scale_of(sums.top, normalise), kept=problem.kept, denominator=below)
-    counted = np.arange(problem.horizon) < (problem.horizon if steps is None else steps)
+    counted = np.stack(
+        [np.arange(problem.horizon) < (problem.horizon if first is None else first) for first in steps]
+    )
     reach = _Reach(
         problem=problem,
         discounts=problem.discounts * counted,
@@ -169,24 +196,56 @@ def step_means(
         normalise=normalise,
         ended=sums.ended if normalise else problem.ended,
     )
-    by_chunk = problem.map(lambda chunk: reach.of(chunk, weigh(chunk), terms(problem, chunk)))
-    influence = np.concatenate([pair[0] for pair in by_chunk])
-    influence -= influence.mean()
-    shape = Shape.of(sums, reach.discounts * problem.per_user)
-    variance = float(np.var(influence, ddof=1)) / problem.users
-    if reference is not None and variance > 0:  # squares of 1e-300 are 0
-        influence *= max(1.0, float(np.sqrt(shape.floor(reference) / variance)))
-    return StepMeans(
-        means=reach.means,
-        value=problem.per_user * float(reach.discounts @ reach.means),
-        influence=influence,
-        weights=_weights(np.concatenate([pair[1] for pair in by_chunk]), sums, problem, normal),
-        normaliser=normal,
-        shape=shape,
-    )
+    return StepSummed(sums=sums, normaliser=normal, reach=reach, weigh=weigh, terms=terms)
 
 
-def _sums(chunk: Chunk, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepSummed:
+    """After the first pass: how much decisions count is known, but no influence."""
+
+    sums: StepSums
+    normaliser: Normaliser
+    reach: _Reach
+    weigh: Weigh
+    terms: GetTerms
+
+    def means(self) -> list[StepMeans]:
+        """The second pass; one for each number of steps."""
+        reach, sums, problem = self.reach, self.sums, self.reach.problem
+        influences, mass = problem.by_user(
+            partial(reach.asked, weigh=self.weigh, terms=self.terms)
+        )  # [J, U], [U]
+        weights = _weights(mass, sums, problem, self.normaliser)
+        by_steps = []
+        for discounts, influence in zip(reach.discounts, influences, strict=True):
+            influence -= influence.mean()
+            by_steps.append(
+                StepMeans(
+                    means=reach.means,
+                    value=problem.per_user * float(discounts @ reach.means),
+                    influence=influence,
+                    weights=weights,
+                    normaliser=self.normaliser,
+                    shape=Shape.of(sums, discounts * problem.per_user),
+                )
+            )
+        return by_steps
+
+
+def floored(means: StepMeans, reference: StepMeans) -> StepMeans:
+    """Never surer than effective sample sizes allow; ``reference`` is the same with equal weights."""
+    influence = means.influence
+    variance = float(np.var(influence, ddof=1)) / len(influence)
+    if variance > 0:  # squares of 1e-300 are 0
+        influence = influence * max(1.0, float(np.sqrt(means.shape.floor(reference) / variance)))
+    return replace(means, influence=influence)
+
+
+def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, terms: GetTerms, normalise: bool) -> StepSums:
+    return _sums_of(chunk, weigh(chunk), terms(problem, chunk), problem, normalise)
+
+
+def _sums_of(chunk: Chunk, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
     horizon, known = problem.horizon, terms.counts > 0
     rows = np.where(known, weights.rows, -np.inf)
     top = np.full(horizon, -np.inf)
@@ -217,7 +276,7 @@ class _Reach:
     """The second pass: from sums over all chunks to each user's influence and share of the weight."""
 
     problem: Problem
-    discounts: Float64Array  # [H] gamma^t; 0 where a step does not count
+    discounts: Float64Array  # [J, H] gamma^t; 0 where a step does not count
     normal: Normaliser
     means: Float64Array  # [H]
     weight: Float64Array  # [H] sum b w exp(-top)
@@ -225,16 +284,22 @@ class _Reach:
     ended: Float64Array  # [H] log of the sum of v over trajectories that terminated before step t
 
     @cached_property
-    def through_censoring(self) -> Float64Array:
-        """What going on after step s is worth to a trajectory, [H - 1]; see `inference.censoring`."""
-        coefficient = self.problem.trajectories * self.discounts * self.means / self.normal.denominator
-        return censoring.slopes(self.problem, coefficient, self.normal.top, self.ended)
+    def through_censoring(self) -> list[Float64Array]:
+        """What going on after step s is worth to a trajectory, [H - 1] each; see `inference.censoring`."""
+        coefficients = self.problem.trajectories * self.discounts * self.means / self.normal.denominator
+        return [
+            censoring.slopes(self.problem, coefficient, self.normal.top, self.ended)
+            for coefficient in coefficients
+        ]
+
+    def asked(self, chunk: Chunk, weigh: Weigh, terms: GetTerms) -> tuple[Float64Array, Float64Array]:
+        """`of` in a pass."""
+        return self.of(chunk, weigh(chunk), terms(self.problem, chunk))
 
     def of(self, chunk: Chunk, weights: StepWeights, terms: Terms) -> tuple[Float64Array, Float64Array]:
-        """Influences and shares of the weight, [users of the chunk] each."""
+        """Influences [J, users of the chunk], and shares of the weight [users of the chunk]."""
         problem, t, n_users = self.problem, chunk.steps, chunk.logs.n_users
         jackknife = problem.settings.errors == "jackknife"
-        gamma_t = self.discounts * problem.trajectories  # [H]
         z = np.where(terms.counts > 0, terms.values, 0.0)
         share = self.normal.shares(chunk, weights, terms)  # [n] b w / D
         if self.normalise:
@@ -245,25 +310,30 @@ class _Reach:
         pull = share * z - below * self.means[t]
         if jackknife:
             pull /= 1 - _leverage(chunk, below)
-        influence = add_up(chunk.users, gamma_t[t] * pull, n_users)
         flat = problem.discounts / problem.discounts.sum()
         scaled = share * (self.normal.denominator / self.weight)[t]
         mass = add_up(chunk.users, flat[t] * scaled, n_users)
 
         ended = Ended.of(chunk, in_sum, problem)
+        user, below_t = chunk.logs.user_codes[ended.which], self.normal.denominator
         if len(ended.which):
-            user, below_t = chunk.logs.user_codes[ended.which], self.normal.denominator
-            pulled = ended.total(
-                -gamma_t * self.means / below_t, self.normal.top, below_t if jackknife else None
-            )
-            influence += add_up(user, pulled, n_users)
             own = Ended.of(chunk, weights, problem)
             mass += add_up(user, own.total(flat / self.weight, self.normal.top), n_users)
-        if problem.censored and problem.any_terminated:
-            influence += censoring.moved(problem, chunk, self.through_censoring)
         count = np.bincount(chunk.logs.user_codes, minlength=n_users)
-        influence += (count - problem.per_user) * float(self.discounts @ self.means)
-        return influence, mass
+        influences = []
+        for j, discounts in enumerate(self.discounts):
+            gamma_t = discounts * problem.trajectories  # [H]
+            influence = add_up(chunk.users, gamma_t[t] * pull, n_users)
+            if len(ended.which):
+                pulled = ended.total(
+                    -gamma_t * self.means / below_t, self.normal.top, below_t if jackknife else None
+                )
+                influence += add_up(user, pulled, n_users)
+            if problem.censored and problem.any_terminated:
+                influence += censoring.moved(problem, chunk, self.through_censoring[j])
+            influence += (count - problem.per_user) * float(discounts @ self.means)
+            influences.append(influence)
+        return np.stack(influences), mass
 
 
 # ---------------------------------------------------------------------- small helpers

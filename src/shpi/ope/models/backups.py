@@ -24,20 +24,25 @@ residual e_i,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import linalg
 
 from shpi.errors import DataError
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.models.linear import Block, Design, ModelSums, blocks
+from shpi.ope.models.linear import Design, ModelSums, blocks, products
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
 OWN_RIDGE = 3.0  # how strongly an action's own part is held back, counted in decisions
 SHARED_RIDGE = 0.1  # the same for what all actions share, in decisions
+_ENTRIES = 3_000_000  # of the largest temporary matrix
+_SLAB = 1_000_000  # numbers of users' moments that are made at once
+_MOMENTS = 4_000_000  # numbers of users' moments that are held while a chunk is open
 _BOOSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # tried in turn until values stay possible
 
 
@@ -80,8 +85,8 @@ def fit_backups(
             leaves them, backups explode, as off-policy regression can; the ridge is then raised.
         ridge: in decisions; None takes the defaults of this file.
     """
-    reward_gram, moment = _assemble(design, sums.reward_gram[0], sums.reward[0])
-    gram, cross = _assemble(design, sums.gram[0], sums.cross[0])
+    reward_gram, moment = sums.reward_gram[0], sums.reward[0]
+    gram, cross = sums.gram[0], sums.cross[0]
     start = sums.initial[0] / max(float(sums.initial[0, 0]), 1.0)  # the first feature is 1
     inverse_r = _inverse(reward_gram, design, sums.rows[0, 0], ridge, 1.0)
     theta_r = inverse_r @ moment
@@ -112,14 +117,6 @@ def fit_backups(
     )
 
 
-def _assemble(design: Design, gram: Float64Array, cross: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """From sums by action to sums over phi = m_a (x) f: [p, p], and [p] or [p, p]."""
-    m, p = design.codes, design.p
-    q = m.shape[1]
-    whole = np.einsum("aq,ar,ade->qdre", m, m, gram, optimize=True).reshape(p, p)
-    return whole, np.einsum("aq,ad...->qd...", m, cross).reshape(p, *cross.shape[2:])[: q * design.d]
-
-
 def _inverse(
     gram: Float64Array, design: Design, rows: float, ridge: float | None, boost: float
 ) -> Float64Array:
@@ -142,28 +139,32 @@ def _inverse(
 class Adjoint:
     """What a decision's contribution is made of; adjoints of several fits add up."""
 
-    reward: Float64Array  # [p] multiplies phi (r - phi'theta_r): the first factor
-    reward_fit: Float64Array  # [p, p] sum of outer(reward, theta_r)
+    reward: Float64Array  # [J, p] of each fit the first factor, which multiplies phi (r - phi'theta_r)
+    fitted: Float64Array  # [J, p] of each fit theta_r
     ahead: Float64Array  # [p, p] phi' ahead psi
     here: Float64Array  # [p, p] phi' here phi, taken away
 
     def __add__(self, other: Adjoint) -> Adjoint:
-        return Adjoint(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+        return Adjoint(
+            reward=np.concatenate([self.reward, other.reward]),
+            fitted=np.concatenate([self.fitted, other.fitted]),
+            ahead=self.ahead + other.ahead,
+            here=self.here + other.here,
+        )
 
 
 def adjoint(fit: Backups, gradients: Float64Array) -> Adjoint:
     """From the gradients g_h [H + 1, p] to contributions; see the top of this file."""
-    p, gamma = fit.design.p, fit.gamma
-    nu, total, outer = np.zeros(p), np.zeros(p), np.zeros((p, p))
-    for h in range(len(gradients) - 1, 0, -1):
-        nu = gradients[h] + gamma * (fit.step.T @ nu)
-        total += nu
-        outer += np.outer(nu, fit.theta[h - 1])
-    of_reward = fit.reward_factor @ total
-    ahead = gamma * fit.factor @ outer
+    p, gamma, horizon = fit.design.p, fit.gamma, len(gradients) - 1
+    nu = np.zeros((horizon + 1, p))
+    last = np.zeros(p)
+    for h in range(horizon, 0, -1):
+        last = gradients[h] + gamma * (fit.step.T @ last)
+        nu[h] = last
+    ahead = gamma * fit.factor @ (nu[1:].T @ fit.theta[:horizon])
     return Adjoint(
-        reward=of_reward,
-        reward_fit=np.outer(of_reward, fit.reward),
+        reward=(fit.reward_factor @ nu.sum(axis=0))[None],
+        fitted=fit.reward[None],
         ahead=ahead,
         here=ahead @ fit.step.T,
     )
@@ -174,15 +175,17 @@ def contributions(
 ) -> Float64Array:
     """How far every user moves the number [U].
 
-    The k-th adjoint is for the decisions of the users in fold k; one alone is for all. They are large, so
-    they may be made one by one.
+    The k-th adjoint is for the decisions of the users in fold k; one alone is for all.
     """
-    tables = [_by_action(design, adjoint_of_fold) for adjoint_of_fold in by_fold]
-    if len(tables) == 1:
-        tables *= problem.settings.folds
-    by_chunk = problem.map(lambda chunk: _contributions_of(problem, chunk, design, tables, not rewards_only))
-    of_reward, of_step, residual = (np.concatenate([arrays[j] for arrays in by_chunk]) for j in range(3))
-    squares, sizes, spread, plain = np.sum([arrays[3] for arrays in by_chunk], axis=0)
+    adjoints = list(by_fold)
+    if len(adjoints) == 1:
+        adjoints *= problem.settings.folds
+    asked = partial(
+        _contributions_of, problem=problem, design=design, adjoints=adjoints, ahead=not rewards_only
+    )
+    by_user, floors = problem.by_user_and_total(asked)
+    of_reward, of_step, residual = by_user
+    squares, sizes, spread, plain = floors
     noise = float(np.sum((of_reward - of_reward.mean()) ** 2))
     if noise > 0 and sizes > 0 and plain > 0:
         floor = float(np.sum(residual**2)) / plain * squares * spread / sizes
@@ -192,74 +195,127 @@ def contributions(
 
 
 def _contributions_of(
-    problem: Problem, chunk: Chunk, design: Design, tables: Sequence[_ByAction], ahead: bool
-) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
-    """By user: the parts of rewards and of steps, and the sum of the residuals; and the sums of the floor."""
-    total, sums = np.zeros((3, chunk.logs.n_users)), np.zeros(4)
-    for block in blocks(problem, chunk, design, ahead=ahead):
-        fold = chunk.fold[block.rows]
-        for k, table in enumerate(tables):
-            rows = np.flatnonzero(fold == k)
-            if len(rows):
-                of_reward, of_step, slope = _of_rows(chunk, block, rows, table)
-                used = slope != 0
-                residual = np.where(used, of_reward, 0.0) / np.where(used, slope, 1.0)
-                user = chunk.users[block.rows][rows]
-                for j, values in enumerate((of_reward, of_step, residual)):
-                    total[j] += add_up(user, values, chunk.logs.n_users)
-                size = np.abs(slope)
-                sums += (size @ size, size.sum(), size @ residual**2, residual @ residual)
-    return total[0], total[1], total[2], sums
+    chunk: Chunk, problem: Problem, design: Design, adjoints: Sequence[Adjoint], ahead: bool
+) -> tuple[Float64Array, Float64Array]:
+    """By user the parts of rewards and of steps, and the residuals, [3, users]; the sums of the floor [4]."""
+    users = chunk.logs.n_users
+    of_reward, slope = _reward_parts(chunk, design, adjoints)
+    used = slope != 0
+    residual = np.where(used, of_reward, 0.0) / np.where(used, slope, 1.0)
+    of_step = np.zeros(users)
+    if ahead and design.dense:
+        of_step = _steps_by_user(problem, chunk, design, adjoints)
+    elif ahead:
+        of_step = _steps_by_action(problem, chunk, design, adjoints)
+    size = np.abs(slope)
+    sums = np.array([size @ size, size.sum(), size @ residual**2, residual @ residual])
+    by_user = [add_up(chunk.users, values, users) for values in (of_reward, residual)]
+    return np.stack([by_user[0], of_step, by_user[1]]), sums
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _ByAction:
-    """An adjoint's matrices for the rows of one action each."""
+def _reward_parts(
+    chunk: Chunk, design: Design, adjoints: Sequence[Adjoint]
+) -> tuple[Float64Array, Float64Array]:
+    """The part of the reward, and the factor of the reward's residual, [n] each; 0 where it is unknown."""
+    n, q, fold = len(chunk.logs), design.codes.shape[1], chunk.fold
+    of_reward, slopes = np.zeros(n), np.zeros(n)
+    size = max(_ENTRIES // (design.d + 4 * len(design.codes)), 64)
+    for start in range(0, n, size):
+        rows = slice(start, min(start + size, n))
+        f, code = design.rows_of(chunk, rows), design.codes[design.group(chunk, rows)]
+        for k, table in enumerate(adjoints):
+            mine = np.flatnonzero((fold[rows] == k) & chunk.observed[rows])
+            if not len(mine):
+                continue
+            rewards, own, their = chunk.rewards[rows][mine], code[mine], f[mine]
+            for factor, fitted in zip(table.reward, table.fitted, strict=True):
+                slope = np.einsum("bq,bq->b", their @ factor.reshape(q, -1).T, own)
+                value = np.einsum("bq,bq->b", their @ fitted.reshape(q, -1).T, own)
+                slopes[start + mine] += slope
+                of_reward[start + mine] += slope * (rewards - value)
+    return of_reward, slopes
 
-    reward: Float64Array  # [A, d]
-    reward_fit: Float64Array  # [A, d, d]
-    ahead: Float64Array  # [A, d, p]
-    here: Float64Array  # [A, d, d]
+
+def _steps_by_user(
+    problem: Problem, chunk: Chunk, design: Design, adjoints: Sequence[Adjoint]
+) -> Float64Array:
+    """The part of the steps by user [users], from the users' sums of phi psi' and of phi phi'."""
+    total = np.zeros(chunk.logs.n_users)
+    fold = chunk.fold_of_user
+    for users, cross, gram in _moments(problem, chunk, design):
+        for k, table in enumerate(adjoints):
+            mine = fold[users] == k
+            total[users[mine]] += cross[mine] @ table.ahead.ravel() - gram[mine] @ table.here.ravel()
+    return total
 
 
-def _by_action(design: Design, adjoint: Adjoint) -> _ByAction:
+Moments = list[tuple[Int64Array, Float64Array, Float64Array]]
+
+
+def _moments(problem: Problem, chunk: Chunk, design: Design) -> Iterable[Any]:
+    """For some users at a time: which, the sums of phi psi', and of phi phi', [u, p p] each.
+
+    They are the same for all adjoints, so those that look at a chunk together compute them once, unless the
+    users are so many that they would not fit.
+    """
+    if 2 * chunk.logs.n_users * design.p**2 > _MOMENTS:
+        return _new_moments(problem, chunk, design)
+    made: Moments = chunk.memo(
+        ("moments", id(design.features), design.target), lambda: [*_new_moments(problem, chunk, design)]
+    )
+    return made
+
+
+def _new_moments(
+    problem: Problem, chunk: Chunk, design: Design
+) -> Iterator[tuple[Int64Array, Float64Array, Float64Array]]:
+    p = design.p
+    for block in blocks(problem, chunk, design):
+        users = chunk.users[block.rows]
+        phi = products(design.codes[block.group], block.here)
+        left = phi if (block.known == 1).all() else phi * block.known[:, None]
+        # Weights of 0 and 1 are their own squares, and a product of a matrix with itself costs half.
+        right = left if ((block.known == 0) | (block.known == 1)).all() else phi
+        cuts = np.append(np.flatnonzero(np.append(True, np.diff(users) > 0)), len(users))
+        step = max(1, _SLAB // (p * p))
+        for first in range(0, len(cuts) - 1, step):
+            some = cuts[first : first + step + 1]
+            cross, gram = np.empty((2, len(some) - 1, p, p))
+            for j, (low, high) in enumerate(zip(some[:-1], some[1:], strict=True)):
+                np.matmul(left[low:high].T, block.ahead[low:high], out=cross[j])
+                np.matmul(left[low:high].T, right[low:high], out=gram[j])
+            yield users[some[:-1]], cross.reshape(-1, p * p), gram.reshape(-1, p * p)
+
+
+def _steps_by_action(
+    problem: Problem, chunk: Chunk, design: Design, adjoints: Sequence[Adjoint]
+) -> Float64Array:
+    """The part of the steps by user [users], where codes are long: row by row, action by action."""
+    total = np.zeros(chunk.logs.n_users)
+    tables = [_by_action(design, table) for table in adjoints]
+    for block in blocks(problem, chunk, design):
+        key = chunk.fold[block.rows] * len(design.codes) + block.group
+        order = np.argsort(key, kind="stable")
+        keys, first = np.unique(key[order], return_index=True)
+        of_step = np.zeros(len(key))
+        for key_of_group, mine in zip(keys, np.split(order, first[1:]), strict=True):
+            ahead, here = tables[int(key_of_group) // len(design.codes)]
+            a, f = int(key_of_group) % len(design.codes), block.here[mine]
+            values = np.einsum("bp,bp->b", f @ ahead[a], block.ahead[mine])
+            values -= np.einsum("bd,bd->b", f @ here[a], f)
+            of_step[mine] = block.known[mine] * values
+        total += add_up(chunk.users[block.rows], of_step, chunk.logs.n_users)
+    return total
+
+
+def _by_action(design: Design, adjoint: Adjoint) -> tuple[Float64Array, Float64Array]:
+    """The matrices of an adjoint for the rows of each action, [A, d, p] and [A, d, d]."""
     m, d = design.codes, design.d
     q, p = m.shape[1], design.p
 
     def left(matrix: Float64Array) -> Float64Array:
-        blocks: Float64Array = np.einsum("aq,qdp->adp", m, matrix.reshape(q, d, p))
-        return blocks
+        by_action: Float64Array = np.einsum("aq,qdp->adp", m, matrix.reshape(q, d, p))
+        return by_action
 
-    def both(matrix: Float64Array) -> Float64Array:
-        blocks: Float64Array = np.einsum("adre,ar->ade", left(matrix).reshape(-1, d, q, d), m)
-        return blocks
-
-    return _ByAction(
-        reward=m @ adjoint.reward.reshape(q, d),
-        reward_fit=both(adjoint.reward_fit),
-        ahead=left(adjoint.ahead),
-        here=both(adjoint.here),
-    )
-
-
-def _of_rows(
-    chunk: Chunk, block: Block, rows: Int64Array, table: _ByAction
-) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """The parts of the reward and of the step, and the factor of the reward's residual, [b] each."""
-    of_rewards, of_steps, slopes = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
-    group = block.group[rows]
-    observed, rewards = chunk.observed[block.rows][rows], chunk.rewards[block.rows][rows]
-    known = block.known[rows]
-    order = np.argsort(group, kind="stable")
-    groups, first = np.unique(group[order], return_index=True)
-    for a, mine in zip(groups, np.split(order, first[1:]), strict=True):
-        f, ahead = block.here[rows[mine]], block.ahead[rows[mine]]
-        slope = f @ table.reward[a]
-        of_reward = slope * rewards[mine] - np.einsum("bd,bd->b", f @ table.reward_fit[a], f)
-        of_rewards[mine] = np.where(observed[mine], of_reward, 0.0)
-        slopes[mine] = np.where(observed[mine], slope, 0.0)
-        if ahead.shape[1]:
-            of_step = np.einsum("bp,bp->b", f @ table.ahead[a], ahead)
-            of_step -= np.einsum("bd,bd->b", f @ table.here[a], f)
-            of_steps[mine] = known[mine] * of_step
-    return of_rewards, of_steps, slopes
+    here: Float64Array = np.einsum("adre,ar->ade", left(adjoint.here).reshape(-1, d, q, d), m)
+    return left(adjoint.ahead), here

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -29,7 +29,9 @@ from shpi.protocols import Float64Array, FloatArray, Int64Array
 Target = Literal["pi", "mu", "state"]
 
 OWN_SLOPES = 60  # actions; beyond this they share their slopes
+DENSE = 4  # the longest codes whose products with features are written out
 _ENTRIES = 3_000_000  # of the largest temporary matrix
+_HELD = 12_000_000  # numbers of a chunk's features that are held while it is open
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,6 +55,22 @@ class Design:
     def of(self, contexts: FloatArray) -> Float64Array:
         """f(x), [b, d]."""
         return np.concatenate([np.ones((len(contexts), 1)), self.features.transform(contexts)], axis=1)
+
+    @property
+    def dense(self) -> bool:
+        """Whether codes are so short that phi(x, a) itself is the cheapest way to sums."""
+        return int(self.codes.shape[1]) <= DENSE
+
+    def rows_of(self, chunk: Chunk, rows: slice | Int64Array) -> Float64Array:
+        """f(x) of some decisions [b, d]; of all that look at a chunk the first one computes it."""
+        contexts = chunk.logs.contexts
+        if len(contexts) * self.d > _HELD:
+            return self.of(contexts[rows])
+        place = ("features", id(self.features), chunk.horizon)
+        if place not in chunk.shared:  # held together, so that no other map can get this id
+            chunk.shared[place] = (self.features, self.of(contexts))
+        held: Float64Array = chunk.shared[place][1]
+        return held[rows]
 
     def group(self, chunk: Chunk, rows: slice) -> Int64Array:
         """The row of ``codes`` of each decision [b]."""
@@ -100,11 +118,11 @@ def blocks(problem: Problem, chunk: Chunk, design: Design, *, ahead: bool = True
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
         if not ahead:
-            here, group = design.of(logs.contexts[rows]), design.group(chunk, rows)
+            here, group = design.rows_of(chunk, rows), design.group(chunk, rows)
             nothing = np.zeros((len(here), 0))
             yield Block(rows=rows, here=here, group=group, ahead=nothing, known=np.zeros(len(here)))
             continue
-        extended = design.of(logs.contexts[start : min(rows.stop + 1, n)])
+        extended = design.rows_of(chunk, slice(start, min(rows.stop + 1, n)))
         here = extended[: rows.stop - start]
         after = np.zeros_like(here)
         after[: len(extended) - 1] = extended[1:]
@@ -140,12 +158,12 @@ def _next_codes(chunk: Chunk, design: Design, rows: slice) -> Float64Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelSums:
-    """Sums by fold and group: K folds, A groups, d features of a context, p of a context and an action."""
+    """Sums by fold over phi = m_a (x) f: K folds, p features of a context and an action."""
 
-    reward_gram: Float64Array  # [K, A, d, d] sum f f' where the reward is known
-    reward: Float64Array  # [K, A, d] sum f r
-    gram: Float64Array  # [K, A, d, d] sum f f' where the next context is known
-    cross: Float64Array  # [K, A, d, p] sum f psi'
+    reward_gram: Float64Array  # [K, p, p] sum phi phi' where the reward is known
+    reward: Float64Array  # [K, p] sum phi r
+    gram: Float64Array  # [K, p, p] sum phi phi' where the next context is known
+    cross: Float64Array  # [K, p, p] sum phi psi'
     initial: Float64Array  # [K, p] sum over trajectories of psi(x_0)
     rows: Float64Array  # [K, 2] decisions with a known reward, with a known next context
 
@@ -164,49 +182,116 @@ class ModelSums:
 
 def model_sums(problem: Problem, design: Design) -> ModelSums:
     """One pass over all chunks."""
-    return reduce(ModelSums.__add__, problem.map(lambda chunk: _sums_of(problem, chunk, design)))
+    return problem.total(partial(_sums_of, problem=problem, design=design))
 
 
-def _sums_of(problem: Problem, chunk: Chunk, design: Design) -> ModelSums:
-    groups, d, p, folds = len(design.codes), design.d, design.p, problem.settings.folds
-    sums = ModelSums(
-        reward_gram=np.zeros((folds, groups, d, d)),
-        reward=np.zeros((folds, groups, d)),
-        gram=np.zeros((folds, groups, d, d)),
-        cross=np.zeros((folds, groups, d, p)),
-        initial=np.zeros((folds, p)),
-        rows=np.zeros((folds, 2)),
-    )
+def reward_sums(problem: Problem, design: Design) -> Float64Array:
+    """Only the sums of phi r, [K, p]: another reward of the same decisions."""
+    return problem.total(partial(_rewards_of, problem=problem, design=design))
+
+
+def _rewards_of(chunk: Chunk, problem: Problem, design: Design) -> Float64Array:
+    n, q, folds = len(chunk.logs), design.codes.shape[1], problem.settings.folds
+    total = np.zeros((folds, q, design.d))
+    size = max(_ENTRIES // (design.d + q), 64)
+    for start in range(0, n, size):
+        rows = slice(start, min(start + size, n))
+        f, code = design.rows_of(chunk, rows), design.codes[design.group(chunk, rows)]
+        weighted = code * np.where(chunk.observed[rows], chunk.rewards[rows], 0.0)[:, None]
+        for k in range(folds):
+            mine = chunk.fold[rows] == k
+            total[k] += weighted[mine].T @ f[mine]
+    return total.reshape(folds, design.p)
+
+
+def _sums_of(chunk: Chunk, problem: Problem, design: Design) -> ModelSums:
+    """By products with phi where codes are short; else by the sums of each action, put together at last."""
+    p, folds = design.p, problem.settings.folds
+    wide = (design.p,) if design.dense else (len(design.codes), design.d)
+    initial, rows = np.zeros((folds, p)), np.zeros((folds, 2))
+    sums = {
+        "reward_gram": np.zeros((folds, *wide, wide[-1])),
+        "reward": np.zeros((folds, *wide)),
+        "gram": np.zeros((folds, *wide, wide[-1])),
+        "cross": np.zeros((folds, *wide, p)),
+    }
+    add = _add_dense if design.dense else _add_by_action
     for block in blocks(problem, chunk, design):
-        _add_block(sums, chunk, block, groups)
-    _add_initial(sums, chunk, design)
-    return sums
+        add(sums, rows, chunk, block, design)
+    _add_initial(initial, chunk, design)
+    if not design.dense:
+        sums = {name: _assembled(design, name, values) for name, values in sums.items()}
+    return ModelSums(**sums, initial=initial, rows=rows)
 
 
-def _add_block(sums: ModelSums, chunk: Chunk, block: Block, groups: int) -> None:
+def _add_dense(
+    sums: dict[str, Float64Array], rows: Float64Array, chunk: Chunk, block: Block, design: Design
+) -> None:
+    phi, fold = products(design.codes[block.group], block.here), chunk.fold[block.rows]
+    rewards, observed = chunk.rewards[block.rows], chunk.observed[block.rows]
+    for k in range(len(rows)):
+        mine = fold == k
+        r, known = mine & observed, mine & (block.known > 0)
+        own, weights = phi[r], block.known[known]
+        gram = own.T @ own
+        sums["reward_gram"][k] += gram
+        sums["reward"][k] += own.T @ rewards[r]
+        rows[k] += (r.sum(), known.sum())
+        if (weights == 1).all():  # the two Gram matrices differ by a few rows
+            only, other = phi[r & ~known], phi[known & ~r]
+            sums["gram"][k] += gram - only.T @ only + other.T @ other
+            sums["cross"][k] += phi[known].T @ block.ahead[known]
+        else:
+            left = (phi[known] * weights[:, None]).T
+            sums["gram"][k] += left @ phi[known]
+            sums["cross"][k] += left @ block.ahead[known]
+
+
+def products(codes: Float64Array, features: Float64Array) -> Float64Array:
+    """The features of contexts and actions, m (x) f, [b, p]."""
+    if codes.shape[1] == 1:
+        return features if (codes == 1).all() else codes * features
+    return (codes[:, :, None] * features[:, None, :]).reshape(len(features), -1)
+
+
+def _add_by_action(
+    sums: dict[str, Float64Array], rows: Float64Array, chunk: Chunk, block: Block, design: Design
+) -> None:
+    groups = len(design.codes)
     key = chunk.fold[block.rows] * groups + block.group
     order = np.argsort(key, kind="stable")
     keys, first = np.unique(key[order], return_index=True)
     rewards, observed = chunk.rewards[block.rows], chunk.observed[block.rows]
-    for key_of_group, rows in zip(keys, np.split(order, first[1:]), strict=True):
+    for key_of_group, mine in zip(keys, np.split(order, first[1:]), strict=True):
         place = (int(key_of_group) // groups, int(key_of_group) % groups)
-        r = rows[observed[rows]]
-        sums.reward_gram[place] += block.here[r].T @ block.here[r]
-        sums.reward[place] += block.here[r].T @ rewards[r]
-        k = rows[block.known[rows] > 0]
+        r = mine[observed[mine]]
+        own = block.here[r]
+        sums["reward_gram"][place] += own.T @ own
+        sums["reward"][place] += own.T @ rewards[r]
+        k = mine[block.known[mine] > 0]
         left = block.here[k].T * block.known[k]
-        sums.gram[place] += left @ block.here[k]
-        sums.cross[place] += left @ block.ahead[k]
-        sums.rows[place[0]] += (len(r), len(k))
+        sums["gram"][place] += left @ block.here[k]
+        sums["cross"][place] += left @ block.ahead[k]
+        rows[place[0]] += (len(r), len(k))
 
 
-def _add_initial(sums: ModelSums, chunk: Chunk, design: Design) -> None:
+def _assembled(design: Design, name: str, by_action: Float64Array) -> Float64Array:
+    """From sums by action to sums over phi = m_a (x) f, [K, p, p] or [K, p]."""
+    m, p = design.codes, design.p
+    if name in ("reward_gram", "gram"):
+        return np.stack(
+            [np.einsum("aq,ar,ade->qdre", m, m, gram, optimize=True).reshape(p, p) for gram in by_action]
+        )
+    return np.stack([np.einsum("aq,ad...->qd...", m, own).reshape(p, *own.shape[2:]) for own in by_action])
+
+
+def _add_initial(initial: Float64Array, chunk: Chunk, design: Design) -> None:
     """The features psi of the first contexts: what the target would do first."""
     fold = chunk.fold_of_user[chunk.logs.user_codes]
     first = chunk.logs.offsets[:-1]
-    for k in range(len(sums.rows)):
+    for k in range(len(initial)):
         for _, psi in target_features(chunk, design, first[fold == k]):
-            sums.initial[k] += psi.sum(axis=0)
+            initial[k] += psi.sum(axis=0)
 
 
 def target_features(
@@ -216,8 +301,7 @@ def target_features(
     size = max(_ENTRIES // design.p, 64)
     for start in range(0, len(rows), size):
         some = rows[start : start + size]
-        f, code = design.of(chunk.logs.contexts[some]), target_codes(chunk, design, some)
-        yield some, (code[:, :, None] * f[:, None, :]).reshape(len(some), design.p)
+        yield some, products(target_codes(chunk, design, some), design.rows_of(chunk, some))
 
 
 def target_codes(chunk: Chunk, design: Design, rows: Int64Array | slice) -> Float64Array:
@@ -226,12 +310,19 @@ def target_codes(chunk: Chunk, design: Design, rows: Int64Array | slice) -> Floa
     if design.target == "state":
         return np.ones((len(logs.actions[rows]), 1))
     if design.target == "pi":
+        if design.dense:  # short enough to be kept, so that pi(.|x) is looked at once
+            return chunk.asked(("codes", codes.tobytes()), lambda: _expected_codes(chunk, codes))[rows]
         numbers = np.arange(len(logs))[rows]
         if len(numbers) <= chunk.block:
             return chunk.probs_of(rows) @ codes
         starts = range(0, len(numbers), chunk.block)  # a block of [b, A] at a time where actions are many
         return np.concatenate([chunk.probs_of(numbers[i : i + chunk.block]) @ codes for i in starts])
     return logs.behaviour[rows] @ codes if logs.behaviour is not None else codes[logs.actions[rows]]
+
+
+def _expected_codes(chunk: Chunk, codes: Float64Array) -> Float64Array:
+    """sum_a pi(a|x) m_a at all decisions, [n, q]."""
+    return np.concatenate([probs @ codes for _, probs in chunk.probs()])
 
 
 def sums_by_step(
@@ -244,7 +335,7 @@ def sums_by_step(
     size = max(_ENTRIES // (design.d + design.codes.shape[1]), 64)
     for start in range(0, len(wanted), size):
         rows = wanted[start : start + size]
-        f = design.of(chunk.logs.contexts[rows])
+        f = design.rows_of(chunk, rows)
         code = design.codes[chunk.logs.actions[rows]] if taken else target_codes(chunk, design, rows)
         code = code * coefficients[rows, None]
         steps = chunk.steps[rows]  # in rising order

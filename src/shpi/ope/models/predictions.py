@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shpi.ope.models.backups import Backups
+from shpi.ope.models.linear import Design, target_codes
 from shpi.ope.problem import Chunk, Problem
-from shpi.protocols import Float64Array, Int64Array
+from shpi.protocols import BoolArray, Float64Array, Int64Array
 from shpi.theory import geometric
 
 _ENTRIES = 4_000_000  # numbers held at once
@@ -47,26 +48,76 @@ def predict(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Predicte
     design, with_mu = fits[0].design, chunk.logs.behaviour is not None
     taken, value = np.empty(n), np.empty(n)
     behaviour = np.empty(n) if with_mu and design.target != "state" else None
-    fold = chunk.fold if len(fits) > 1 else np.zeros(n, dtype=np.int64)
+    parts = _parts(problem, chunk, fits)  # [n, q]
+    bounds = np.array([value_limits(problem, problem.horizon - t) for t in range(problem.horizon)])
     size = max(_ENTRIES // (design.d + 2 * len(design.codes)), 256)
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
-        f = design.of(logs.contexts[rows])
-        probs = chunk.probs_of(rows) if design.target != "state" else None
-        for k, t, mine in _groups(fold[rows], chunk.steps[rows]):
-            table = fits[k].tables(problem.horizon - t)  # [A, d]
-            low, high = value_limits(problem, problem.horizon - t)
-            scores = np.clip(f[mine] @ table.T, low, high)  # [b, A]
-            place = start + mine
-            if probs is None:
-                taken[place] = value[place] = scores[:, 0]
-                continue
-            taken[place] = scores[np.arange(len(mine)), logs.actions[place]]
-            value[place] = np.einsum("ba,ba->b", probs[mine], scores)
-            if behaviour is not None and logs.behaviour is not None:
-                behaviour[place] = np.einsum("ba,ba->b", logs.behaviour[place], scores)
+        own, (low, high) = parts[rows], bounds[chunk.steps[rows]].T
+        if design.target == "state":
+            taken[rows] = value[rows] = np.clip(own[:, 0], low, high)
+            continue
+        chosen = np.einsum("bq,bq->b", own, design.codes[logs.actions[rows]])
+        taken[rows] = np.clip(chosen, low, high)
+        inside = _inside(design, own, low, high)
+        value[rows] = _expected(chunk, design, rows, own, (low, high), inside, None)
+        if behaviour is not None:
+            behaviour[rows] = _expected(chunk, design, rows, own, (low, high), inside, logs.behaviour)
     final = _final(problem, chunk, fits)
     return Predicted(taken=taken, value=value, behaviour=behaviour, final=final)
+
+
+def _parts(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Float64Array:
+    """theta_h f(x) of every decision, with theta_h as a matrix [q, d]: Q(x, a) = m_a'theta_h f(x), [n, q]."""
+    n, design = len(chunk.logs), fits[0].design
+    q = design.codes.shape[1]
+    parts = np.empty((n, q))
+    fold = chunk.fold if len(fits) > 1 else np.zeros(n, dtype=np.int64)
+    size = max(_ENTRIES // design.d, 256)
+    for start in range(0, n, size):
+        rows = slice(start, min(start + size, n))
+        f = design.rows_of(chunk, rows)
+        for k, t, mine in _groups(fold[rows], chunk.steps[rows]):
+            theta = fits[k].theta[problem.horizon - t].reshape(q, design.d)
+            parts[start + mine] = f[mine] @ theta.T
+    return parts
+
+
+def _inside(design: Design, parts: Float64Array, low: Float64Array, high: Float64Array) -> BoolArray:
+    """Decisions [b] at which no action's value leaves the possible range."""
+    if design.codes.shape[1] != 2 or not (design.codes[:, 0] == 1).all():
+        return np.zeros(len(parts), dtype=bool)
+    ends = parts[:, 1, None] * (design.codes[:, 1].min(), design.codes[:, 1].max()) + parts[:, :1]
+    inside: BoolArray = (ends.min(axis=1) >= low) & (ends.max(axis=1) <= high)
+    return inside
+
+
+def _expected(
+    chunk: Chunk,
+    design: Design,
+    rows: slice,
+    parts: Float64Array,
+    limits: tuple[Float64Array, Float64Array],
+    inside: BoolArray,
+    behaviour: Float64Array | None,
+) -> Float64Array:
+    """sum_a nu(a|x) Q(x, a), each Q within the limits, [b]; nu is pi, or the given mu(.|x)."""
+    values = np.empty(len(parts))
+    outside = np.flatnonzero(~inside)
+    if inside.any():  # where no value is cut off the sum over actions is that of their codes
+        if behaviour is None:
+            codes = target_codes(chunk, replace(design, target="pi"), rows)
+        else:
+            codes = behaviour[rows] @ design.codes
+        values = np.einsum("bq,bq->b", parts, codes)
+    if len(outside):
+        low, high = limits
+        numbers = rows.start + outside
+        whole = rows if len(outside) == len(parts) else numbers
+        probs = chunk.probs_of(whole) if behaviour is None else behaviour[whole]
+        scores = np.clip(parts[outside] @ design.codes.T, low[outside, None], high[outside, None])
+        values[outside] = np.einsum("ba,ba->b", probs, scores)
+    return values
 
 
 def _final(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Float64Array:

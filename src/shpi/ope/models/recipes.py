@@ -25,7 +25,7 @@ from shpi.features.base import fit_features
 from shpi.features.defaults import curves, lines, may_curve
 from shpi.ope.models.backups import fit_backups
 from shpi.ope.models.columns import Take, returns_of, room, telling_columns
-from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums
+from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums, reward_sums
 from shpi.ope.models.predictions import predict, value_limits
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import BoolArray, Float64Array
@@ -34,6 +34,7 @@ MAP_ROWS = 20_000  # contexts that a feature map is fitted to
 ROWS = 15_000  # decisions of random users that the recipes are compared on
 MAX_FEATURES = 800  # of a context and an action
 MAX_STATE = 200  # of a context
+EXACT = 1e-12  # of the mean square of returns: smaller errors are rounding
 LEAST = 60  # decisions; with fewer, linear features are taken unseen
 
 
@@ -68,9 +69,27 @@ def designed(
 
     def make() -> tuple[Design, ModelSums]:
         design = make_design(problem, target, features)
-        return design, model_sums(problem, design)
+        return design, _sums(problem, design)
 
     return problem.memo(("sums", target, problem.number_of(features)), make)
+
+
+def _sums(problem: Problem, design: Design) -> ModelSums:
+    """The sums; of a family of problems, which differ in their rewards, one computes what they share."""
+    family, place = problem.family, ("sums", id(design), problem.metric)
+    if place in family:
+        same: ModelSums = family[place]
+        return same
+    known = problem.head.reward_observed is None or problem.metric is not None
+    others = ("sums", id(design), "rewards all known")
+    if known and others in family:
+        family[place] = replace(family[others], reward=reward_sums(problem, design))
+    else:
+        family[place] = model_sums(problem, design)
+        if known:
+            family.setdefault(others, family[place])
+    sums: ModelSums = family[place]
+    return sums
 
 
 def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
@@ -78,13 +97,20 @@ def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap 
     logs = problem.sample().logs
     codes = np.ones((1, 1)) if target == "state" else action_codes(logs, problem.times_taken)
     recipe = features if features is not None else best_recipe(problem, codes)
-    sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
-    return Design(features=fit_features(recipe, sample), codes=codes, target=target)
+    place = ("design", target, repr(recipe))
+    if features is not None or place not in problem.family:
+        sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
+        design = Design(features=fit_features(recipe, sample), codes=codes, target=target)
+        if features is not None:
+            return design
+        problem.family[place] = design
+    kept: Design = problem.family[place]
+    return kept
 
 
 def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
     """The best recipe that leaves room for the codes [A, q]; if none does, lines in as many columns as do."""
-    ranked = problem.memo("recipes", lambda: _ranked(problem))
+    ranked = problem.memo("recipes", lambda: _ranked_once(problem))
     width, most = problem.head.schema.width, room(codes, problem.settings.folds)
     fitting = [candidate for candidate in ranked if candidate.width <= most]
     for candidate in fitting:
@@ -94,6 +120,16 @@ def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
         return min(fitting, key=lambda candidate: candidate.width).recipe
     columns = problem.memo(("columns", codes.shape), lambda: telling_columns(problem, codes, most))
     return Chain((Take(columns=columns, width_in=width), *lines(intercept=False).steps))
+
+
+def _ranked_once(problem: Problem) -> list[Candidate]:
+    """Of a family of problems, those of which only the value is asked for take the features of the first."""
+    if not problem.values_only or "recipes" not in problem.family:
+        ranked = _ranked(problem)
+        problem.family.setdefault("recipes", ranked)
+        return ranked
+    shared: list[Candidate] = problem.family["recipes"]
+    return shared
 
 
 def _ranked(problem: Problem) -> list[Candidate]:
@@ -108,7 +144,9 @@ def _ranked(problem: Problem) -> list[Candidate]:
     returns, known = returns_of(sample, small)
     if known.sum() < LEAST:
         return recipes
-    losses = [_loss(sample, small, candidate, returns, known) for candidate in recipes]
+    losses = np.array([_loss(sample, small, candidate, returns, known) for candidate in recipes])
+    # What all of them predict exactly, such as a number of decisions, is no reason to take many features.
+    losses[losses <= EXACT * float(np.mean(returns[known] ** 2))] = 0.0
     return [recipes[i] for i in np.argsort(losses, kind="stable")]
 
 

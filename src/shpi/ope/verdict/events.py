@@ -11,6 +11,7 @@ reward at or after such a decision is an event.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -48,15 +49,19 @@ class Events:
 
 def events(problem: Problem) -> Events | None:
     """The favoured action of which the least is known; None if none is favoured, or rewards never differ."""
+    return problem.memo("events", lambda: _events(problem))
+
+
+def _events(problem: Problem) -> Events | None:
     if problem.reward_range[0] == problem.reward_range[1]:
         return None
     ordinary = _ordinary(problem)
     counts = problem.times_taken
     shares = counts / counts.sum()
-    gained = np.sum([_gained(chunk, shares) for chunk in problem.chunks()], axis=0) / problem.decisions  # [A]
+    gained, users = problem.total(partial(_gained_and_users, shares=shares, ordinary=ordinary))  # [A] each
+    gained = gained / problem.decisions
     if not gained.sum() > 0:
         return None
-    users = np.sum([_users(chunk, ordinary) for chunk in problem.chunks()], axis=0)  # [A]
     favoured = np.flatnonzero(gained >= FAVOURED * gained.sum())
     if not len(favoured):
         return None
@@ -73,6 +78,10 @@ def _ordinary(problem: Problem) -> float | None:
     values, counts = np.unique(chunk.rewards[chunk.observed], return_counts=True)
     most = int(counts.argmax())
     return float(values[most]) if counts[most] >= MOSTLY * counts.sum() else None
+
+
+def _gained_and_users(chunk: Chunk, shares: Float64Array, ordinary: float | None) -> Float64Array:
+    return np.stack([_gained(chunk, shares), _users(chunk, ordinary)])
 
 
 def _gained(chunk: Chunk, shares: Float64Array) -> Float64Array:

@@ -15,6 +15,7 @@ themselves.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -43,7 +44,7 @@ def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) ->
     returns = on_policy(problem).influence
     sizes = returns[far] - float(np.mean(returns[~far]))
     most = float(stats.chi2.ppf(SURE, 2 * (int(far.sum()) + 1))) / 2
-    weights = np.concatenate(problem.map(lambda chunk: _weights(chunk, share)))  # [U]
+    weights = problem.by_user(partial(_weights, share=share))  # [U]
     spread = float(np.mean((weights / max(float(weights.mean()), 1e-300) - 1) ** 2))
     expected = most * float(np.mean(sizes**2)) * spread
     shown = float(np.sum(estimate.influence_lift[far] ** 2))

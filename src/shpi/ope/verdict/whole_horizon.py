@@ -24,6 +24,7 @@ proven for a large one to be: the lift may be curved, and a little of a policy w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -81,10 +82,10 @@ def mixtures(problem: Problem, per: Per) -> tuple[Lead, ...]:
     """All shares whose weights carry an answer over the whole horizon, the smallest first."""
 
     def make() -> tuple[Lead, ...]:
-        estimates = ((share, whole(problem, per, share)) for share in SHARES)
+        estimates = problem.all_of([partial(whole, problem, per, share) for share in SHARES])
         return tuple(
             Lead(share=share, estimate=estimate)
-            for share, estimate in estimates
+            for share, estimate in zip(SHARES, estimates, strict=True)
             if estimate is not None and carries(problem, estimate)
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from shpi.errors import ConfigError
@@ -19,14 +21,19 @@ def user_lifts(problem: Problem, share: float = 1.0) -> Float64Array:
         share: share of the policy in a mixture with the logging policy.
     """
     least = min(problem.reward_range[0], 0.0)
-    return np.concatenate(problem.map(lambda chunk: _lifts(chunk, problem, share, least)))
+    lifts: Float64Array = problem.by_user(partial(_lifts, problem=problem, share=share, least=least))
+    return lifts
 
 
 def floor_of(problem: Problem) -> float:
     """The least that a user's value can be: every weight 0, every reward the largest one of the log."""
     low, high = min(problem.reward_range[0], 0.0), problem.reward_range[1]
-    most = max(problem.map(lambda chunk: int(np.bincount(chunk.logs.user_codes).max())))
+    most = problem.total(_most_trajectories, max)
     return -(high - low) * float(problem.discounts.sum()) * most
+
+
+def _most_trajectories(chunk: Chunk) -> int:
+    return int(np.bincount(chunk.logs.user_codes).max())
 
 
 def _lifts(chunk: Chunk, problem: Problem, share: float, least: float) -> Float64Array:

@@ -1,0 +1,135 @@
+"""Several computations side by side, so that what they ask of a log is asked in one pass.
+
+An estimator is a plain function that asks for passes as it goes: sums, then influences, then what the noise
+of a model adds. Run one after the other, ten of them make fifty passes. Run together, each until it needs a
+pass, their wishes are collected and one pass grants all of them.
+
+Each computation has a thread, and exactly one thread runs at a time: nothing is shared without order, and the
+results do not depend on the machine. No thread computes beside another; processes do that, within a pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class _Fiber:
+    """One computation, and what it waits for."""
+
+    work: Callable[[], Any]
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    ready: Callable[[], bool] = lambda: True
+    result: Any = None
+    error: BaseException | None = None
+    done: bool = False
+    cancelled: bool = False
+    thread: threading.Thread | None = None
+
+
+class _Cancelled(BaseException):
+    """Ends a thread whose result nobody waits for."""
+
+
+class Together:
+    """Runs computations in turns; ``grant`` makes a pass for all wishes that have come together."""
+
+    def __init__(self, grant: Callable[[list[Any]], None]) -> None:
+        self._grant = grant
+        self._fibers: list[_Fiber] = []
+        self._wishes: list[Any] = []
+        self._main = threading.Semaphore(0)
+        self._current: _Fiber | None = None
+        self._making: set[Hashable] = set()
+
+    @property
+    def running(self) -> bool:
+        """Whether this is called from one of the computations."""
+        return self._current is not None
+
+    def run(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The results in order; what a computation raised stands in place of its result."""
+        fibers = [_Fiber(work) for work in works]
+        self._fibers += fibers
+        if self.running:
+            self._wait(lambda: all(fiber.done for fiber in fibers))
+        else:
+            self._loop()
+        for fiber in fibers:
+            if fiber.error is not None and not isinstance(fiber.error, Exception):
+                raise fiber.error
+        return [fiber.result if fiber.error is None else fiber.error for fiber in fibers]
+
+    def wish(self, request: Any) -> None:
+        """Wait until a pass has granted the request."""
+        self._wishes.append(request)
+        self._wait(lambda: request.granted)
+
+    def alone(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
+        """``known[key]``, made by the first who asks; others wait for it."""
+        place = (id(known), key)
+        while place in self._making:  # if making it fails, the next one tries
+            self._wait(lambda: place not in self._making)
+        if key not in known:
+            self._making.add(place)
+            try:
+                known[key] = make()
+            finally:
+                self._making.discard(place)
+        result: T = known[key]
+        return result
+
+    # ------------------------------------------------------------------ turns
+
+    def _loop(self) -> None:
+        try:
+            while self._fibers:
+                able = [fiber for fiber in self._fibers if fiber.ready()]
+                for fiber in able:
+                    self._resume(fiber)
+                self._fibers = [fiber for fiber in self._fibers if not fiber.done]
+                if not able:
+                    wishes, self._wishes = self._wishes, []
+                    assert wishes, "computations wait for each other"
+                    self._grant(wishes)
+        finally:
+            for fiber in [fiber for fiber in self._fibers if fiber.thread is not None and not fiber.done]:
+                fiber.cancelled = True
+                self._resume(fiber)
+            self._fibers, self._wishes = [], []
+
+    def _resume(self, fiber: _Fiber) -> None:
+        self._current = fiber
+        if fiber.thread is None:
+            context = copy_context()
+            fiber.thread = threading.Thread(target=context.run, args=(self._body, fiber), daemon=True)
+            fiber.thread.start()
+        else:
+            fiber.turn.release()
+        self._main.acquire()
+        self._current = None
+        if fiber.done:
+            fiber.thread.join()
+
+    def _body(self, fiber: _Fiber) -> None:
+        try:
+            fiber.result = fiber.work()
+        except BaseException as error:
+            fiber.error = error
+        fiber.done = True
+        self._main.release()
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        fiber = self._current
+        assert fiber is not None
+        fiber.ready = ready
+        self._main.release()
+        fiber.turn.acquire()
+        if fiber.cancelled:
+            raise _Cancelled

@@ -1,0 +1,209 @@
+"""Passes over the blocks of a log: whatever is asked at the same time is answered in one visit."""
+
+from __future__ import annotations
+
+import pickle
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
+from shpi.errors import ShpiError
+from shpi.ope._log.blocks import Blocks, InFolder, InMemory
+from shpi.ope._log.scratch import Keeper
+from shpi.ope._log.together import Together
+from shpi.passes import Executor, Serial, TreeSum
+
+T = TypeVar("T")
+
+HELD = 1 << 28  # bytes of results that stay in memory, where the log itself does
+_KEPT = "_visits"
+
+
+class Opens(Protocol):
+    """A problem: it makes of a block what a function is given."""
+
+    def chunk_of(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> Any:
+        """For most of them a `Chunk`; ``shared`` is for all that look at the block now."""
+        ...
+
+
+@dataclass(eq=False)
+class Request:
+    """One function of every block, and what becomes of its results."""
+
+    problem: Opens
+    function: Callable[[Any], Any]
+    add: Callable[[Any, Any], Any] | None  # None: a list in the order of the blocks
+    results: Any = None
+    errors: dict[int, ShpiError] = field(default_factory=dict)
+    granted: bool = False
+
+    def prepare(self, blocks: int) -> None:
+        """Before the first result."""
+        self.results = [None] * blocks if self.add is None else TreeSum(blocks, self.add)
+
+    def give(self, number: int, outcome: Outcome) -> None:
+        """The result of one block."""
+        if outcome.error is not None:
+            self.errors[number] = outcome.error
+        elif self.add is None:
+            self.results[number] = outcome.value
+        elif not self.errors:
+            self.results.give(number, outcome.value)
+
+    def answer(self) -> Any:
+        """All results, or their sum; of several errors that of the first block."""
+        if self.errors:
+            raise self.errors[min(self.errors)]
+        return self.results if self.add is None else self.results.total()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a function returned for a block, or the error that it raised."""
+
+    value: Any = None
+    error: ShpiError | None = None
+
+
+class Visits:
+    """The blocks of one source, who visits them, and what is kept from visit to visit."""
+
+    def __init__(self, source: LoggedData | ShardedLog, executor: Executor | None) -> None:
+        self.executor = executor or Serial()
+        self.serial = isinstance(self.executor, Serial)
+        self.passes = 0
+        self.blocks: Blocks
+        if isinstance(source, ShardedLog):
+            self.blocks = InFolder.of_shards(source, self.executor)
+            self.passes += 2
+        else:
+            self.blocks = InMemory(source) if self.serial else InFolder.of_log(source)
+        folder = self.blocks.scratch if isinstance(self.blocks, InFolder) else None
+        self.keeper = Keeper(folder, HELD if folder is None else 0)
+        self.together = Together(self._visit)
+        self.tokens = count()
+        self._numbered: list[Any] = []
+
+    @classmethod
+    def of(cls, source: LoggedData | ShardedLog, executor: Executor | None = None) -> Visits:
+        """Those that are in use for this log, or new ones."""
+        known: weakref.ref[Visits] | None = vars(source).get(_KEPT)
+        visits = None if known is None else known()
+        if visits is None or (executor is not None and visits.executor != executor):
+            visits = cls(source, executor)
+            vars(source)[_KEPT] = weakref.ref(visits)
+        return visits
+
+    @cached_property
+    def count(self) -> int:
+        """How many blocks there are."""
+        return len(self.blocks.places)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the one block of a short log stays as it is, with all that was computed on it."""
+        return self.count == 1 and isinstance(self.blocks, InMemory)
+
+    def number_of(self, thing: Any) -> int:
+        """A number for an object: the same object, the same number. It is kept alive."""
+        for number, known in enumerate(self._numbered):
+            if known is thing:
+                return number
+        self._numbered.append(thing)
+        return len(self._numbered) - 1
+
+    def ask(
+        self,
+        problem: Opens,
+        function: Callable[[Any], T],
+        add: Callable[[T, T], T] | None = None,
+    ) -> Any:
+        """The function's results for all blocks, or their sum."""
+        request = Request(problem, function, add)
+        if self.together.running:
+            self.together.wish(request)
+        else:
+            self._visit([request])
+        return request.answer()
+
+    def once(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
+        """``known[key]``, made once, whoever asks for it first."""
+        if self.together.running:
+            return self.together.alone(key, make, known)
+        if key not in known:
+            known[key] = make()
+        result: T = known[key]
+        return result
+
+    def _visit(self, requests: list[Request]) -> None:
+        self.passes += 1
+        for request in requests:
+            request.prepare(self.count)
+        if self.serial:
+            for number in range(self.count):
+                _give(requests, number, answers(self.blocks, requests, number, lasting=self.lasting))
+        else:
+            self._send(requests)
+        for request in requests:
+            request.granted = True
+
+    def _send(self, requests: list[Request]) -> None:
+        """Write down what is asked once, instead of sending it with every block."""
+        assert isinstance(self.blocks, InFolder)
+        asked = [Request(request.problem, request.function, None) for request in requests]
+        path = self.blocks.scratch.path / f"asked-{self.passes}"
+        with path.open("wb") as file:
+            pickle.dump((self.blocks, asked), file, protocol=pickle.HIGHEST_PROTOCOL)
+        for number, outcomes in self.executor.run(OnBlock(path), range(self.count)):
+            _give(requests, number, outcomes)
+        path.unlink()
+
+
+def _give(requests: Sequence[Request], number: int, outcomes: Sequence[Outcome]) -> None:
+    for request, outcome in zip(requests, outcomes, strict=True):
+        request.give(number, outcome)
+
+
+def answers(
+    blocks: Blocks, requests: Sequence[Request], number: int, *, lasting: bool = False
+) -> list[Outcome]:
+    """All that is asked about one block, from one opening of it."""
+    logs = blocks.open(number)
+    outcomes = []
+    shared: dict[Hashable, Any] = {}  # by all problems, as long as this block is open
+    for request in requests:
+        try:
+            outcomes.append(Outcome(value=request.function(request.problem.chunk_of(logs, number, shared))))
+        except ShpiError as error:
+            outcomes.append(Outcome(error=error))
+    if not lasting:  # chunks and what they share refer to each other: nobody else would let go of them soon
+        for opened in shared.values():
+            getattr(opened, "_memo", {}).clear()
+    shared.clear()
+    return outcomes
+
+
+_last: dict[Path, Any] = {}  # what this process was asked last
+
+
+@dataclass(frozen=True)
+class OnBlock:
+    """What another process does with a number: opens the block and answers."""
+
+    asked: Path
+
+    def __call__(self, number: int) -> list[Outcome]:
+        """The outcomes for one block."""
+        if self.asked not in _last:
+            _last.clear()
+            with self.asked.open("rb") as file:
+                _last[self.asked] = pickle.load(file)
+        blocks, requests = _last[self.asked]
+        return answers(blocks, requests, number)
