@@ -7,7 +7,7 @@
 The log is generated on disk: users of 20 decisions on average, 16 columns, 20 actions, chosen by a softmax of
 the first column; the reward depends on both and on a slow state of the user. Each step is a process of its
 own. Peak memory of `evaluate` counts the pages of mapped files that happen to be in memory. In two processes
-(``SHPI_BENCH_JOBS=2``) the work of `evaluate` is not in the CPU time of the table. What a step took is written
+(``SHPI_BENCH_JOBS=2``) the work of `evaluate` is not in the CPU time shown. What a step took is written
 beside the log, so the same command goes on after an interruption; all goes at the end.
 """
 
