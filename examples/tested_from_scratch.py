@@ -104,26 +104,26 @@ class Judge:
         here = starts @ theta / self.readers
         return float(here.sum()), parts + here - here.sum() / self.readers
 
-    def value(self, rho: np.ndarray | None, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def value(self, rho: np.ndarray | None, rows: np.ndarray, followed: int) -> tuple[np.ndarray, np.ndarray]:
         """V(x_t) and V(x_{t+1}) [n] of pi (rho None: mu), learned from some of the rows."""
         keep = rows.astype(float)
         system = self.phi.T @ (keep[:, None] * self.change) + np.diag(self.penalty)
         theta = np.linalg.solve(system, self.phi.T @ (keep * self.log.reward))
         if rho is not None:
             delta = self.log.reward - self.change @ theta
-            theta = theta + self.difference(keep * rho, 10, keep * rho * delta)[0]
+            theta = theta + self.difference(keep * rho, followed, keep * rho * delta)[0]
         return self.phi @ theta, one_hot(self.log.after) @ theta
 
 
-def error(parts: np.ndarray) -> float:
-    """The standard error. Two halves teach each other noise, so the variance counts twice."""
-    return float(np.sqrt(2 * len(parts) / (len(parts) - 1) * np.sum(parts**2)))
+def error(parts: np.ndarray, noise: float = 1.0) -> float:
+    """The standard error. As far as f is noise, two halves teach it to each other: it counts twice."""
+    return float(np.sqrt((1 + noise) * len(parts) / (len(parts) - 1) * np.sum(parts**2)))
 
 
-def lower_bound(lift: float, parts: np.ndarray, confidence: float) -> float:
+def lower_bound(lift: float, parts: np.ndarray, noise: float, confidence: float) -> float:
     """One-sided; Student's quantile with as many degrees of freedom as readers make up the variance."""
     share = parts**2 / np.sum(parts**2)
-    return lift - float(stats.t.ppf(confidence, max(1 / np.sum(share**2) - 1, 1))) * error(parts)
+    return lift - float(stats.t.ppf(confidence, max(1 / np.sum(share**2) - 1, 1))) * error(parts, noise)
 
 
 # ---------------------------------------------------------------------- 3. candidates
@@ -135,12 +135,17 @@ class Candidate:
 
     words: str
     f: list[np.ndarray]  # three tables [STATES, 3], each in its own standard deviations under mu
+    noise: float = 0.0  # share of f's variance that is noise
     size: float = 0.0
     power: float = 1.0
     lift: float = 0.0
     parts: np.ndarray = field(default_factory=lambda: np.zeros(1))  # [N] every reader's part of the error
     rho: np.ndarray = field(default_factory=lambda: np.ones(1))  # [n] pi / mu
     crowned: bool = False  # whether it has been champion
+
+    def bound(self, level: float) -> float:
+        """The lower bound of the lift."""
+        return lower_bound(self.lift, self.parts, self.noise, level)
 
     def policy(self, side: int = 0) -> np.ndarray:
         """The table [STATES, 3] of probabilities."""
@@ -154,7 +159,7 @@ class Candidate:
 
     def cautious(self) -> float:
         """The lift less its standard error."""
-        return self.lift - (error(self.parts) if len(self.parts) > 1 else 0.0)
+        return self.lift - (error(self.parts, self.noise) if len(self.parts) > 1 else 0.0)
 
 
 class Climb:
@@ -171,20 +176,27 @@ class Climb:
         """The ratios pi / mu [n] as one side has learned them."""
         return np.asarray(candidate.policy(side)[self.log.state, self.log.action] / MU[self.log.action])
 
-    def direction(self, champion: Candidate) -> list[np.ndarray]:
-        """Regress A_1 = r + gamma V(x') - V(x), V that of the champion, on (x, a): three tables f."""
-        tables = []
+    def direction(self, champion: Candidate, followed: int = 10) -> tuple[list[np.ndarray], float]:
+        """Regress A_1 = r + gamma V(x') - V(x), V the champion's, on (x, a): three tables f, their noise."""
+        tables, shares, rng = [], [], np.random.default_rng(0)
         for side in range(3):
             rho = self.ratios(champion, side) if champion.f else None
-            here, ahead = self.judge.value(rho, self.learns[side])
-            advantage = (self.log.reward + GAMMA * ahead - here)[self.learns[side]]
-            cell = (3 * self.log.state + self.log.action)[self.learns[side]]
-            count = np.bincount(cell, minlength=3 * STATES)
-            table = (np.bincount(cell, advantage, 3 * STATES) / count).reshape(STATES, 3)
-            table -= table @ MU[:, None]
-            spread = np.sqrt(np.mean((table**2 @ MU)[self.log.state]))
+            here, ahead = self.judge.value(rho, self.learns[side], followed)
+            advantage = self.log.reward + GAMMA * ahead - here
+            table, spread = self.regress(advantage, side)
             tables.append(table / spread)
-        return tables
+            for _ in range(3 if side else 0):  # the same readers with random signs teach nothing but noise
+                signs = rng.choice([-1.0, 1.0], size=self.judge.readers)[self.log.reader]
+                shares.append((self.regress(signs * advantage, side)[1] / spread) ** 2)
+        return tables, min(float(np.mean(shares)), 1.0)
+
+    def regress(self, advantage: np.ndarray, side: int) -> tuple[np.ndarray, float]:
+        """The mean by state and action [STATES, 3], less its mean under mu, and its standard deviation."""
+        cell = (3 * self.log.state + self.log.action)[self.learns[side]]
+        total = np.bincount(cell, advantage[self.learns[side]], 3 * STATES)
+        table = (total / np.bincount(cell, minlength=3 * STATES)).reshape(STATES, 3)
+        table -= table @ MU[:, None]
+        return table, float(np.sqrt(np.mean((table**2 @ MU)[self.log.state])))
 
     def test(self, candidate: Candidate) -> Candidate:
         """Each half is judged with what the other has learned."""
@@ -195,7 +207,7 @@ class Climb:
 
     def settle(self, f: list[np.ndarray]) -> None:
         """Believe V at the next state where it is more precise than what followed, and no contradiction."""
-        first, ways = self.test(Candidate("", f, 0.5)), []
+        first, ways = self.test(Candidate("", f, size=0.5)), []
         self.tested.clear()
         for self.judge.realised in (False, True):
             ways.append(self.judge.lift(first.rho))
@@ -203,11 +215,11 @@ class Climb:
         believed = error(parts) < error(others) and abs(by_value - by_log) <= 2 * error(parts - others)
         self.judge.realised = not believed
 
-    def grow(self, number: int, champion: Candidate, f: list[np.ndarray]) -> Candidate:
+    def grow(self, number: int, champion: Candidate, f: list[np.ndarray], noise: float) -> Candidate:
         """The size doubles while that pays."""
         best, before, size = champion, champion, champion.size or 0.5
         while size <= 64:
-            new = self.test(Candidate(f"round {number}: size {size:g}", f, size))
+            new = self.test(Candidate(f"round {number}: size {size:g}", f, noise, size))
             if before is not champion and not new.better_than(before):
                 break
             if new.better_than(best):
@@ -217,15 +229,18 @@ class Climb:
         return best
 
     def run(self, rounds: int = 10) -> list[Candidate]:
-        """Rounds of growth from mu, then mu's favourite action."""
-        champion = Candidate("mu", [])
-        f = first = self.direction(champion)
+        """Rounds of growth from mu, V following the champion for 10 decisions, then 50; mu's favourite."""
+        champion, followed = Candidate("mu", []), [10, 50]
+        f, noise = self.direction(champion)
+        first = f
         self.settle(f)
         for number in range(1, rounds + 1):
-            best = self.grow(number, champion, f)
+            best = self.grow(number, champion, f, noise)
             if best is champion:
+                followed.pop(0)
+            if not (followed and best.f):
                 break
-            champion, f = best, self.direction(best)
+            champion, (f, noise) = best, self.direction(best, followed[0])
         self.test(Candidate("mu's favourite action", first, power=32.0))
         return self.tested
 
@@ -243,22 +258,25 @@ def learn(log: Log, confidence: float = 0.95) -> tuple[Candidate | None, float, 
         if not (in_order or candidate.power > 1):
             continue
         level = 1 - (1 - confidence) * (0.8 if in_order else 0.2)
-        proven = lower_bound(candidate.lift, candidate.parts, level) > 0
+        proven = candidate.bound(level) > 0
         unbroken = unbroken and (proven or not in_order)
         if proven and (unbroken or not in_order) and (best is None or candidate.better_than(best)):
-            best, tested_bound = candidate, lower_bound(candidate.lift, candidate.parts, level)
+            best, tested_bound = (
+                candidate,
+                candidate.bound(level),
+            )
     if best is None:
         return None, 0.0, tested
     lift, parts = climb.judge.lift(best.rho, followed=10)
-    shorter = lower_bound(lift, parts, confidence)
+    shorter = lower_bound(lift, parts, best.noise, confidence)
     return best, min(tested_bound, max(shorter, 0.0)), tested
 
 
 if __name__ == "__main__":
     best, promise, tested = learn(simulate(np.tile(MU, (STATES, 1)), 2_000, seed=0))
     for candidate in tested:
-        mark = "  <- returned" if candidate is best else ""
-        print(f"{candidate.words:24s} {candidate.lift:+.3f} ± {error(candidate.parts):.3f}{mark}")
+        mark, spread = "  <- returned" if candidate is best else "", error(candidate.parts, candidate.noise)
+        print(f"{candidate.words:24s} {candidate.lift:+.3f} ± {spread:.3f}{mark}")
     learned = best.policy() if best else np.tile(MU, (STATES, 1))
     for name, policy in {"mu": np.tile(MU, (STATES, 1)), "learned": learned}.items():
         new = simulate(policy, 2_000, seed=1)

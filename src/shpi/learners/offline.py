@@ -227,9 +227,11 @@ class OfflineSHPI:
             nothing = min(alone.lower, -2 * alone.standard_error)  # nothing is claimed for mu
             alone = replace(alone, proven=False, lower=nothing)
             return ImprovedPolicy(mu, (), 0, given or judge.value(), lift=alone, trials=trials, notes=notes)
-        rho = tested[best].rho
+        rho, returned = tested[best].rho, tested[best].influence
         assert rho is not None
-        promised = lifts[best].promising(climb.judge.lift(rho, PROMISED))
+        assert returned is not None
+        shorter = replace(climb.judge.lift(rho, PROMISED), noise=returned.noise)
+        promised = lifts[best].promising(shorter)
         promise = (
             f"It promises at least {promised.lower:+.4g} per user: what about {PROMISED} decisions bring."
         )

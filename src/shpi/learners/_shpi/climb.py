@@ -2,7 +2,8 @@ r"""From mu to the best policy that the log can vouch for: candidates from caref
 
     mu                         the champion to begin with
     mu exp(size f)             f regressed on A_k under mu: lines, then curves; sizes double while that pays
-    the same, chained          f regressed on the advantages of the champion, paid with the champion's value
+    the same, chained          f regressed on the advantages of the champion, paid with the champion's value:
+                               followed for 10 decisions, and for 50 where that brings nothing more
     mu^power                   mu's favourite action, without its exploration
 
 Every f is learned by one half of the users and judged on the other half, so that all users judge, and none
@@ -18,10 +19,11 @@ import numpy as np
 
 from shpi.advantages import Advantages, Horizon, taken_probs
 from shpi.data.logged import LoggedData
-from shpi.learners._shpi.judge import Influence, Judge
+from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Influence, Judge
 from shpi.learners._shpi.lift import beats
-from shpi.learners._shpi.pairs import Pairs, by_half, centred, probs_of, scaled, scores_of, tilted
+from shpi.learners._shpi.pairs import Pairs, by_half, centred, probs_of, scaled, scores_of, spread_of, tilted
 from shpi.oracles import PreparedOracle
+from shpi.oracles.ridge import PreparedRidge
 from shpi.policies import AmongLikely, Policy
 from shpi.policies.near_mu.tilted import Tilted
 from shpi.policies.scorers import Scorer
@@ -33,8 +35,9 @@ WORTH_IT = 0.003  # share by which a bolder candidate must then be better: of eq
 DISAGREE = 2.0  # standard errors between two judges, beyond which V^mu is not believed
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
-SUPPORTED = 0.1  # |mean ratio - 1| beyond which pi does what mu never does
+SUPPORTED = 0.9  # mean ratio below which pi does what mu never does
 SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
+SQUARES = 30  # weights of f, over all draws of random signs, that tell its share of noise
 LIKELY = 0.1  # of the favourite's probability: actions that are considered where mu cannot be imitated
 IMITATED = 0.5  # least effective share of the log under a clone that can stand for mu
 
@@ -93,6 +96,7 @@ class Direction:
     spreads: tuple[float, ...]
     held_out: Pairs  # [n, A] f of the other half, scaled under mu
     taken: Float32Array  # [n] the same of the action that was taken, less the mean under mu
+    known: tuple[Advantages, ...]  # A_k by side, which f is regressed on
     slope: Float64Array = field(default_factory=lambda: np.zeros(0))  # [users] parts of d lift / d size at 0
 
     @property
@@ -171,21 +175,27 @@ class Climb:
             if steps and (len(champions) == 1 or steps[-1].beats(champions[-1], self.confidence)):
                 champions += steps if len(champions) == 1 else steps[-1:]
                 direction = new
+        followed = [
+            PROMISED,
+            FOLLOWED,
+        ]  # decisions for which V follows the champion
         for number in range(2, self.rounds + 1):
             if len(champions) == 1 or (not self.chained and direction.k == 1):  # mu, or the same f again
                 break
-            (direction,) = self._tried(champions[-1], direction)
+            (direction,) = self._tried(champions[-1], direction, followed[0])
             steps = self._grow(number, champions[-1], direction, champions[-1].size, tested)
-            if not steps:
-                break
             champions += steps
+            if not steps:
+                followed.pop(0)
+                if not followed:
+                    break
         favourite = Candidate(
             words="mu's favourite action",
             scorers=directions[0].scorers,
             spreads=directions[0].spreads,
             power=FAVOURITE,
         )
-        self._test(favourite, None, tested)
+        self._test(favourite, None, tested, noise=0.0)
         return [replace(c, crowned=any(c is champion for champion in champions)) for c in tested]
 
     @property
@@ -237,7 +247,7 @@ class Climb:
         self, number: int, champion: Candidate, direction: Direction, size: float, tested: list[Candidate]
     ) -> list[Candidate]:
         """The champion's successors in this direction, from a size on, each better than the one before."""
-        steps, last = [champion], None
+        steps, last, noise = [champion], None, self._noise(direction)
         while size <= LARGEST_SIZE:
             plan = Candidate(
                 words=f"round {number}: {direction.words}, size {size:g}",
@@ -245,7 +255,7 @@ class Climb:
                 spreads=direction.spreads,
                 size=size,
             )
-            new = self._test(plan, direction.held_out, tested)
+            new = self._test(plan, direction.held_out, tested, noise)
             if last is not None and not new.better_than(last):
                 break
             if new.better_than(steps[-1]):
@@ -253,13 +263,16 @@ class Climb:
             last, size = new, 2 * size
         return steps[1:]
 
-    def _test(self, plan: Candidate, scores: Pairs | None, tested: list[Candidate]) -> Candidate:
+    def _test(
+        self, plan: Candidate, scores: Pairs | None, tested: list[Candidate], noise: float
+    ) -> Candidate:
         """The plan with its influence; a policy that the log does not support, or that is mu, has none."""
         rho = self._taken(scores, plan.size, plan.power) / self.propensities
         self.advance(1)
-        if abs(float(rho.mean()) - 1) > SUPPORTED or np.abs(rho - 1).max() < SAME:
+        if rho.mean() < SUPPORTED or np.abs(rho - 1).max() < SAME:
             return plan
-        new = replace(plan, influence=self.judge.lift(rho), rho=rho.astype(np.float32))
+        influence = replace(self.judge.lift(rho), noise=noise)
+        new = replace(plan, influence=influence, rho=rho.astype(np.float32))
         tested.append(new)
         return new
 
@@ -267,12 +280,15 @@ class Climb:
         """pi(a_t|x_t) [n]."""
         return tilted(self.mu_table, scores, size, power, self.logs.actions)
 
-    def _tried(self, champion: Candidate, last: Direction | None = None) -> Iterator[Direction]:
+    def _tried(
+        self, champion: Candidate, last: Direction | None = None, followed: float = PROMISED
+    ) -> Iterator[Direction]:
         """An f of every shape and k from mu; later of the shape and k that were chosen."""
         learned = [self._learned_from(side) for side in range(3)]
         ratios = [self._ratios(champion, side) for side in range(3)]
         values = [
-            self.judge.values(ratios[side], learned[side]) if self.chained else None for side in range(3)
+            self.judge.values(ratios[side], learned[side], followed) if self.chained else None
+            for side in range(3)
         ]
         for name, oracle in self.oracles.items():
             for k in self.horizons:
@@ -302,21 +318,21 @@ class Climb:
         values: list[StateValues | None],
         learned: list[BoolArray],
     ) -> Direction:
-        scorers, spreads, tables = [], [], []
+        scorers, spreads, tables, targets = [], [], [], []
         for side in range(3):
             ratio = ratios[side]
             probs = self.propensities if ratio is None else ratio * self.propensities
             known = self.advantages(values[side], probs, k)
-            valid = known.valid & learned[side]
-            if not valid.any():
-                valid = known.valid
+            if (known.valid & learned[side]).any():
+                known = replace(known, valid=known.valid & learned[side])
             if (name, k) not in self._tuned:
-                self._tuned[name, k] = oracle.tune(known.values, valid=valid)
+                self._tuned[name, k] = oracle.tune(known.values, valid=known.valid)
             tuned = self._tuned[name, k]
-            scorer = tuned.fit(known.values, valid=valid)
+            scorer = tuned.fit(known.values, valid=known.valid)
             table, spread = scaled(tuned, scorer, self.logs, self.mu_table)
             scorers.append(scorer)
             spreads.append(spread)
+            targets.append(known)
             if side > 0:
                 tables.append(table)
         held_out = by_half(self.half, tables)
@@ -327,7 +343,22 @@ class Climb:
             spreads=tuple(spreads),
             held_out=held_out,
             taken=centred(held_out, self.mu_table, self.logs.actions),
+            known=tuple(targets),
         )
+
+    def _noise(self, direction: Direction) -> float:
+        """The share of f's variance under mu that is noise: that of an f whose users get random signs."""
+        tuned, rng = self._tuned[direction.shape, direction.k], np.random.default_rng(0)
+        if not isinstance(tuned, PreparedRidge):  # eight more fits of trees or networks are too dear
+            return 1.0
+        shares = []
+        for side in (1, 2):
+            known = direction.known[side]
+            for _ in range(1 + SQUARES // (tuned.features.width * self.logs.n_actions)):
+                signs = rng.choice([-1.0, 1.0], size=self.logs.n_users)[self.judge.user]
+                scorer = tuned.fit(signs * known.values, valid=known.valid)
+                shares.append((spread_of(scorer, self.logs, self.mu_table) / direction.spreads[side]) ** 2)
+        return min(float(np.mean(shares)), 1.0)
 
     def _learned_from(self, side: int) -> BoolArray:
         """The rows that a side learns from [n]: all; then those that the other half judges."""

@@ -55,6 +55,7 @@ class Influence:
     lifts: Float64Array  # [m]
     parts: Float64Array  # [m, users]
     doubts: Float64Array  # [m] the part of each lift that rests on visits which cannot be
+    noise: float = 1.0  # share of f's variance that is noise; 0: f was not learned from these users
 
     @property
     def estimate(self) -> float:
@@ -71,12 +72,12 @@ class Influence:
     def error(self) -> float:
         """The standard error: sampling of users, the spread over sets of features, and visits that cannot be.
 
-        The variance of sampling counts twice. Half one teaches the f that half two judges, and the other way
-        round: where there is nothing to learn, f is noise, both judgements are one product of the two noises,
-        and the variance of their sum is twice the sum of their variances.
+        Half one teaches the f that half two judges, and the other way round. As far as f is noise, both
+        judgements are one product of two noises, and the variance of their sum is twice the sum of their
+        variances; as far as f is signal, they are independent. So the variance counts 1 + noise times.
         """
         users = self.parts.shape[1]
-        sampling = 2 * users / max(users - 1, 1) * float(np.sum(self.parts.mean(axis=0) ** 2))
+        sampling = (1 + self.noise) * users / max(users - 1, 1) * float(np.sum(self.parts.mean(axis=0) ** 2))
         spread = float(self.lifts.var(ddof=1)) if len(self.lifts) > 1 else 0.0
         return float(np.sqrt(sampling + spread + self.doubts.mean() ** 2))
 
@@ -86,6 +87,7 @@ class Influence:
             lifts=self.lifts - other.lifts,
             parts=self.parts - other.parts,
             doubts=self.doubts - other.doubts,
+            noise=max(self.noise, other.noise),
         )
 
 
@@ -225,7 +227,7 @@ class Judge:
         past = with_past(self.logs).contexts[:, self.logs.schema.width :]
         return PastValue(value=linear, usual=past.mean(axis=0, dtype=np.float64))
 
-    def values(self, rho: Float64Array | None, rows: BoolArray) -> StateValues:
+    def values(self, rho: Float64Array | None, rows: BoolArray, followed: float = PROMISED) -> StateValues:
         """V of the policy with these ratios (None: of mu), learned from some of the rows."""
         states, keep = self.maps[-1], self.usable & rows
         weights = keep.astype(np.float32)
@@ -235,7 +237,7 @@ class Judge:
         if rho is not None:
             delta = np.where(keep, self.rewards - _times(states.change, theta), 0.0)
             ratios = np.where(keep, rho, 0.0)
-            theta = theta + _difference(states, PROMISED, ratios, ratios * delta)[0]
+            theta = theta + _difference(states, followed, ratios, ratios * delta)[0]
         return StateValues(
             rows=self.unit * _times(states.phi, theta),
             final=self.unit * _times(states.final, theta),

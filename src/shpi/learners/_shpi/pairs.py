@@ -20,6 +20,7 @@ from shpi.policies.scorers import LinearScorer, Scorer
 from shpi.protocols import Float32Array, Float64Array, Int64Array, IntArray
 
 KEPT = 50_000_000  # numbers of a table that is kept: 200 MB in single precision
+SOME = 1_000_000  # numbers from which a spread is known well enough
 BLOCK = 500_000  # numbers of a block: what the cache holds
 LEAST = 1e-30  # of a sum of weights, below which digits are lost
 NEVER = -1e30  # the logit of an action that was never seen
@@ -117,7 +118,7 @@ def scores_of(scorer: Scorer, logs: LoggedData, unit: float) -> Pairs:
 def scaled(oracle: PreparedOracle, scorer: Scorer, logs: LoggedData, mu: Pairs) -> tuple[Pairs, float]:
     """F in its own standard deviations under mu, and these; a table that is kept has mean 0 under mu."""
     if not mu.kept:
-        spread = _spread(scores_of(scorer, logs, 1.0), mu)
+        spread = spread_of(scorer, logs, mu, KEPT) or 1.0
         return scores_of(scorer, logs, spread), spread
     scores, total = np.empty((mu.n, mu.n_actions), dtype=np.float32), 0.0
     for rows, block in oracle.scores_on_log(scorer):
@@ -130,14 +131,15 @@ def scaled(oracle: PreparedOracle, scorer: Scorer, logs: LoggedData, mu: Pairs) 
     return Pairs.of(scores), spread
 
 
-def _spread(scores: Pairs, mu: Pairs) -> float:
-    """The standard deviation of f under mu, from evenly spaced rows: as many as a kept table would have."""
-    some, total = np.arange(0, mu.n, -(-mu.n * mu.n_actions // KEPT)), 0.0
+def spread_of(scorer: Scorer, logs: LoggedData, mu: Pairs, most: int = SOME) -> float:
+    """The standard deviation of f under mu, from evenly spaced rows with at most so many numbers."""
+    some, total = np.arange(0, mu.n, -(-mu.n * mu.n_actions // most)), 0.0
     for chosen in _slices(len(some), max(BLOCK // mu.n_actions, 1)):
-        probs, relative = mu[some[chosen]], scores[some[chosen]]
-        relative -= np.vecdot(probs, relative)[:, None]
-        total += float(np.einsum("na,na,na->", probs, relative, relative))
-    return float(np.sqrt(total / len(some))) or 1.0
+        rows = some[chosen]
+        probs, scores = mu[rows], scorer.scores(logs.contexts[rows])
+        scores = scores - np.vecdot(probs, scores)[:, None]
+        total += float(np.einsum("na,na,na->", probs, scores, scores))
+    return float(np.sqrt(total / len(some)))
 
 
 def by_half(half: Int64Array, tables: Sequence[Pairs]) -> Pairs:
