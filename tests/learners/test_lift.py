@@ -70,21 +70,6 @@ def test_a_lift_of_nothing_is_rarely_called_proven(correlation: float, count: in
     assert false / logs < 0.10 + 3 * np.sqrt(0.1 * 0.9 / logs)
 
 
-def test_two_halves_that_teach_each_other_noise_prove_nothing() -> None:
-    """Half one learns a direction of pure noise that half two judges, and the other way round."""
-    rng, false, single, logs = np.random.default_rng(9), 0, 0, 1000
-    for _ in range(logs):
-        gradients = rng.standard_normal((2, 150, 8))  # [half, users, dimensions]
-        learned = gradients.mean(axis=1)
-        learned /= np.linalg.norm(learned, axis=1, keepdims=True)
-        judged = np.concatenate([gradients[1] @ learned[0], gradients[0] @ learned[1]])
-        found = influence(judged.mean(), (judged - judged.mean()) / len(judged))
-        false += ordered_lifts([found], 1, 0.95)[0].proven
-        single += found.estimate > 1.645 * found.error / np.sqrt(2)
-    assert false / logs < 0.05 + 3 * np.sqrt(0.05 * 0.95 / logs)
-    assert single / logs > 0.09  # what independent users would suggest is wrong twice as often as it says
-
-
 def test_few_effective_users_widen_the_bound() -> None:
     even = np.random.default_rng(2).standard_normal(USERS)
     few = np.where(np.arange(USERS) < 4, 30.0 * even, 0.01 * even)
