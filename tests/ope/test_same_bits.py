@@ -98,9 +98,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning", "ignore::RuntimeWarning")
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("world", WORLDS)
-def test_memory_shards_and_every_order_of_arrival_give_the_same_bits(world: str, tmp_path: Path) -> None:
+def test_memory_shards_and_every_order_of_arrival_give_the_same_bits(
+    world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Estimates, influences, intervals, sentences and verdict; the shards are unlike each other."""
     logs = WORLDS[world]()
+    monkeypatch.setattr("shpi.ope._log.blocks.ROWS", len(logs) // 4 + 1)
     policy, total = tilted(logs), logs.n_trajectories
     late = [logs.user_codes >= logs.n_users // 3, logs.user_codes < logs.n_users // 3]
     folders = [
