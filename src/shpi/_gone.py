@@ -129,5 +129,4 @@ ARGUMENTS = {
     "shpi.ope.models.linear.target_codes": _CHUNK,
     "shpi.ope.models.linear.target_features": _CHUNK,
     "shpi.ope.models.predictions.predict": _CHUNK,
-    "shpi.ope.problem.Problem": {"part_users": "chunk_users", "part_trajectories": "chunk_trajectories"},
 }
