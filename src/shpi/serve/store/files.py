@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 
 import msgspec
 
@@ -61,7 +60,7 @@ class FileStore:
         self._waiting: Group | None = None
         self._waiting_bytes = 0
         self._flushing = self._called = False  # a group is on its way to the disk; a flush is to come
-        self._patience, self._began = Patience(), 0.0
+        self._patience = Patience()
         self._come = 0  # requests since the last flush began
         self._held: asyncio.TimerHandle | None = None  # until when others are waited for
         self._seq = 0
@@ -248,13 +247,11 @@ class FileStore:
         if group is None:
             return
         self._flushing, self._waiting, self._waiting_bytes, self._come = True, None, 0, 0
-        self._began = perf_counter()
         self._writer.write(group, asyncio.get_running_loop())
 
     def _flushed(self, group: Group, first: Place, error: OSError | None) -> None:
         self._flushing = False
         self.failing = error is not None
-        self._patience.flushed(perf_counter() - self._began)
         for key, _, _ in group.records:
             del self._pending[key]
         if error is None:

@@ -2,30 +2,23 @@
 
 Callers that wait for an answer come back together, a moment after it. A flush that starts with the first of
 them makes all others wait for two flushes; a flush that starts a little later takes them along. So a group
-waits, for a share of what a flush takes, until as many have come as were answered. Where they do not come
-back (each caller asks once), waiting was in vain, and is tried ever more rarely.
+waits a few milliseconds, or until as many have come as were answered. Where they do not come back (each caller
+asks once), waiting was in vain, and is tried ever more rarely.
 """
 
 from __future__ import annotations
 
-SHARE = 0.5  # of a flush
 LONGEST = 0.005  # seconds
-_MEMORY = 0.9  # of earlier flushes in the mean
 _RAREST = 64  # flushes without waiting after one in vain
 
 
 class Patience:
-    """What one writer has learned of its callers and its disk."""
+    """What one writer has learned of its callers."""
 
     def __init__(self) -> None:
-        self._flush = 0.0  # seconds, smoothed
         self._skip = 0  # flushes after which nobody is waited for
         self._after_next = 1  # that number, if the next wait is in vain
         self._answered = self._before = 0  # callers answered by the last flush; requests that came during it
-
-    def flushed(self, seconds: float) -> None:
-        """A flush took so long."""
-        self._flush = seconds if self._flush == 0.0 else _MEMORY * self._flush + (1 - _MEMORY) * seconds
 
     def wait(self, answered: int, come: int) -> float:
         """Seconds to wait after a flush that answered some, while others came; 0: flush at once."""
@@ -35,7 +28,7 @@ class Patience:
         if self._skip:
             self._skip -= 1
             return 0.0
-        return min(SHARE * self._flush, LONGEST)
+        return LONGEST
 
     def enough(self, come: int) -> bool:
         """Whether everybody who is waited for has come."""
