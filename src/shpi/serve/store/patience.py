@@ -2,8 +2,8 @@
 
 Callers that wait for an answer come back together, a moment after it. A flush that starts with the first of
 them makes all others wait for two flushes; a flush that starts a little later takes them along. So a group
-waits a few milliseconds, or until as many have come as were answered. Where they do not come back (each caller
-asks once), waiting was in vain, and is tried ever more rarely.
+waits a few milliseconds, or until as many have come as were answered. Where they do not come back (each
+caller asks once), waiting was in vain, and is tried ever more rarely.
 """
 
 from __future__ import annotations
