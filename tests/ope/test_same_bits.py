@@ -20,7 +20,7 @@ from shpi.errors import DataError
 from shpi.features import Identity
 from shpi.ope import Evaluation, Gate, Problem, compare, evaluate
 from shpi.ope._log.together import Together
-from shpi.ope._log.visits import Visits
+from shpi.ope._log.visits import OnBlock, Visits, digest
 from shpi.passes import Processes
 from shpi.policies import LinearScorer, Softmax, UniformPolicy
 
@@ -234,3 +234,11 @@ def test_an_interrupted_pass_ends_all_computations() -> None:
         together.run([waits, waits])
     assert ended == [True, True]
     assert not together.running
+
+
+def test_a_worker_opens_no_message_but_its_own(tmp_path: Path) -> None:
+    message = tmp_path / "asked-1"
+    message.write_bytes(b"something else")
+    with pytest.raises(DataError, match="the message that this evaluation wrote") as caught:
+        OnBlock(message, digest(b"what was sent"))(0)
+    assert str(message) in str(caught.value)

@@ -7,13 +7,14 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
-from shpi.errors import ShpiError
+from shpi.errors import DataError, ShpiError
 from shpi.ope._log.blocks import Blocks, InFolder, InMemory
 from shpi.ope._log.scratch import Keeper
 from shpi.ope._log.together import Together
@@ -159,9 +160,9 @@ class Visits:
         assert isinstance(self.blocks, InFolder)
         asked = [Request(request.problem, request.function, None) for request in requests]
         path = self.blocks.scratch.path / f"asked-{self.passes}"
-        with path.open("wb") as file:
-            pickle.dump((self.blocks, asked), file, protocol=pickle.HIGHEST_PROTOCOL)
-        for number, outcomes in self.executor.run(OnBlock(path), range(self.count)):
+        message = pickle.dumps((self.blocks, asked), protocol=pickle.HIGHEST_PROTOCOL)
+        path.write_bytes(message)
+        for number, outcomes in self.executor.run(OnBlock(path, digest(message)), range(self.count)):
             _give(requests, number, outcomes)
         path.unlink()
 
@@ -190,20 +191,36 @@ def answers(
     return outcomes
 
 
+def digest(message: bytes) -> str:
+    """By which a worker knows its message."""
+    return blake2b(message, digest_size=32).hexdigest()
+
+
 _last: dict[Path, Any] = {}  # what this process was asked last
 
 
 @dataclass(frozen=True)
 class OnBlock:
-    """What another process does with a number: opens the block and answers."""
+    """What another process does with a number: opens the block and answers.
+
+    The file is a message to workers of this run, and is opened only if it is the one that was sent.
+    """
 
     asked: Path
+    digest: str
 
     def __call__(self, number: int) -> list[Outcome]:
         """The outcomes for one block."""
         if self.asked not in _last:
             _last.clear()
-            with self.asked.open("rb") as file:
-                _last[self.asked] = pickle.load(file)
+            message = self.asked.read_bytes()
+            if digest(message) != self.digest:
+                raise DataError(
+                    expected="the message that this evaluation wrote for its workers",
+                    found="other bytes",
+                    where=str(self.asked),
+                    remedy="set TMPDIR to a folder that nobody else writes to, and evaluate again",
+                )
+            _last[self.asked] = pickle.loads(message)
         blocks, requests = _last[self.asked]
         return answers(blocks, requests, number)
