@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +45,9 @@ def show(title: str, rows: Sequence[Row]) -> None:
     Console(width=150).print(table)
 
 
-def in_process(module: str, function: str, *arguments: Any) -> dict[str, Any]:
+def in_process(
+    module: str, function: str, *arguments: Any, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Run ``module.function(*arguments)`` in a fresh process; its result, seconds and peaks of memory.
 
     ``peak`` counts all resident pages. ``anonymous`` leaves out those of mapped files, which the system can
@@ -64,6 +66,7 @@ def in_process(module: str, function: str, *arguments: Any) -> dict[str, Any]:
     process = subprocess.Popen(
         [sys.executable, "-c", code, json.dumps([module, function, arguments])],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[1],
+        env=environment,
     )  # fmt: skip
     anonymous = 0
     while True:
