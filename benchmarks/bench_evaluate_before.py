@@ -4,7 +4,7 @@
     SHPI_BENCH_EVALUATE_ROWS=50000 python -m benchmarks evaluate_before      a look
     SHPI_BENCH_BEFORE=COMMIT python -m benchmarks evaluate_before            against another commit
 
-47 columns, 112 actions, 100 decisions a user, one thread. The files of the old version are taken from git into
+47 columns, 112 actions, 100 decisions a user, one thread. The files of the old version come from git, into
 a temporary folder; both versions run on the same packages, each in a process of its own, with the same arrays
 and the same policy. CPU time is that of `evaluate` alone. Memory is the most that the process had, the log
 included; from shards some of it are pages of mapped files, so what is its own stands beside it.

@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
-from shpi._core.hashing import hash_users
 from shpi._core.versions import versions
 from shpi.data._read.encoding import Encoding
 from shpi.data._read.read import Duplicates, Invalid, asked, known_part, read_table
 from shpi.data._read.sources import BLOCK, TableSource
+from shpi.data._shards.buckets import Buckets, by_bucket
 from shpi.data._shards.manifest import ShardCounts, file_digest
 from shpi.data.canonical import read_canonical, write_canonical
 from shpi.data.columns import Columns, expand
@@ -76,7 +75,7 @@ class Preparation:
             if (work / DEALT).exists():
                 advance(rows)
             else:
-                self._deal(work, advance)
+                self._deal(work, advance, rows)
             if resume is not None:
                 write_text(work / DEALT, self._key())
             files, counts = self._finish(work, advance)
@@ -86,10 +85,11 @@ class Preparation:
                     _link(work / name, draft / name)
         return files, counts
 
-    def _deal(self, work: Path, advance: Callable[[float], None]) -> None:
+    def _deal(self, work: Path, advance: Callable[[float], None], rows: int) -> None:
         """Stage one: rows into buckets, in the order of the source."""
         names = [pl.col(name) for name in self._needed()]
         key = self.columns.user if self.columns.user is not None else ROW
+        buckets = Buckets(self.count, rows)
         start, held, height = 0, [], 0
         most = min(ROWS_PER_PART, max(BLOCK, CELLS_PER_PART // len(names)))
         for block in self.table.blocks(names):
@@ -97,11 +97,11 @@ class Preparation:
             held.append(numbered)
             start, height = start + block.height, height + block.height
             if height >= most:
-                _write_parts(held, key, work, self.count)
+                _write_parts(held, key, work, buckets)
                 held, height = [], 0
             advance(block.height)
         if held:
-            _write_parts(held, key, work, self.count)
+            _write_parts(held, key, work, buckets)
 
     def _finish(self, work: Path, advance: Callable[[float], None]) -> tuple[list[str], list[ShardCounts]]:
         """Stage two: each bucket becomes a canonical file."""
@@ -188,13 +188,9 @@ class Preparation:
         return blake2b(repr((files, settings, versions())).encode(), digest_size=16).hexdigest()
 
 
-def _write_parts(held: list[pl.DataFrame], key: str, work: Path, count: int) -> None:
-    frame = pl.concat(held)
-    users = frame[key].unique()
-    buckets = hash_users(users.to_list(), "shard") % np.uint64(count)
-    bucket_of = pl.DataFrame({key: users, "__bucket": buckets.astype(np.int64)})
-    frame = frame.join(bucket_of, on=key, how="left", nulls_equal=True, maintain_order="left")
-    for (bucket,), rows in frame.partition_by("__bucket", as_dict=True, include_key=False).items():
+def _write_parts(held: list[pl.DataFrame], key: str, work: Path, buckets: Buckets) -> None:
+    frame = pl.concat(held, rechunk=True)  # rows are picked from one chunk several times faster
+    for bucket, rows in by_bucket(frame, buckets.of(frame[key]), buckets.count):
         _append(rows, work / PART.format(bucket))
 
 
