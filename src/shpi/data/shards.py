@@ -7,8 +7,8 @@ s3://bucket/shards: whoever passes over a shard fetches it for as long as it rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
@@ -25,11 +25,12 @@ from shpi.data._log.users import largest_held_out, split_hashes
 from shpi.data._read.encoding import learn_encoding
 from shpi.data._read.read import Duplicates, Invalid, with_counted_column
 from shpi.data._read.sources import open_table
+from shpi.data._shards.divide import divide, read_shard, shard_name, write_shard
 from shpi.data._shards.folder import new_shards, require_absent
-from shpi.data._shards.manifest import MANIFEST, VERSION, ShardCounts, checked_files, write_manifest
+from shpi.data._shards.manifest import MANIFEST, VERSION, checked_files, write_manifest
 from shpi.data._shards.prepare import ROW, ROWS_PER_PART, Preparation, remove_work
 from shpi.data.actions import ActionSpace
-from shpi.data.canonical import read_canonical, read_header, write_canonical
+from shpi.data.canonical import read_header
 from shpi.data.columns import Columns
 from shpi.data.logged import LoggedData
 from shpi.data.schema import ContextSchema
@@ -38,6 +39,7 @@ from shpi.errors import ConfigError, DataError
 from shpi.files.reading import LARGEST_JSON, parse_json, read_json
 from shpi.files.remote import Place, Remote, local, place_of
 from shpi.files.seal import read_seal
+from shpi.protocols import Int64Array
 
 __all__ = [
     "MANIFEST",
@@ -46,6 +48,8 @@ __all__ = [
     "VERSION",
     "ShardedLog",
     "deal",
+    "divide_shards",
+    "join_shards",
     "prepare_shards",
     "split_shards",
     "write_shards",
@@ -142,12 +146,6 @@ class OnShard(Generic[T]):
         return self.function(shard if isinstance(shard, LoggedData) else read_shard(shard))
 
 
-def read_shard(file: Place) -> LoggedData:
-    """The log of one shard; one at a URI is fetched for as long as it is read."""
-    with local(file) as path:
-        return read_canonical(path)
-
-
 def file_seal(file: Place) -> str | None:
     """What stands for the contents of a shard: its seal, or its digest in the manifest."""
     return file.sha256 if isinstance(file, Remote) else read_seal(file)
@@ -224,17 +222,10 @@ def write_shards(
     files, counts = [], []
     with new_shards(place) as draft:
         for number, logs in enumerate(parts):
-            files.append(_name(number))
-            counts.append(_write_part(logs, draft / files[-1]))
+            files.append(shard_name(number))
+            counts.append(write_shard(logs, draft / files[-1]))
         write_manifest(draft, files, counts, hash_rule=hash_rule)
     return ShardedLog.open(place)
-
-
-def _write_part(logs: LoggedData, path: Path) -> ShardCounts:
-    if logs.ledger.rows_used != len(logs):  # a part of a log carries the ledger of the whole
-        logs = replace(logs, ledger=Ledger(rows_in=len(logs), rows_used=len(logs)))
-    write_canonical(logs, path)
-    return ShardCounts.of(logs)
 
 
 def split_shards(
@@ -262,40 +253,40 @@ def split_shards(
     if len(in_order) < 2:
         raise DataError(expected="at least two users to split", found="one user")
     largest = largest_held_out(in_order, held_out)
+    groups = [(hashes[number] <= largest).astype(np.int64) for number in range(len(logs))]
+    train, judged = divide_shards(logs, groups, folders, executor=who)
+    return train, judged
+
+
+def divide_shards(
+    logs: ShardedLog,
+    groups: Sequence[Int64Array],
+    folders: Sequence[str | Path],
+    *,
+    executor: Executor | None = None,
+) -> tuple[ShardedLog, ...]:
+    """Folders of shards with no user in common.
+
+    Args:
+        logs: the log.
+        groups: for every shard the number of the folder of each of its users, as `LoggedData.user_ids` has
+            them. Every folder must get a user.
+        folders: the folders, which must not exist.
+        executor: who reads and writes the shards; None is this process. Others must see this machine's files.
+    """
     places = [place_of(folder) for folder in folders]
-    with new_shards(places[0]) as train, new_shards(places[1]) as judged:
-        divide = _Divide(seed=seed, largest=int(largest), drafts=(train, judged))
-        divided = dict(who.run(divide, list(enumerate(logs.files))))
-        for side, draft in enumerate((train, judged)):
-            counts = {number: both[side] for number, both in sorted(divided.items()) if both[side]}
-            names = [_name(number) for number in counts]
-            write_manifest(
-                draft, names, [c for c in counts.values() if c is not None], hash_rule=logs.hash_rule
-            )
-    return ShardedLog.open(places[0]), ShardedLog.open(places[1])
+    divide(logs.files, groups, places, hash_rule=logs.hash_rule, executor=executor or Serial())
+    return tuple(map(ShardedLog.open, places))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Divide:
-    """Writes both sides of a shard, under its number; for other processes."""
-
-    seed: int
-    largest: int  # hash up to which users are held out
-    drafts: tuple[Path, Path]
-
-    def __call__(self, shard: tuple[int, Place]) -> tuple[ShardCounts | None, ShardCounts | None]:
-        number, file = shard
-        logs = read_shard(file)
-        out = split_hashes(logs, self.seed) <= np.uint64(self.largest)
-        train, judged = (
-            _write_part(logs.select(mine[logs.user_codes]), draft / _name(number)) if mine.any() else None
-            for mine, draft in zip((~out, out), self.drafts, strict=True)
-        )
-        return train, judged
-
-
-def _name(number: int) -> str:
-    return f"shard-{number:05d}.parquet"
+def join_shards(parts: Sequence[ShardedLog]) -> ShardedLog:
+    """The shards of several folders as one log, where they are; no user may be in two of them."""
+    return ShardedLog(
+        folder=parts[0].folder,
+        files=tuple(file for part in parts for file in part.files),
+        ledger=Ledger.sum(part.ledger for part in parts),
+        hash_rule=parts[0].hash_rule,
+    )
 
 
 def deal(logs: LoggedData, folder: str | Path, shards: int) -> ShardedLog:

@@ -75,7 +75,19 @@ def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[..., P]:
         remember(policy, TrainingUsers.of(logs))
         return policy
 
+    vars(checked)["takes_shards"] = True
     return checked
+
+
+def fit_anywhere(learner: Learner, logs: LoggedData | ShardedLog, executor: Executor | None = None) -> Policy:
+    """Fit any learner to a log in memory or in shards: one that takes no shards gets the sample of ours."""
+    fit: Any = learner.fit
+    if isinstance(logs, ShardedLog) and getattr(fit, "takes_shards", False):
+        policy: Policy = fit(logs, executor=executor)
+        return policy
+    if isinstance(logs, ShardedLog):
+        logs = learned_from(logs, seed=getattr(learner, "seed", 0), executor=executor)
+    return learner.fit(logs)
 
 
 def row_budget(n_actions: int, width: int) -> int:

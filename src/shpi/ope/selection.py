@@ -16,6 +16,7 @@ alone, so it is as honest as if there had been one candidate only, and a gate ne
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import product
@@ -24,16 +25,18 @@ from typing import Any
 import numpy as np
 
 from shpi._core.progress import progress_bar
-from shpi.data._log.users import folds_by_hash
 from shpi.data.logged import LoggedData
+from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, DataError, ShpiError
-from shpi.learners.base import Learner
+from shpi.learners.base import Learner, fit_anywhere
 from shpi.ope.diagnostics.diagnose import fatal_for
+from shpi.ope.division import Division, divided
 from shpi.ope.evaluate import Decides, default_estimators, evaluate
 from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.problem import Problem, Settings
 from shpi.ope.results import Evaluation
-from shpi.protocols import Float64Array, Int64Array, Policy
+from shpi.passes import Executor
+from shpi.protocols import Float64Array, Policy
 
 MAY_DECIDE = 3  # of the default estimators, those that come first are the ones that decide
 
@@ -95,7 +98,7 @@ def variants(learner: Any, **choices: Sequence[Any]) -> dict[str, Any]:
 
 def select(
     learners: Mapping[str, Learner],
-    logs: LoggedData,
+    logs: LoggedData | ShardedLog,
     *,
     confirm: float = 0.3,
     folds: int = 3,
@@ -103,19 +106,25 @@ def select(
     confidence: float = 0.95,
     seed: int = 0,
     progress: bool | None = False,
+    executor: Executor | None = None,
     **options: Any,
 ) -> Selection:
     """Choose among learners by the held-out lower bound of the lift, and report the winner honestly.
 
+    A log in shards is divided into new shards in a temporary folder (``TMPDIR``), which takes as much room as
+    the log. Learners see of it what they see of any log in shards; trials and evaluation have the bits of the
+    same log in memory, if the learners have (`OfflineSHPI` does).
+
     Args:
         learners: by name; `variants` makes those of a grid.
-        logs: all users.
+        logs: all users, in memory or in shards.
         confirm: the share of the users that judge the winner and nothing else.
         folds: folds of the inner users.
         gate: gives the verdict on the winner.
         confidence: confidence level of the lower bounds.
         seed: random seed of the splits.
         progress: show a progress bar; None shows it in a terminal only.
+        executor: who passes over the log; None is this process. The result is the same.
         options: options of `shpi.evaluate`, such as gamma, horizon, metric.
     """
     if not learners or folds < 2 or not 0 < confirm < 1:
@@ -125,33 +134,19 @@ def select(
             where="select",
         )
     first, second = (int(s.generate_state(1)[0]) for s in np.random.SeedSequence(seed).spawn(2))
-    inner, outer = logs.split_users(confirm, seed=first)
-    if inner.n_users < 2 * folds or outer.n_users < 2:
-        raise DataError(
-            expected=f"at least two users for each of {folds} folds and two to confirm",
-            found=f"{inner.n_users} and {outer.n_users} users",
-            where="select",
-        )
-    fold_of = folds_by_hash(inner, folds, second)
-    settings = {"confidence": confidence, "seed": seed, **options}
-    if settings.get("horizon") is None:  # the same question to every fold
-        settings["horizon"] = _common_horizon(inner, fold_of, outer)
-    with progress_bar("choose", len(learners) * folds, progress) as advance:
-        trials = [
-            _trial(name, learner, inner, fold_of, settings, advance) for name, learner in learners.items()
-        ]
-    winner = best(trials)
-    policy = learners[winner].fit(inner)
-    evaluation = evaluate(policy, outer, gate=gate, **{"policy_name": winner, **settings})
+    settings = {"confidence": confidence, "seed": seed, "executor": executor, **options}
+    with divided(logs, confirm, folds, (first, second), executor) as division:
+        if settings.get("horizon") is None:  # the same question to every fold
+            settings["horizon"] = division.longest_of_all
+        with progress_bar("choose", len(learners) * folds, progress) as advance:
+            trials = [
+                _trial(name, learner, division, settings, advance) for name, learner in learners.items()
+            ]
+        winner = best(trials)
+        policy = fit_anywhere(learners[winner], division.inner, executor)
+        evaluation = evaluate(policy, division.confirm, gate=gate, **{"policy_name": winner, **settings})
+        _let_go(division.confirm)
     return Selection(winner=winner, policy=policy, evaluation=evaluation, trials=tuple(trials))
-
-
-def _common_horizon(inner: LoggedData, fold_of: Int64Array, outer: LoggedData) -> int:
-    """The longest trajectory, but no longer than every group of users has one."""
-    lengths = np.diff(inner.offsets)
-    groups = fold_of[inner.user_codes]
-    longest = [int(lengths[groups == fold].max()) for fold in range(int(fold_of.max()) + 1)]
-    return min(*longest, int(np.diff(outer.offsets).max()))
 
 
 def best(trials: Sequence[Trial]) -> str:
@@ -167,21 +162,21 @@ def best(trials: Sequence[Trial]) -> str:
 def _trial(
     name: str,
     learner: Learner,
-    logs: LoggedData,
-    fold_of: Int64Array,
+    division: Division,
     settings: Mapping[str, Any],
     advance: Any,
 ) -> Trial:
     """Fit without each fold, judge on it, and put the folds together."""
     total, influences, problem = 0.0, [], None
-    for fold in range(int(fold_of.max()) + 1):
-        out = (fold_of == fold)[logs.user_codes]
+    for fold in range(division.folds):
         try:
-            evaluation = _judged(learner.fit(logs.select(~out)), logs.select(out), settings)
+            policy = fit_anywhere(learner, division.without(fold), settings["executor"])
+            evaluation = _judged(policy, division.fold(fold), settings)
         except ShpiError as error:
             return Trial(name=name, problem=str(error))
         finally:
             advance(1)
+            _let_go(division.confirm)
         total += evaluation.users * evaluation.decisive.lift
         influences.append(evaluation.decisive.influence_lift)
         stops = fatal_for(evaluation.diagnostics, evaluation.main)
@@ -198,12 +193,18 @@ def _trial(
     )
 
 
-def _judged(policy: Policy, logs: LoggedData, settings: Mapping[str, Any]) -> Evaluation:
+def _let_go(logs: LoggedData | ShardedLog) -> None:
+    """An evaluation of shards has mapped arrays on the disk until its objects, a cycle, are collected."""
+    if isinstance(logs, ShardedLog):
+        gc.collect()
+
+
+def _judged(policy: Policy, logs: LoggedData | ShardedLog, settings: Mapping[str, Any]) -> Evaluation:
     """By the estimators that may decide, unless others are named."""
     chosen = dict(settings)
     if chosen.get("estimators") is None:
         shape = Settings(horizon=chosen["horizon"], truncated=chosen.get("truncated"))
-        problem = Problem.of(policy, logs, shape)
+        problem = Problem.of(policy, logs, shape, executor=chosen["executor"])
         chosen["estimators"] = default_estimators(problem, chosen.get("k"))[:MAY_DECIDE]
     chosen.update(details=False)
     return evaluate(policy, logs, **chosen)

@@ -35,11 +35,10 @@ def held_out_users(n_users: int, share: float, rng: np.random.Generator) -> Bool
     return held_out
 
 
-def folds_by_hash(logs: LoggedData, folds: int, seed: int) -> Int64Array:
+def folds_by_hash(hashes: UInt64Array, folds: int) -> Int64Array:
     """The fold of each user, [users], by the order of their hashes; sizes differ by one user at most."""
-    order = np.argsort(hash_users(logs.user_ids, "fold", seed), kind="stable")
-    fold = np.empty(len(order), dtype=np.int64)
-    fold[order] = np.arange(len(order)) % folds
+    fold = np.empty(len(hashes), dtype=np.int64)
+    fold[np.argsort(hashes, kind="stable")] = np.arange(len(hashes)) % folds
     return fold
 
 
