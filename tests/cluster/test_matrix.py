@@ -12,13 +12,17 @@ import pytest
 
 from shpi.cluster import Ray
 from shpi.data.logged import LoggedData
-from shpi.data.shards import ShardedLog, write_shards
+from shpi.data.shards import ShardedLog, deal, write_shards
 from shpi.envs import make
 from shpi.envs.rollout import rollout
 from shpi.learners import OfflineSHPI, registry
+from shpi.ope import Gate, evaluate
 from shpi.passes import Executor, Processes, Serial, audit_shards
 from shpi.policies import UniformPolicy
 from shpi.values import LSTD
+from tests.ope.test_same_bits import differences, rare_actions, small_blocks, tilted
+
+__all__ = ["small_blocks"]
 
 WORLDS: dict[str, tuple[int, dict[str, Any]]] = {
     "storefront": (120, {}),
@@ -108,3 +112,14 @@ def test_other_learners_take_an_executor(machines, name, tmp_path):
         learner.fit(shards, executor=Ray()).action_probs(logs.contexts),
         learner.fit(logs).action_probs(logs.contexts),
     )
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_the_same_evaluation(machines, tmp_path):
+    """Bit by bit: the log in memory, its shards, two processes and two machines; estimates to verdict."""
+    logs = rare_actions()
+    shards, policy = deal(logs, tmp_path / "shards", 3), tilted(logs)
+    whole = evaluate(policy, logs, gate=Gate(), gamma=0.9, details=False)
+    for name in ("serial", "processes", "ray"):
+        there = evaluate(policy, shards, gate=Gate(), gamma=0.9, details=False, executor=EXECUTORS[name])
+        assert [*differences(whole, there)] == [], name

@@ -19,9 +19,10 @@ import shpi
 from shpi.cli.main import main
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog, prepare_shards, write_shards
-from shpi.errors import ConfigError
+from shpi.errors import ConfigError, DataError
 from shpi.passes import Resumable, Serial, add_up, audit_shards, collect, sample
 from shpi.passes.records import NoRecordError, read_record, write_record
+from shpi.passes.resume import content_digest
 from shpi.values import LSTD
 from tests.ope.worlds import H, small_world
 
@@ -101,6 +102,28 @@ def test_samples_audits_and_values_are_the_same_from_what_is_kept(tmp_path):
         assert str(report) == str(audit_shards(shards, most_rows=50))
         of_kept, of_plain = (LSTD().fit(shards, gamma=0.9, seed=0, executor=e) for e in (kept, None))
         np.testing.assert_array_equal(of_kept.theta, of_plain.theta)
+
+
+def test_logs_errors_and_tables_of_results_are_kept(tmp_path):
+    mdp, mu, _ = small_world()
+    logs = mdp.log(mu, 20, H, seed=3, ragged=True)
+    error = DataError(expected="this", found="that", where="here")
+    value = [{("a", 1): logs, 2: None}, error, np.array(["x", "yz"])]
+    assert write_record(tmp_path / "pass-x", value)
+    table, kept_error, words = read_record(tmp_path / "pass-x")
+    assert table[("a", 1)].fingerprint() == logs.fingerprint()
+    assert list(table) == [("a", 1), 2]
+    assert (type(kept_error), str(kept_error)) == (DataError, str(error))
+    assert words.tolist() == ["x", "yz"]
+
+
+def test_contents_count_and_not_copies():
+    words, array = ["a", "bc"], np.arange(3.0)
+    shared = (words[1], words[1], array, array)
+    copies = (words[1], "".join(["b", "c"]), array, array.copy())
+    assert content_digest(shared) == content_digest(copies)
+    assert content_digest(shared) != content_digest((*shared[:3], array + 1))
+    assert content_digest(np.zeros((2, 3))) != content_digest(np.zeros((3, 2)))
 
 
 def test_a_damaged_record_is_none(tmp_path):

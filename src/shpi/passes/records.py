@@ -1,4 +1,4 @@
-"""What a pass found on one shard, as a file: arrays, numbers and records of them, or a log; no pickle.
+"""What a pass found on one shard, as a file: arrays, numbers, records of them, logs and errors; no pickle.
 
 A record is an npz whose entry ``structure`` is JSON. Records name classes of shpi that this process has
 imported already; a file that names anything else, or that is damaged, is no record.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shpi import errors
 from shpi.data.canonical import read_canonical, write_canonical
 from shpi.data.logged import LoggedData
 from shpi.errors import ShpiError
@@ -24,6 +26,7 @@ from shpi.files.reading import parse_json
 
 Arrays = dict[str, NDArray[Any]]
 STRUCTURE = "structure"
+_WORDS = ("expected", "found", "where", "remedy")  # of an error
 
 
 class NoRecordError(Exception):
@@ -66,13 +69,20 @@ def _taken_apart(value: Any, arrays: Arrays) -> Any:
         return {"plain": value}
     if isinstance(value, np.generic | np.ndarray):
         array = np.asarray(value)
-        if array.dtype.kind not in "fiub":
+        if array.dtype.kind not in "fiubU":
             raise NoRecordError(str(array.dtype))
         name = f"a{len(arrays)}"
         arrays[name] = array
         return {"array": name, "scalar": isinstance(value, np.generic)}
     if isinstance(value, tuple | list):
         return {type(value).__name__: [_taken_apart(item, arrays) for item in value]}
+    if type(value) is dict:
+        return {"dict": [[_taken_apart(item, arrays) for item in pair] for pair in value.items()]}
+    if isinstance(value, LoggedData):
+        return {"log": _taken_apart(_to_bytes(value), arrays)}
+    if isinstance(value, ShpiError) and type(value).__init__ is ShpiError.__init__:
+        words = {name: getattr(value, name) for name in _WORDS}
+        return {"error": type(value).__name__, "fields": words}
     if is_dataclass(value) and not isinstance(value, type) and _is_ours(type(value)):
         kept = {field.name: _taken_apart(getattr(value, field.name), arrays) for field in fields(value)}
         return {"record": f"{type(value).__module__}:{type(value).__qualname__}", "fields": kept}
@@ -88,10 +98,34 @@ def _put_together(structure: Any, arrays: Arrays) -> Any:
     if kind in ("tuple", "list"):
         items = [_put_together(item, arrays) for item in content]
         return tuple(items) if kind == "tuple" else items
+    if kind == "dict":
+        return {_put_together(key, arrays): _put_together(item, arrays) for key, item in content}
+    if kind == "log":
+        return _from_bytes(_put_together(content, arrays))
+    if kind == "error":
+        return _error(content, structure["fields"])
     if kind == "record" and others:
         cls = _class(content)
         return cls(**{name: _put_together(item, arrays) for name, item in structure["fields"].items()})
     raise NoRecordError(str(kind))
+
+
+def _to_bytes(logs: LoggedData) -> NDArray[np.uint8]:
+    with tempfile.TemporaryDirectory(prefix="shpi-record-") as folder:
+        return np.fromfile(write_canonical(logs, Path(folder) / "log.parquet"), dtype=np.uint8)
+
+
+def _from_bytes(content: NDArray[np.uint8]) -> LoggedData:
+    with tempfile.TemporaryDirectory(prefix="shpi-record-") as folder:
+        content.tofile(Path(folder) / "log.parquet")
+        return read_canonical(Path(folder) / "log.parquet")
+
+
+def _error(name: str, words: dict[str, str]) -> ShpiError:
+    cls = getattr(errors, name, None)
+    if not isinstance(cls, type) or not issubclass(cls, ShpiError) or set(words) != set(_WORDS):
+        raise NoRecordError(name)
+    return cls(**words)
 
 
 def _class(text: str) -> Any:

@@ -7,12 +7,16 @@ of another log, configuration or version is of no use and does no harm.
 
 from __future__ import annotations
 
+import io
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
 
 from shpi._core.executors import Executor
 from shpi._core.versions import versions
@@ -73,13 +77,33 @@ class Resumable:
 def _digest_of(function: Callable[..., Any]) -> bytes | None:
     """Of a function with its settings; None where nobody can say what it depends on.
 
-    Pickled only to be digested: nothing is ever read back that way.
+    A function that knows better what its results depend on says so (``depends_on``).
     """
     try:
-        content = pickle.dumps((function, sorted(versions().items())), protocol=5)
+        return content_digest((getattr(function, "depends_on", function), sorted(versions().items())))
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
-    return blake2b(content, digest_size=16).digest()
+
+
+def content_digest(content: Any) -> bytes:
+    """Of anything that can be pickled. It is pickled only to be digested: nothing is read back that way."""
+    stream = io.BytesIO()
+    _ByContent(stream, protocol=5).dump(content)
+    return blake2b(stream.getbuffer(), digest_size=16).digest()
+
+
+class _ByContent(pickle.Pickler):
+    """Equal texts and arrays have equal bytes, whether they are one object or, read from files, copies."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        """What stands for an object, where that is not the object itself."""
+        if type(obj) is str:
+            return sys.intern(obj)
+        if type(obj) is np.ndarray and obj.dtype != object:
+            order = "F" if obj.flags.f_contiguous and not obj.flags.c_contiguous else "C"
+            content = blake2b(obj.tobytes(), digest_size=16).hexdigest()
+            return sys.intern(f"array {obj.dtype.str} {obj.shape} {order} {content}")
+        return None
 
 
 def _key(start: bytes, task: Any) -> str:

@@ -65,7 +65,8 @@ def forget(options: argparse.Namespace) -> None:
 
 def passing(options: argparse.Namespace) -> dict[str, Executor]:
     """The executor as an argument of `shpi.evaluate`, where one was asked for."""
-    return {} if options.jobs == 1 and options.ray is None else {"executor": executor(options)}
+    asked = options.jobs != 1 or options.ray is not None or options.resume is not None
+    return {"executor": executor(options)} if asked else {}
 
 
 def open_shards(options: argparse.Namespace) -> ShardedLog | None:

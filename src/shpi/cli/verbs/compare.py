@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from shpi._core.progress import begin, expect, stages
 from shpi.cli._compare.held_out import judge
+from shpi.cli._compare.kept import FACTS, Kept, forget_learned, read_facts
 from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
-from shpi.cli._shell.shards import add_passes_options, executor, open_shards, passing, sampled
+from shpi.cli._shell.shards import add_passes_options, executor, forget, open_shards, passing, sampled
 from shpi.cli._shell.tables import print_table
 from shpi.cli.verbs.fit import parse_option
 from shpi.errors import ConfigError
@@ -88,7 +89,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_reading_options(parser)
-    add_passes_options(parser, resume=False)
+    add_passes_options(parser)
     add = parser.add_argument
     add("--learners", metavar="A,B,C", help="default: all that can run")
     add("-o", "--option", action="append", default=[], metavar="[LEARNER.]KEY=VALUE", help="may be repeated")
@@ -116,7 +117,10 @@ def run(options: argparse.Namespace) -> int:
     chosen = find_learners(options.learners, online=world is not None)
     with tempfile.TemporaryDirectory(prefix="shpi-compare-") as folder:
         logs, judged_on = divided(whole, Path(folder), world, options)
-        return table_of(chosen, logs, judged_on, (world, mu), options)
+        code = table_of(chosen, logs, judged_on, (world, mu), options)
+    forget_learned(options.resume)
+    forget(options)
+    return code
 
 
 def divided(
@@ -157,9 +161,10 @@ def table_of(
         expect(dict.fromkeys(chosen, 1.0))
         place = Path(folder) / "log.parquet"
         logs.to_parquet(place)
+        kept = Kept(folder=options.resume, log=logs.fingerprint())
         for name in chosen:
             begin(name)
-            row, policy = compare_one(name, settings.get(name, {}), place, world, options)
+            row, policy = compare_one(name, settings.get(name, {}), place, world, options, kept)
             rows.append(row)
             if policy is not None:
                 policies[name] = policy
@@ -249,7 +254,12 @@ def find_settings(
 
 
 def compare_one(
-    name: str, settings: Mapping[str, Any], log: Path, world: World | None, options: argparse.Namespace
+    name: str,
+    settings: Mapping[str, Any],
+    log: Path,
+    world: World | None,
+    options: argparse.Namespace,
+    kept: Kept,
 ) -> tuple[Row, Policy | None]:
     """Learn in a process of its own, then try the policy where there is a simulator."""
     from shpi.learners import registry
@@ -258,8 +268,8 @@ def compare_one(
     problem = registry.missing(name)
     if problem is not None:
         return Row(learner=name, problem=f"skipped: {problem}"), None
-    with tempfile.TemporaryDirectory() as folder:
-        facts = learn(name, settings, log, world, Path(folder), options.timeout)
+    with kept.place(name, settings, world) as folder:
+        facts = read_facts(folder) or learn(name, settings, log, world, folder, options.timeout)
         if "error" in facts:
             return Row(learner=name, problem=facts["error"]), None
         row = Row(
@@ -268,7 +278,7 @@ def compare_one(
             peak_bytes=facts["peak_bytes"],
             story=facts.get("story"),
         )
-        policy = load_policy(Path(folder) / "policy")
+        policy = load_policy(folder / "policy")
         return row if world is None else evaluate(row, policy, world, options), policy
 
 
@@ -287,7 +297,7 @@ def learn(
         "log": str(log),
         "world": None if world is None else {"name": world.name, "params": dict(world.params)},
         "policy": str(folder / "policy"),
-        "facts": str(folder / "facts.json"),
+        "facts": str(folder / FACTS),
     }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -302,8 +312,8 @@ def learn(
         )
     except subprocess.TimeoutExpired:
         return {"error": f"ended after {timeout:g} seconds (--timeout)"}
-    if (folder / "facts.json").is_file():
-        facts: dict[str, Any] = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    facts = read_facts(folder)
+    if facts is not None:
         return facts
     last = ended.stderr.strip().splitlines()[-1:] or ["no message"]
     why = "ended by the system, perhaps for want of memory" if ended.returncode < 0 else last[0]

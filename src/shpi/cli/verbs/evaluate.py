@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shpi.cli._shell.cautions import add_caution_options, caution_settings, with_looks
 from shpi.cli._shell.reading import add_reading_options, read_logs
-from shpi.cli._shell.shards import add_passes_options, open_shards, passing
+from shpi.cli._shell.shards import add_passes_options, forget, open_shards, passing
 from shpi.cli._shell.spelling import spelled
 from shpi.errors import ConfigError
 from shpi.files.atomic import write_text
@@ -44,7 +44,7 @@ EXAMPLES = """examples:
   shpi evaluate policies/today log.parquet --guard click/decision:-2%
   shpi evaluate policies/today log.parquet --against policies/other policies/third
   shpi evaluate policies/today log.parquet --anytime    every day, as the log grows
-  shpi evaluate policies/today held-out-shards --jobs 2
+  shpi evaluate policies/today held-out-shards --jobs 2 --resume unfinished
   shpi evaluate policies/today log.parquet --estimators wdr,snpdis,shpi:5 --main WDR
 
 exit codes:
@@ -92,7 +92,7 @@ def add_parser(verbs: Any) -> None:
         "(complaints:+0, must not rise at all); per user, or as click/decision:-2%%, click/session:-2%%; "
         "may be repeated")  # fmt: skip
     add_caution_options(parser)
-    add_passes_options(parser, resume=False)
+    add_passes_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -122,6 +122,7 @@ def run(options: argparse.Namespace) -> int:
     comparison = judged(policies, logs, gate, options, estimators, k)
     comparison = with_looks(comparison, policies, logs, gate, options)
     write(comparison, options)  # first: the reader of the text may close the pipe
+    forget(options)
     show(comparison, gate)
     first = comparison.evaluations[0]
     assert first.verdict is not None

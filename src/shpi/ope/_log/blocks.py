@@ -26,7 +26,7 @@ from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
-from shpi.ope._log.scratch import Scratch, read_log, write_log
+from shpi.ope._log.scratch import Scratch, read_log, require_shared, write_log
 from shpi.passes import Executor, Serial, collect
 from shpi.protocols import Int64Array
 
@@ -150,6 +150,7 @@ class _Run:
 
 
 def _sorted_run(place: Path, count: int, logs: LoggedData) -> _Run:
+    require_shared(place)
     codes = logs.user_codes
     block = _block_of_user(logs.user_ids, count)[codes]
     order = np.lexsort((codes, block))
@@ -167,6 +168,7 @@ def _gathered(
     place: Path, runs: Sequence[tuple[Path, Mapping[str, Any]]], task: tuple[int, Int64Array]
 ) -> tuple[NDArray[Any], Mapping[str, Any]]:
     """The ids of a block's users in order, and what a log is beside its arrays."""
+    require_shared(place)
     number, bounds = task  # [shards, 2]
     pieces = [
         read_log(folder, rest).select(np.arange(first, last))

@@ -7,10 +7,13 @@ evaluation. With a cluster it must be visible to all nodes: set ``TMPDIR`` to a 
 from __future__ import annotations
 
 import os
+import pickle
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 
 from shpi.data._log.ledger import Ledger
 from shpi.data.logged import LoggedData
+from shpi.errors import ConfigError
 from shpi.files.atomic import writing
 
 T = TypeVar("T")
@@ -39,7 +43,7 @@ class Scratch:
         self.path = Path(self._folder.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Borrowed, (self.path,)
+        return _borrowed, ()
 
 
 class _Borrowed:
@@ -47,6 +51,34 @@ class _Borrowed:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+
+# A message does not name the folder that it is in, so that its digest is that of the same message elsewhere.
+_opened_from: ContextVar[Path] = ContextVar("the folder of the message that is being opened")
+
+
+def _borrowed() -> _Borrowed:
+    return _Borrowed(_opened_from.get())
+
+
+def opened_from(folder: Path, message: bytes) -> Any:
+    """What a message of this folder says; the caller has compared its digest."""
+    token = _opened_from.set(folder)
+    try:
+        return pickle.loads(message)
+    finally:
+        _opened_from.reset(token)
+
+
+def require_shared(folder: Path) -> None:
+    """A worker on another machine must see the driver's folder."""
+    if not folder.is_dir():
+        raise ConfigError(
+            expected="a folder for temporary arrays that every machine sees under the same path",
+            found="no such folder on this one",
+            where=f"{folder}, machine {platform.node()}",
+            remedy="set TMPDIR to a folder on a disk that all machines share, then start the command again",
+        )
 
 
 def write_array(values: NDArray[Any], path: Path) -> None:

@@ -16,9 +16,10 @@ from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError, ShpiError
 from shpi.ope._log.blocks import Blocks, InFolder, InMemory
-from shpi.ope._log.scratch import Keeper
+from shpi.ope._log.scratch import Keeper, opened_from, require_shared
 from shpi.ope._log.together import Together
-from shpi.passes import Executor, Serial, TreeSum
+from shpi.passes import Executor, Resumable, Serial, TreeSum
+from shpi.passes.resume import content_digest
 
 T = TypeVar("T")
 
@@ -82,13 +83,15 @@ class Visits:
         self.passes = 0
         self.blocks: Blocks
         if isinstance(source, ShardedLog):
-            self.blocks = InFolder.of_shards(source, self.executor)
+            dealing = self.executor.executor if isinstance(self.executor, Resumable) else self.executor
+            self.blocks = InFolder.of_shards(source, dealing)  # files, not results: never taken as done
             self.passes += 2
         else:
             self.blocks = InMemory(source) if self.serial else InFolder.of_log(source)
         folder = self.blocks.scratch if isinstance(self.blocks, InFolder) else None
         self.keeper = Keeper(folder, HELD if folder is None else 0)
         self.together = Together(self._visit)
+        self._source = source
         self.tokens = count()
         self._numbered: list[Any] = []
 
@@ -111,6 +114,16 @@ class Visits:
     def lasting(self) -> bool:
         """Whether the one block of a short log stays as it is, with all that was computed on it."""
         return self.count == 1 and isinstance(self.blocks, InMemory)
+
+    @cached_property
+    def _log_digest(self) -> str:
+        return self._source.fingerprint()
+
+    def _depends_on(self, asked: list[Request]) -> bytes | None:
+        """A digest of all that the answers depend on, where they are kept."""
+        if not isinstance(self.executor, Resumable):
+            return None
+        return content_digest((self._log_digest, self.count, asked))
 
     def number_of(self, thing: Any) -> int:
         """A number for an object: the same object, the same number. It is kept alive."""
@@ -162,7 +175,8 @@ class Visits:
         path = self.blocks.scratch.path / f"asked-{self.passes}"
         message = pickle.dumps((self.blocks, asked), protocol=pickle.HIGHEST_PROTOCOL)
         path.write_bytes(message)
-        for number, outcomes in self.executor.run(OnBlock(path, digest(message)), range(self.count)):
+        on_block = OnBlock(path, digest(message), self._depends_on(asked))
+        for number, outcomes in self.executor.run(on_block, range(self.count)):
             _give(requests, number, outcomes)
         path.unlink()
 
@@ -208,11 +222,13 @@ class OnBlock:
 
     asked: Path
     digest: str
+    depends_on: bytes | None = None  # what stands for it where results are kept: see `shpi.passes.Resumable`
 
     def __call__(self, number: int) -> list[Outcome]:
         """The outcomes for one block."""
         if self.asked not in _last:
             _last.clear()
+            require_shared(self.asked.parent)
             message = self.asked.read_bytes()
             if digest(message) != self.digest:
                 raise DataError(
@@ -221,6 +237,6 @@ class OnBlock:
                     where=str(self.asked),
                     remedy="set TMPDIR to a folder that nobody else writes to, and evaluate again",
                 )
-            _last[self.asked] = pickle.loads(message)
+            _last[self.asked] = opened_from(self.asked.parent, message)
         blocks, requests = _last[self.asked]
         return answers(blocks, requests, number)
