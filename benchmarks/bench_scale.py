@@ -1,14 +1,18 @@
-"""A log that grows tenfold: CPU per decision and peak memory of shard, audit, fit and evaluate.
+"""A log that grows tenfold: CPU per decision and peak memory of shard, audit, split, fit and evaluate.
 
     python -m benchmarks scale                                          1 and 10 million decisions
-    SHPI_BENCH_SCALE=100000000 python -m benchmarks scale               100 million: 25 GB on the disk, hours
+    SHPI_BENCH_SCALE=100000000 python -m benchmarks scale               100 million: 60 GB on the disk, hours
     SHPI_BENCH_SCALE_STEPS=shard,audit,fit python -m benchmarks scale   some of the steps
+    SHPI_BENCH_JOBS=1,2 python -m benchmarks scale                      in one process, then in two
+    SHPI_BENCH_KEEP=1 python -m benchmarks scale                        the log and the figures stay
 
 The log is generated on disk: users of 20 decisions on average, 16 columns, 20 actions, chosen by a softmax of
 the first column; the reward depends on both and on a slow state of the user. Each step is a process of its
-own. Peak memory of `evaluate` counts the pages of mapped files that happen to be in memory. In two processes
-(``SHPI_BENCH_JOBS=2``) the work of `evaluate` is not in the CPU time shown. What a step took is written
-beside the log, so the same command goes on after an interruption; all goes at the end.
+own; with two processes their CPU time is added, and what they wrote must be what one wrote. Peak memory is
+that of the largest process, pages of mapped files that happen to be in memory included. What a step took is
+written beside the log, so the same command goes on after an interruption, and further steps, sizes and
+numbers of processes go on with a log that was kept. Without SHPI_BENCH_KEEP all goes at the end. The table of
+docs/larger-than-memory.md is printed last.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +31,20 @@ import polars as pl
 
 import shpi
 from benchmarks.report import Row, in_process
+from shpi._core.executors import end_processes, executor_of
 from shpi._core.progress import progress_bar
 from shpi.data._log.slicing import join
 from shpi.data.shards import ShardedLog, prepare_shards, split_shards
 from shpi.files.atomic import write_text
-from shpi.passes import Processes, Serial, audit_shards
+from shpi.passes import audit_shards
 
 FOLDER = Path(os.environ.get("SHPI_BENCH_DATA", "bench-data")) / "scale"
 SIZES = [int(size) for size in os.environ.get("SHPI_BENCH_SCALE", "1000000,10000000").split(",")]
 STEPS = os.environ.get("SHPI_BENCH_SCALE_STEPS", "shard,audit,split,fit,fit_in_memory,evaluate").split(",")
-JOBS = int(os.environ.get("SHPI_BENCH_JOBS", "1"))  # processes of an evaluation
+JOBS = [int(jobs) for jobs in os.environ.get("SHPI_BENCH_JOBS", "1").split(",")]  # numbers of processes
+KEEP = bool(os.environ.get("SHPI_BENCH_KEEP"))
+ALONE = ("shard", "fit_in_memory")  # steps that one process does
+LOOKS_AT_HALF = ("fit", "evaluate")
 MOST_IN_MEMORY = 2_000_000  # decisions up to which the fit is compared with the same one in memory
 ACTIONS, DIMENSIONS, DECISIONS = 20, 16, 20  # the last: decisions per user
 BLOCK = 1_000_000  # rows of a file
@@ -68,26 +78,30 @@ def generate(folder: str, rows: int) -> int:
     return rows
 
 
-def shard(place: str) -> int:
+def shard(place: str, jobs: int) -> int:
     return len(prepare_shards(f"{place}/table/*.parquet", COLUMNS, f"{place}/shards", progress=False))
 
 
-def split(place: str) -> int:
-    shards = ShardedLog.open(f"{place}/shards")
-    return split_shards(shards, 0.5, (f"{place}/train", f"{place}/held-out"), seed=0)[1].rows
+def audit(place: str, jobs: int) -> str:
+    return _digest(str(audit_shards(ShardedLog.open(f"{place}/shards"), executor=executor_of(jobs))))
 
 
-def audit(place: str) -> bool:
-    return audit_shards(ShardedLog.open(f"{place}/shards")).fit
+def split(place: str, jobs: int) -> str:
+    shards, folders = ShardedLog.open(f"{place}/shards"), (_of("train", jobs), _of("held-out", jobs))
+    places = (f"{place}/{folders[0]}", f"{place}/{folders[1]}")
+    parts = split_shards(shards, 0.5, places, seed=0, executor=executor_of(jobs))
+    return " ".join(part.fingerprint() for part in parts)
 
 
-def fit(place: str) -> int:
-    policy = shpi.OfflineSHPI(gamma=0.9, seed=0, progress=False).fit(ShardedLog.open(f"{place}/train"))
-    policy.save(f"{place}/policy")
-    return policy.n_actions
+def fit(place: str, jobs: int) -> str:
+    logs, learner = ShardedLog.open(f"{place}/train"), shpi.OfflineSHPI(gamma=0.9, seed=0, progress=False)
+    policy = learner.fit(logs, executor=executor_of(jobs))
+    policy.save(f"{place}/{_of('policy', jobs)}")
+    x = np.random.default_rng(0).standard_normal((100, DIMENSIONS))
+    return _digest(policy.action_probs(x).tobytes().hex())
 
 
-def fit_in_memory(place: str) -> float:
+def fit_in_memory(place: str, jobs: int) -> float:
     """CPU seconds of the same fit when the log is in memory already."""
     logs = join(list(ShardedLog.open(f"{place}/train")))
     began = time.process_time()
@@ -95,59 +109,116 @@ def fit_in_memory(place: str) -> float:
     return time.process_time() - began
 
 
-def evaluate(place: str) -> str:
-    policy = shpi.load_policy(f"{place}/policy")
-    executor = Processes(jobs=JOBS) if JOBS > 1 else Serial()
-    held_out = ShardedLog.open(f"{place}/held-out")
-    evaluation = shpi.evaluate(policy, held_out, gate=shpi.Gate(), gamma=0.9, executor=executor)
+def evaluate(place: str, jobs: int) -> str:
+    policy, held_out = shpi.load_policy(f"{place}/policy"), ShardedLog.open(f"{place}/held-out")
+    who = executor_of(jobs)
+    evaluation = shpi.evaluate(policy, held_out, gate=shpi.Gate(), gamma=0.9, executor=who)
     assert evaluation.verdict is not None
-    return evaluation.verdict.decision
+    return f"{evaluation.verdict.decision}, lift {evaluation.decisive.lift!r}"
+
+
+def timed(step: str, place: str, jobs: int) -> Any:
+    """A step, after which its processes have ended, so that what they took is known."""
+    result = globals()[step](place, jobs)
+    end_processes()
+    return result
+
+
+def _of(name: str, jobs: int) -> str:
+    return name if jobs == 1 else f"{name}-{jobs}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+# ---------------------------------------------------------------------- all of them
 
 
 def run() -> list[Row]:
     rows: list[Row] = []
-    before: dict[str, float] = {}
+    by_size: dict[int, dict[str, Any]] = {}
     for size in SIZES:
         place = FOLDER / str(size)
-        taken = _taken(place, size)
-        rows += _rows(taken, size, before)
-        before = {step: figures["cpu"] for step, figures in taken.items()}
-        shutil.rmtree(place, ignore_errors=True)
+        by_size[size] = _taken(place, size)
+        rows += _rows(by_size, size)
+        if not KEEP:
+            shutil.rmtree(place, ignore_errors=True)
+    print("\n".join(_page(by_size)))
     return rows
 
 
-def _taken(place: Path, size: int) -> dict[str, dict[str, Any]]:
+def _name(step: str, jobs: int) -> str:
+    return step if jobs == 1 else f"{step} --jobs {jobs}"
+
+
+def _wanted(size: int) -> list[tuple[str, int]]:
+    steps = [step for step in STEPS if step != "fit_in_memory" or size <= MOST_IN_MEMORY]
+    return [(step, jobs) for step in steps for jobs in JOBS if jobs == 1 or step not in ALONE]
+
+
+def _taken(place: Path, size: int) -> dict[str, Any]:
     """What every step took: measured now, or before an interruption."""
     notes = place / "taken.json"
-    taken: dict[str, dict[str, Any]] = json.loads(notes.read_text()) if notes.exists() else {}
-    wanted = [step for step in STEPS if step != "fit_in_memory" or size <= MOST_IN_MEMORY]
-    if not taken and not (place / "table-is-complete").exists():
+    taken: dict[str, Any] = json.loads(notes.read_text()) if notes.exists() else {}
+    if "shard" not in taken and not (place / "table-is-complete").exists():
         in_process(__name__, "generate", f"{place}/table", size)
         (place / "table-is-complete").touch()
-    for step in wanted:
-        if step in taken:
+    for step, jobs in _wanted(size):
+        if _name(step, jobs) in taken:
             continue
-        for part in {"shard": ("shards",), "split": ("train", "held-out"), "fit": ("policy",)}.get(step, ()):
-            shutil.rmtree(place / part, ignore_errors=True)
-        taken[step] = in_process(__name__, step, str(place))
+        written = {"shard": ("shards",), "split": ("train", "held-out"), "fit": ("policy",)}.get(step, ())
+        for name in written:  # of an interrupted run
+            shutil.rmtree(place / _of(name, jobs), ignore_errors=True)
+        taken[_name(step, jobs)] = in_process(__name__, "timed", step, str(place), jobs)
         write_text(notes, json.dumps(taken))
         if step == "shard":
             shutil.rmtree(place / "table")
+        for name in written if jobs > 1 else ():  # it was compared by its digest
+            shutil.rmtree(place / _of(name, jobs), ignore_errors=True)
     return taken
 
 
-def _rows(taken: dict[str, dict[str, Any]], size: int, before: dict[str, float]) -> list[Row]:
-    rows = []
-    for step, done in taken.items():
+def _rows(by_size: dict[int, dict[str, Any]], size: int) -> list[Row]:
+    rows, taken, smaller = [], by_size[size], by_size.get(size // 10, {})
+    for name, done in taken.items():
+        step = name.split()[0]
         if step == "fit_in_memory":
             ratio = taken["fit"]["cpu"] / done["result"]
             rows.append(Row(f"fit, {size:,} decisions: against memory", ratio, "ratio", "", "<= 1.5"))
             continue
-        looked_at = size // 2 if step in ("fit", "evaluate") else size
-        name, note = f"{step}, {size:,} decisions", str(done["result"]) if step == "evaluate" else ""
-        rows.append(Row(name, 1e6 * done["cpu"] / looked_at, "CPU-µs a decision", note))
-        rows.append(Row(f"{name}: peak memory", done["peak"] / 1e9, "GB", "", "<= 3"))
-        if step in before:
-            growth = done["cpu"] / before[step]
-            rows.append(Row(f"{step}: CPU against the size before", growth, "ratio", "", "<= 11"))
+        title, note = f"{name}, {size:,} decisions", str(done["result"]) if step == "evaluate" else ""
+        rows.append(Row(title, _each(name, done, size), "CPU-µs a decision", note))
+        rows.append(Row(f"{title}: peak memory of a process", _peak(done), "GB", "", "<= 3"))
+        if name in smaller:
+            growth = done["cpu"] / smaller[name]["cpu"]
+            rows.append(Row(f"{name}: CPU against a tenth of the size", growth, "ratio", "", "<= 11"))
+        if name != step and step in taken:
+            same = float(done["result"] == taken[step]["result"])
+            rows.append(Row(f"{title}: as by one process", same, "same result", "", ">= 1"))
     return rows
+
+
+def _each(name: str, done: dict[str, Any], size: int) -> float:
+    """CPU-microseconds for each decision of the log that the step gets."""
+    looked_at = size // 2 if name.split()[0] in LOOKS_AT_HALF else size
+    return 1e6 * float(done["cpu"]) / looked_at
+
+
+def _peak(done: dict[str, Any]) -> float:
+    return max(float(done["peak"]), float(done["peak_of_children"])) / 1e9
+
+
+def _page(by_size: dict[int, dict[str, Any]]) -> Iterator[str]:
+    """The table of docs/larger-than-memory.md."""
+    yield "| decisions | `shard` | `audit` | `split` | `fit`, on half of them | `evaluate`, on the others |"
+    yield "|---|---|---|---|---|---|"
+    for size, taken in by_size.items():
+        for jobs in JOBS:
+            cells = []
+            for step in ("shard", "audit", "split", "fit", "evaluate"):
+                done = taken.get(_name(step, jobs))
+                words = "" if done is None else f"{_each(step, done, size):.3g} µs, {_peak(done):.2f} GB"
+                cells.append(words)
+            processes = "" if jobs == 1 else f", {jobs} processes"
+            yield f"| {size:,}{processes} | " + " | ".join(cells) + " |"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -90,11 +91,11 @@ class Processes:
                 while queue and len(running) < WAITING * self.jobs:
                     number, task = queue.pop()
                     running[pool.submit(_in_one_thread, function, task)] = number
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                done, _ = wait_for(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield running.pop(future), future.result()
         except BrokenProcessPool:
-            _end_pools()
+            end_processes(wait=False)
             raise
         finally:
             for future in running:
@@ -111,14 +112,15 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
     environment = tuple(sorted((k, v) for k, v in os.environ.items() if k != _UNIMPORTANT))
     moment = (jobs, environment, Path.cwd(), tuple(sys.path))
     if moment not in _KEPT:
-        _end_pools()
+        end_processes(wait=False)
         _KEPT[moment] = ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
     return _KEPT[moment]
 
 
-def _end_pools() -> None:
+def end_processes(*, wait: bool = True) -> None:
+    """Let the processes go that stay for the next pass; by default until they have ended."""
     while _KEPT:
-        _KEPT.popitem()[1].shutdown(wait=False)
+        _KEPT.popitem()[1].shutdown(wait=wait)
 
 
 def _in_one_thread(function: Callable[[Any], Any], task: Any) -> Any:
