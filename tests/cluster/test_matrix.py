@@ -90,7 +90,11 @@ def test_the_same_audit(machines, log):
 
 
 def test_the_same_value(machines, log):
-    """Sums over all rows: the same bits in shards, whoever adds them, and the log's to rounding."""
+    """Sums over all rows: the same bits in shards, whoever adds them, and the log's to rounding.
+
+    Measured: 2e-15 to 9e-14 of the largest value. Sums in another order differ in their last digit, which the
+    system multiplies by up to its condition, 500 to 400,000 here.
+    """
     logs, shards = log
     model = LSTD(ridge=30.0)
     serial = model.fit(shards, gamma=0.9, seed=0)
@@ -99,7 +103,7 @@ def test_the_same_value(machines, log):
             model.fit(shards, gamma=0.9, seed=0, executor=executor).theta, serial.theta
         )
     whole = model.fit(logs, gamma=0.9, seed=0)(logs.contexts)
-    np.testing.assert_allclose(serial(logs.contexts), whole, rtol=1e-9, atol=1e-9 * np.abs(whole).max())
+    np.testing.assert_allclose(serial(logs.contexts), whole, rtol=0, atol=1e-12 * np.abs(whole).max())
 
 
 @pytest.mark.parametrize("name", ["bandit", "session-rl", "clone", "spibb"])
