@@ -1,13 +1,14 @@
 """Kill workers, processes, machines and drivers in every phase of the work: the result must be the same.
 
     python -m benchmarks faults
+    SHPI_BENCH_FAULTS_ROWS=20000 SHPI_BENCH_FAULTS=audit,evaluate python -m benchmarks faults     a look
 
 A log of 200,000 decisions in 16 shards. Each phase (the sample that a learner sees, the counts of an audit,
-the sums of LSTD, and a fit of the bandit from shards to policy) runs undisturbed in one process, then once
-for each kill: SIGKILL of one of two processes, of a worker of Ray, of a machine of Ray (its manager, so that
-all that it holds is lost) early and late. A kill that comes after the end is tried again, earlier. Then a
-driver is killed while it shards and while it fits, and goes on by what it kept; and shards are written to a
-disk of 3 MB. Linux only: workers are found in /proc.
+the sums of LSTD, a fit of the bandit from shards to policy, and an evaluation) runs undisturbed in one
+process, then once for each kill: SIGKILL of one of two processes, of a worker of Ray, of a machine of Ray
+(its manager, so that all that it holds is lost) early and late. A kill that comes after the end is tried
+again, earlier. Then a driver is killed while it shards, fits and evaluates, and goes on by what it kept; and
+shards are written to a disk of 3 MB. Linux only: workers are found in /proc.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bench_scale import COLUMNS, FEATURES, generate
+from benchmarks.bench_scale import ACTIONS, COLUMNS, FEATURES, generate
 from benchmarks.report import Row
 from shpi.cluster import Ray
 from shpi.data.shards import ShardedLog, prepare_shards
+from shpi.features import Identity
 from shpi.learners import registry
+from shpi.ope import Gate, evaluate
 from shpi.passes import Executor, Processes, audit_shards, sample
+from shpi.policies import LinearScorer, Softmax
 from shpi.values import LSTD
 
-ROWS, SHARDS = 200_000, 16
+ROWS, SHARDS = int(os.environ.get("SHPI_BENCH_FAULTS_ROWS", "200000")), 16
 TRIES = 5  # until a kill comes before the end
 FULL = 74  # exit code of a refusal by the system
 
@@ -61,7 +65,20 @@ def fitted(shards: ShardedLog, executor: Executor | None) -> bytes:
     return probs.tobytes()
 
 
-PHASES: dict[str, Work] = {"sample": drawn, "audit": audited, "LSTD": valued, "fit": fitted}
+def evaluated(shards: ShardedLog, executor: Executor | None) -> bytes:
+    features = Identity().fit(np.zeros((1, len(FEATURES))))
+    weights = 0.05 * np.random.default_rng(0).standard_normal((ACTIONS, len(FEATURES) + 1))
+    policy = Softmax(LinearScorer(weights, features), 1.0)
+    answer = evaluate(policy, shards, gate=Gate(), gamma=0.9, details=False, executor=executor)
+    assert answer.verdict is not None
+    lifts = np.concatenate([estimate.influence_lift for estimate in answer.estimates])
+    return lifts.tobytes() + answer.verdict.decision.encode()
+
+
+PHASES: dict[str, Work] = {
+    "sample": drawn, "audit": audited, "LSTD": valued, "fit": fitted, "evaluate": evaluated,
+}  # fmt: skip
+CHOSEN = os.environ.get("SHPI_BENCH_FAULTS", ",".join(PHASES)).split(",")
 
 
 def run() -> Iterator[Row]:
@@ -69,17 +86,19 @@ def run() -> Iterator[Row]:
         generate(f"{folder}/table", ROWS)
         table = f"{folder}/table/*.parquet"
         shards = prepare_shards(table, COLUMNS, f"{folder}/shards", shards=SHARDS, progress=False)
-        expected = {name: work(shards, None) for name, work in PHASES.items()}
+        expected = {name: PHASES[name](shards, None) for name in CHOSEN}
         yield from _kills_of_processes(shards, expected)
         yield from _kills_on_ray(shards, expected)
         yield _driver_while_sharding(Path(folder), table, shards)
-        yield _driver_while_fitting(Path(folder), shards, expected["fit"])
+        for name in ("fit", "evaluate"):
+            if name in expected:
+                yield _driver_killed(Path(folder), shards, name, expected[name])
         yield from _full_disk(Path(folder), table)
 
 
 def _kills_of_processes(shards: ShardedLog, expected: dict[str, Any]) -> Iterator[Row]:
     executor = Processes(jobs=2)
-    for name, work in PHASES.items():
+    for name, work in ((name, PHASES[name]) for name in expected):
         work(shards, executor)  # processes that have imported everything
         yield _attacked(f"SIGKILL of a process: {name}", shards, work, executor, _kill_child, expected[name])
 
@@ -89,7 +108,7 @@ def _kills_on_ray(shards: ShardedLog, expected: dict[str, Any]) -> Iterator[Row]
 
     machines = TwoMachines()
     try:
-        for name, work in PHASES.items():
+        for name, work in ((name, PHASES[name]) for name in expected):
             executor = Ray()
             work(shards, executor)
             row = _attacked(
@@ -184,14 +203,14 @@ from benchmarks.bench_scale import COLUMNS
 from shpi.data.shards import prepare_shards
 prepare_shards(sys.argv[1], COLUMNS, sys.argv[2], shards=int(sys.argv[3]), resume=sys.argv[4], progress=False)
 """
-FIT = """
+RESUMED = """
 import sys
 from pathlib import Path
-from benchmarks.bench_faults import fitted
+from benchmarks.bench_faults import PHASES
 from shpi.data.shards import ShardedLog
 from shpi.passes import Resumable, Serial
 kept = Resumable(executor=Serial(), folder=Path(sys.argv[2]))
-Path(sys.argv[3]).write_bytes(fitted(ShardedLog.open(sys.argv[1]), kept))
+Path(sys.argv[3]).write_bytes(PHASES[sys.argv[4]](ShardedLog.open(sys.argv[1]), kept))
 """
 
 
@@ -225,13 +244,14 @@ def _driver_while_sharding(folder: Path, table: str, shards: ShardedLog) -> Row:
     )
 
 
-def _driver_while_fitting(folder: Path, shards: ShardedLog, expected: bytes) -> Row:
-    kept, out = folder / "kept", folder / "probs"
-    arguments = [str(shards.folder), str(kept), str(out)]
-    kills, found = _killed_until_done(FIT, arguments, lambda: len(list(kept.glob("pass-*"))))
-    note = f"{kills} kills; the last run began with {found} of {SHARDS} results"
+def _driver_killed(folder: Path, shards: ShardedLog, name: str, expected: bytes) -> Row:
+    kept, out = folder / f"kept-{name}", folder / f"out-{name}"
+    arguments = [str(shards.folder), str(kept), str(out), name]
+    kills, before = _killed_until_done(RESUMED, arguments, lambda: len(list(kept.glob("pass-*"))))
+    note = f"{kills} kills; the last run began with {before} of {len(list(kept.glob('pass-*')))} results"
     same = out.read_bytes() == expected
-    return Row("SIGKILL of the driver while it fits", float(same and kills > 0), "same result", note, ">= 1")
+    title = f"SIGKILL of the driver: {name}"
+    return Row(title, float(same and kills > 0), "same result", note, ">= 1")
 
 
 def _full_disk(folder: Path, table: str) -> Iterator[Row]:
