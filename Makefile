@@ -7,26 +7,29 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help demo test peers lint fuzz matrix lock docs bench reproduce clean
+# pip compiles every module of every package, for over a minute; Python compiles those that are imported, when they are.
+PIP    = $(BIN)/python -m pip install --quiet --no-compile
+
+.PHONY: help demo test extras peers lint fuzz matrix lock docs bench reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(BIN)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(PIP) -c constraints.txt -e .
 	touch $@
 
 # LOCKED=1, as in the workflow: packages by hash. torch has a build per processor under one version, so it is pinned only.
 $(BIN)/.dev: pyproject.toml constraints.txt requirements-ci.txt
 	$(PYTHON) -m venv $(VENV)
 ifdef LOCKED
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-ci.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements-ci.txt
+	$(PIP) -c constraints.txt torch
+	$(PIP) --no-deps --no-build-isolation -e .
 	$(BIN)/python -m pip check
 else
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(PIP) -c constraints.txt -e '.[dev]'
 endif
 	touch $@ $(BIN)/.core
 
@@ -49,18 +52,22 @@ lint: $(BIN)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# mypy and Sphinx use one core each, so they run side by side, and so does what the second environment needs.
 # tests/cluster starts a Ray cluster of its own, once: so it runs alone, in one process.
-# Neither a missing browser nor missing peers fail the command: what they would cover is skipped, and the last lines say so.
-test: lint docs  ## lint, documentation, then every test
-	-@$(MAKE) --no-print-directory --keep-going $(VENV)-browser/chromium $(VENV)-trips/.done
+test: $(BIN)/.dev  ## lint, documentation, then every test
+	@$(MAKE) --no-print-directory -j 2 lint docs extras
 	@if test -e $(VENV)-trips/.done; then set -- -m 'not peers'; fi; \
 	set -x; $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/cluster "$$@"
 	$(BIN)/python -m pytest tests/cluster
 	@if test -e $(VENV)-trips/.done; then $(MAKE) --no-print-directory peers; fi
 
+# Neither a missing browser nor missing peers fail the command: what they would cover is skipped, and the last lines say so.
+extras: $(BIN)/.dev
+	-@$(MAKE) --no-print-directory --keep-going $(VENV)-browser/chromium $(VENV)-trips/.done
+
 # obp and d3rlpy pin old versions, so they stand in an environment of their own, on top of the first one: with what
 # their imports need and no more, 190 MB.
-ONCE := --quiet --retries 1 --timeout 60
+ONCE := --quiet --no-compile --retries 1 --timeout 60
 $(VENV)-trips/.done: constraints-peers.txt | $(BIN)/.dev
 	$(PYTHON) -m venv --clear $(VENV)-trips
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \

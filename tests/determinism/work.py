@@ -86,7 +86,8 @@ def main(shuffle: bool, processes: bool) -> None:
             LSTD().fit(shards, gamma=0.9, seed=0, executor=executor)(logs.contexts)
         )
         for source, name in ((logs, "evaluation"), (shards, "evaluation of shards")):
-            digests[name] = repr([numbers(estimate) for estimate in shpi.evaluate(policy, source).estimates])
+            evaluation = shpi.evaluate(policy, source, details=False)
+            digests[name] = repr([numbers(estimate) for estimate in evaluation.estimates])
     print(json.dumps(digests))
 
 

@@ -50,7 +50,7 @@ def test_a_handful_of_users(users: int, rewards: str, tmp_path: Path) -> None:
 
 def test_without_context_columns() -> None:
     logs = table(400, width=0)
-    report = evaluate(logs)
+    report = evaluate(logs, details=False)
     truth = 10 * (0.6 - 1 / 3)  # ten decisions, action 1 pays 1 more
     for estimate in report.estimates:
         if estimate.name in MODELS:
@@ -59,7 +59,7 @@ def test_without_context_columns() -> None:
 
 @pytest.mark.parametrize("width", [0, 1])
 def test_constant_rewards_have_no_lift(width: int) -> None:
-    report = evaluate(table(300, "constant", width))
+    report = evaluate(table(300, "constant", width), details=False)
     lifts = {estimate.name: estimate.lift for estimate in report.estimates}
     assert set(lifts) >= MODELS
     assert max(abs(lifts[name]) for name in MODELS) < 1e-6

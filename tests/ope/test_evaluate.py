@@ -146,12 +146,12 @@ def test_an_estimator_without_an_answer_is_named(logs):
         assert diagnostic.estimator == "SNPDIS"
 
 
-def test_the_estimator_that_decides_has_enough_users(logs):
+def test_the_estimator_that_decides_has_enough_users(logs, evaluation):
     few = evaluate(MDP.policy(PI), logs.select(np.arange(25)), details=False)
     sound = [few[name] for name in ("WDR", "SHPI(k=session)", "SNPDIS", "SNIPS")]
     # Nobody has 30 effective users.
     assert few.main == max(sound, key=lambda estimate: estimate.effective_users).name
-    assert evaluate(MDP.policy(PI), logs, details=False).main == "WDR"
+    assert evaluation.main == "WDR"
     named = evaluate(MDP.policy(PI), logs, estimators=[SNPDIS(), IPS()], main="IPS", details=False)
     assert named.main == "IPS"
     with pytest.raises(ConfigError, match="a main estimator among those with an answer"):

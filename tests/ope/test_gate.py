@@ -136,7 +136,7 @@ def test_users_needed_would_do():
 def test_users_needed_holds_what_it_promises_after_selection():
     """Over true lifts of all sizes, of which those that look promising but unproven are asked about."""
     rng = np.random.default_rng(3)
-    truth = np.abs(2 * rng.standard_normal(20_000))  # in standard errors of the log
+    truth = np.abs(2 * rng.standard_normal(7_000))  # in standard errors of the log
     observed = truth + rng.standard_normal(len(truth))
     asked = [
         (true, Factors.of(t, 1.0, 0.95, 0.8))
@@ -179,14 +179,22 @@ def test_too_few_effective_users_are_a_matter_of_data():
 
 
 def test_the_stated_confidence_is_kept_where_there_is_no_lift():
-    """One decision per user, two actions that earn the same: 5 % of the logs may ship, and not many more."""
+    """One decision per user, two actions that earn the same: 5 % of the logs may ship, and not many more.
+
+    By the bound of the lift alone: what an evaluation checks besides can only hold a policy back, which every
+    tenth log that the bound holds back shows.
+    """
     policy = ConstantPolicy((0.3, 0.7))
     ships = 0
     for seed in range(150):
         rng = np.random.default_rng(seed)
-        actions = rng.integers(2, size=200)
-        logs = _bandit(actions, rng.exponential(size=200))
-        ships += evaluate(policy, logs, estimators=[SNIPS()], details=False, gate=Gate()).verdict.ship
+        logs = _bandit(rng.integers(2, size=200), rng.exponential(size=200))
+        bound = SNIPS().estimate(Problem.of(policy, logs))
+        passes = Gate().decide(Evaluation(estimates=(bound,), users=200, **SHARED)).ship
+        ships += passes
+        if seed % 10 == 0 and not passes:
+            verdict = evaluate(policy, logs, estimators=[SNIPS()], details=False, gate=Gate()).verdict
+            assert not verdict.ship
     assert ships <= 16  # 7.5 are expected, with a standard deviation of 2.7
 
 
@@ -201,21 +209,25 @@ def _bandit(actions, rewards, **metrics) -> LoggedData:
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def logs() -> LoggedData:
+def _clicks_for_rewards(users: int) -> LoggedData:
     """The second action earns more; it costs half of the clicks, and does nothing to the likes."""
     rng = np.random.default_rng(0)
-    actions = rng.integers(2, size=3_000)
-    clicks = (rng.random(3_000) < np.where(actions == 1, 0.2, 0.4)).astype(float)
-    likes = (rng.random(3_000) < 0.5).astype(float)
-    return _bandit(actions, actions + rng.standard_normal(3_000), click=clicks, like=likes)
+    actions = rng.integers(2, size=users)
+    clicks = (rng.random(users) < np.where(actions == 1, 0.2, 0.4)).astype(float)
+    likes = (rng.random(users) < 0.5).astype(float)
+    return _bandit(actions, actions + rng.standard_normal(users), click=clicks, like=likes)
+
+
+@pytest.fixture(scope="module")
+def logs() -> LoggedData:
+    return _clicks_for_rewards(1_200)
 
 
 BETTER = ConstantPolicy((0.2, 0.8))
 
 
-def judged(logs, *guards, policy=BETTER, **options):
-    gate = Gate(guards=guards, **options)
+def judged(logs, *guards, policy=BETTER, first_steps=False, **options):
+    gate = Gate(guards=guards, first_steps=first_steps, **options)
     return evaluate(policy, logs, estimators=[SNIPS(), WDR()], gate=gate, details=False).verdict
 
 
@@ -233,14 +245,15 @@ def test_a_guard_that_falls_holds_a_lift(logs):
     assert "Evidence against the guard 'click'" in verdict.reasons[0]
 
 
-def test_an_undecided_guard_asks_for_data(logs):
+def test_an_undecided_guard_asks_for_data():
+    logs = _clicks_for_rewards(3_000)
     close = Guard(metric="like", max_drop=0.005)
-    verdict = judged(logs, close, patience=1e9)
+    verdict = judged(logs, close, patience=1e9, first_steps=True)
     assert verdict.guards[0].severity == "warning"
     assert verdict.guards[0].figure > 0
     assert verdict.decision == "first step"  # less of the policy loses less of the metric
-    assert verdict.users_needed > 3_000
-    assert judged(logs, close, patience=1e9, first_steps=False).decision == "need more data"
+    assert verdict.users_needed > logs.n_users
+    assert judged(logs, close, patience=1e9).decision == "need more data"
 
 
 def test_absolute_and_relative_guards_agree(logs):
@@ -297,7 +310,7 @@ def test_false_ships_of_a_family_stay_below_the_level():
     """Six candidates without any lift, half of them alike: one of them ships in at most 5 % of the logs."""
     rng = np.random.default_rng(3)
     any_ship = naive = 0
-    for _ in range(80):
+    for number in range(80):
         shared = rng.standard_normal(300)
         rows = [0.9 * shared + 0.4 * rng.standard_normal(300) for _ in range(3)]
         rows += [rng.standard_normal(300) for _ in range(3)]
@@ -306,9 +319,10 @@ def test_false_ships_of_a_family_stay_below_the_level():
             for row in rows
         ]
         any_ship += any(verdict.ship for verdict in Gate().decide_many(family))
-        naive += any(Gate().decide(candidate).ship for candidate in family)
+        if number % 2 == 0:
+            naive += any(Gate().decide(candidate).ship for candidate in family)
     assert any_ship <= 10  # 4 are expected, with a standard deviation of 2
-    assert naive >= 9  # about 16 are expected
+    assert naive >= 4  # of 40; about 8 are expected: the test can fail
 
 
 def test_compare_names_the_best(logs):
@@ -317,12 +331,13 @@ def test_compare_names_the_best(logs):
         "better": ConstantPolicy((0.4, 0.6)),
         "best": ConstantPolicy((0.1, 0.9)),
     }
-    comparison = compare(policies, logs, Gate(), estimators=[SNIPS()], details=False)
+    gate = Gate(first_steps=False)
+    comparison = compare(policies, logs, gate, estimators=[SNIPS()], details=False)
     assert [candidate.verdict.decision for candidate in comparison.evaluations] == ["hold", "ship", "ship"]
     assert comparison.best == "best"
     assert comparison["better"].policy_name == "better"
     assert "One of 3 candidates" in comparison["best"].verdict.reasons[-1]
-    assert compare({"worse": policies["worse"]}, logs, Gate(), details=False).best is None
+    assert compare({"worse": policies["worse"]}, logs, gate, estimators=[SNIPS()], details=False).best is None
     with pytest.raises(ConfigError, match="one of the candidates"):
         comparison["other"]
     with pytest.raises(ConfigError, match="at least one policy"):
@@ -362,7 +377,7 @@ def test_guards_need_the_problem(logs):
     with pytest.raises(ConfigError, match="the problem, for guard metrics"):
         gate.decide(evaluation(1.0))
     with pytest.raises(ConfigError, match="one of the metrics"):
-        judged(logs, Guard(metric="clock"))
+        judged(logs.select(np.arange(200)), Guard(metric="clock"))
 
 
 def test_a_policy_for_other_actions_or_columns_is_refused(logs):
@@ -405,8 +420,9 @@ def test_a_constant_reward_has_nothing_to_ship(logs):
 
 
 def test_missing_propensities_are_held(logs):
+    some = logs.select(np.arange(600))
     bare = LoggedData.from_arrays(
-        contexts=logs.contexts, actions=logs.actions, rewards=logs.rewards, offsets=logs.offsets, n_actions=2
+        contexts=some.contexts, actions=some.actions, rewards=some.rewards, offsets=some.offsets, n_actions=2
     )
     verdict = evaluate(BETTER, bare, gate=Gate(), details=False).verdict
     assert verdict.decision == "hold"
@@ -415,7 +431,7 @@ def test_missing_propensities_are_held(logs):
 
 def test_wrong_propensities_are_held(logs):
     wrong = replace(logs, propensities=logs.propensities / 2, behaviour=None)
-    verdict = evaluate(BETTER, wrong, gate=Gate(), details=False).verdict
+    verdict = judged(wrong)
     assert verdict.decision == "hold"
     assert "too small" in " ".join(verdict.reasons)
 

@@ -33,7 +33,7 @@ def ageing(users: int = 60, window: int = 4) -> LoggedData:
 @pytest.mark.parametrize("per", ["decision", "session"])
 def test_users_who_came_late_count_alike_above_and_below(per: str) -> None:
     """Failed before: the rewards were weighted for late users, the decisions were not."""
-    evaluation = evaluate(UniformPolicy(2), ageing(), estimators=[SNIPS(), WDR()], per=per)
+    evaluation = evaluate(UniformPolicy(2), ageing(), estimators=[SNIPS(), WDR()], per=per, details=False)
     for estimate in evaluation.estimates:
         assert estimate.baseline == pytest.approx(1.5, rel=0.02)  # ages 0, 1, 2, 3
         assert estimate.per == per
@@ -60,14 +60,14 @@ def test_per_session_divides_by_sessions() -> None:
         assert estimate.lift == pytest.approx(0, abs=1e-12)
 
 
-def returning(users: int = 4000) -> LoggedData:
-    """Action 1 brings a second session; each session brings 1."""
-    rng = np.random.default_rng(0)
-    first = rng.integers(2, size=users)
+def returning(users: int = 400) -> LoggedData:
+    """Action 1 brings a second session; each session brings 1. Sequences of actions are balanced."""
+    first = np.arange(users) % 2
     lengths = 1 + first
-    actions = rng.integers(2, size=lengths.sum())
+    actions = np.zeros(lengths.sum(), dtype=np.int64)
     offsets = np.append(0, np.cumsum(lengths))
     actions[offsets[:-1]] = first
+    actions[offsets[1:][first == 1] - 1] = np.arange(first.sum()) % 2
     return LoggedData.from_arrays(
         contexts=np.zeros((len(actions), 1)), actions=actions, n_actions=2, offsets=offsets,
         session_offsets=np.arange(len(actions) + 1), rewards=np.ones(len(actions)),
@@ -88,7 +88,9 @@ def test_more_sessions_of_equal_worth_are_no_lift_per_session(estimator: SNIPS) 
 
 def test_guards_per_session() -> None:
     gate = Gate(guards=(Guard(metric="visit", max_drop=0.01, per="session"),))
-    evaluation = evaluate(ConstantPolicy((0.2, 0.8)), returning(), gate=gate, details=False)
+    evaluation = evaluate(
+        ConstantPolicy((0.2, 0.8)), returning(), estimators=[SNPDIS()], gate=gate, details=False
+    )
     assert evaluation.verdict.ship
     assert "'visit' per session" in evaluation.verdict.guards[0].sentence
     assert parse_guard("click/session:-2%").per == "session"

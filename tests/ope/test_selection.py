@@ -52,9 +52,13 @@ OPTIONS = {"estimators": [SNIPS()], "details": False}
 
 
 def test_the_naive_winner_is_optimistic_and_ours_is_not():
-    """No action earns more than another, so the true lift of every candidate is exactly 0."""
+    """No action earns more than another, so the true lift of every candidate is exactly 0.
+
+    The best of eight estimates is 1.4 of their errors too high, and its own spread is 0.6 of them: over ten
+    logs the naive mean stands 7 of its errors above 0, and so would ours if it used the users of the choice.
+    """
     naive, ours = [], []
-    for seed in range(25):
+    for seed in range(10):
         selection = select(FAVOURITES, bandit(seed), folds=2, confirm=0.4, seed=seed, **OPTIONS)
         naive.append(next(trial.lift for trial in selection.trials if trial.name == selection.winner))
         ours.append(selection.evaluation.decisive.lift)

@@ -6,8 +6,11 @@ import ast
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -63,19 +66,21 @@ def in_new_process(code: str, *arguments: str, text: str = "") -> str:
     return done.stdout.strip()
 
 
-def learned(world: Tastes) -> dict[str, Policy]:
-    """What every learner that can be made here returns from a tiny log."""
-    logs, policies = world.log(40, seed=0), {}
+@cache
+def learned() -> Mapping[str, Policy]:
+    """What every learner that can be made here returns from a tiny log; learned once."""
+    world, policies = Tastes(), {}
+    logs = world.log(40, seed=0)
     for name in registry.names():
         if registry.missing(name) is None:
             learner = registry.make(name, **SMALL.get(name, {}))
             policies[name] = learner.fit(logs if registry.entry(name).kind == "offline" else world)  # type: ignore[arg-type]
-    return policies
+    return MappingProxyType(policies)
 
 
 def test_what_every_learner_returns_loads_in_a_new_process(tmp_path: Path) -> None:
     world = Tastes()
-    policies = learned(world)
+    policies = dict(learned())
     offline = set(policies) & set(registry.names("offline"))
     assert [name for name in offline if not training_users(policies[name])] == []
     policies["regularised"] = BehaviourRegularised(

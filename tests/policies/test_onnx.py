@@ -64,9 +64,8 @@ def agree(policy: Policy, contexts: Any, path: Path, tolerance: float) -> None:
 
 
 def test_what_every_learner_returns_has_an_onnx_form(tmp_path: Path) -> None:
-    world = Tastes()
-    contexts, _ = world.fresh(60, seed=3)
-    for name, policy in learned(world).items():
+    contexts, _ = Tastes().fresh(60, seed=3)
+    for name, policy in learned().items():
         agree(policy, contexts, tmp_path / f"{name}.onnx", 1e-6)
 
 

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
 
@@ -60,6 +59,8 @@ def fit_softmax(
 
     ``probs`` [n] are those of the taken actions where they are known.
     """
+    from scipy.optimize import minimize  # slow to import, and only fits need it
+
     n, width = contexts.shape
     penalty = np.full((width, 1), prior / n)
     penalty[0] = INTERCEPT_PRIOR / n

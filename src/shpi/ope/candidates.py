@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import normal_cdf
 from shpi._core.progress import progress_bar
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
@@ -146,5 +146,5 @@ def joint_level(influences: Float64Array, confidence: float, *, seed: int = 0) -
     values, vectors = np.linalg.eigh(psi @ psi.T)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     largest = (rng.standard_normal((REPLICATES, m)) @ root.T).max(axis=1)
-    level = float(stats.norm.cdf(np.quantile(largest, confidence)))
+    level = float(normal_cdf(np.quantile(largest, confidence)))
     return float(np.clip(level, confidence, 1 - (1 - confidence) / m))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import rankdata
 
 from shpi.data._behaviour.calibration import spread_rows
 from shpi.data.schema import MISSING, OTHER
@@ -101,6 +100,8 @@ def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
     positive = int(came.sum())
     if min(positive, len(rows) - positive) < FILLED_ROWS:
         return []
+    from scipy.stats import rankdata  # slow to import, and few ask for it
+
     ranks = []
     for j in varying.tolist():
         place = rankdata(logs.contexts[rows, j])

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import t_quantile
 from shpi.learners._shpi.judge import Influence
 from shpi.protocols import Float64Array
 
@@ -91,4 +91,4 @@ def _quantile(level: float, parts: Float64Array) -> float:
     if square <= 0:
         return 0.0
     effective = 1.0 / float(np.sum((parts**2 / square) ** 2))
-    return float(stats.t.ppf(level, max(effective - 1, 1)))
+    return float(t_quantile(level, max(effective - 1, 1)))

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
+from shpi._core.distributions import normal_quantile, t_quantile
 from shpi.data.durations import MICROSECONDS
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
@@ -71,8 +71,8 @@ class Clusters:
         present = int(np.sum(np.bincount(self.codes) > 0))
         freedom = max(present / (1 + self.span) - 1, 1.0)
         reach = (2 * self.span + 1) / present if self.span else 0.0
-        slope = float(np.interp(stats.norm.ppf(confidence), *_FIXED_B))
-        return float(stats.t.ppf(confidence, freedom)) * (1 + slope * reach)
+        slope = float(np.interp(normal_quantile(confidence), *_FIXED_B))
+        return float(t_quantile(confidence, freedom)) * (1 + slope * reach)
 
     def lower(self, estimate: float, influence: Float64Array, confidence: float) -> float:
         """The one-sided lower bound."""
@@ -83,7 +83,7 @@ class Clusters:
         alone = float(np.std(influence, ddof=1)) / math.sqrt(len(influence))
         if not alone > 0:
             return influence
-        factor = self.quantile(0.975) / float(stats.norm.ppf(0.975)) * self.error(influence) / alone
+        factor = self.quantile(0.975) / float(normal_quantile(0.975)) * self.error(influence) / alone
         return influence * max(factor, 1.0)
 
 

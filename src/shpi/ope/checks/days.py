@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import chi_square_tail
 from shpi.data.durations import MICROSECONDS
 from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.problem import Problem
@@ -87,7 +87,7 @@ def _days(table: Float64Array) -> Days | None:
     if not enough.any():
         return None
     statistic = np.where(enough, sums**2 / np.where(enough, squares, 1.0), 0.0).sum(axis=0)  # [G]
-    chance = stats.chi2.sf(statistic, np.maximum(enough.sum(axis=0), 1))
+    chance = chi_square_tail(statistic, np.maximum(enough.sum(axis=0), 1))
     pairs = np.where(enough, (sums**2 - squares), 0.0).sum(axis=0)
     possible = np.where(enough, (counts - 1) * squares, 0.0).sum(axis=0)
     correlation = pairs / np.maximum(possible, 1e-300)

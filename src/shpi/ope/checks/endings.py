@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import normal_quantile
 from shpi.ope.inference.weighting import add_up
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic
@@ -69,7 +69,7 @@ def _cut_for_no_reason(problem: Problem) -> Diagnostic:
     scores = problem.by_user(partial(_scores, problem=problem, means=means))  # [J, U]
     spread = np.sqrt(np.sum(scores**2, axis=1))
     z = np.where(spread > 0, scores.sum(axis=1) / np.where(spread > 0, spread, 1.0), 0.0)
-    limit = float(stats.norm.ppf(1 - LEVEL / (2 * len(z))))
+    limit = float(normal_quantile(1 - LEVEL / (2 * len(z))))
     worst = int(np.abs(z).argmax())
     bad = abs(float(z[worst])) > limit
     if bad:

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from functools import partial
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import normal_tail
 from shpi.data.durations import MICROSECONDS, in_time_unit
 from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.problem import Chunk, Problem
@@ -110,7 +110,7 @@ def change_of(problem: Problem, estimate: Estimate) -> Change | None:
         recent=float(recent.mean()),
         before=float(before.mean()),
         z=z,
-        chance=float(2 * stats.norm.sf(abs(z))),
+        chance=float(2 * normal_tail(abs(z))),
         late=late,
     )
 

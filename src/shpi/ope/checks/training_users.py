@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import binomial_tail
 from shpi.data.logged import LoggedData
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic
@@ -77,7 +77,7 @@ class Shared:
         if not self.numbered:
             return True
         chance = min((self.by_chance + 1) / (self.same_id + 1), 1.0)
-        return bool(stats.binom.sf(self.same_decisions - 1, self.same_id, chance) < CHANCE)
+        return bool(binomial_tail(self.same_decisions - 1, self.same_id, chance) < CHANCE)
 
 
 def about_training_users(problem: Problem) -> list[Diagnostic]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from scipy import stats
-
+from shpi._core.distributions import normal_quantile
 from shpi.ope.estimators.base import apart
 from shpi.ope.inference.intervals import standard_error
 from shpi.ope.problem import Problem
@@ -96,7 +95,7 @@ def _left_out(problem: Problem, decisive: Estimate, witness: Estimate | None) ->
         )
     gap = decisive.lift - witness.lift
     error = standard_error(decisive.influence_lift - witness.influence_lift)
-    allowed = abs(gap) + float(stats.norm.ppf(SURE)) * error
+    allowed = abs(gap) + float(normal_quantile(SURE)) * error
     large = allowed > HALF * decisive.lift_error
     severity: Severity = "warning" if large else "fine"
     sentence += (

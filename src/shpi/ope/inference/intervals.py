@@ -49,8 +49,8 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import chi_square_quantile, normal_quantile, t_quantile
 from shpi.errors import ConfigError, DataError
 from shpi.ope.results import Interval
 from shpi.protocols import Float64Array
@@ -137,25 +137,25 @@ def interval_of(
 
 
 def _normal(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
-    two_sided, one_sided = (float(stats.norm.ppf(1 - a)) for a in (alpha / 2, alpha))
+    two_sided, one_sided = (float(normal_quantile(1 - a)) for a in (alpha / 2, alpha))
     return two_sided * error, two_sided * error, one_sided * error
 
 
 def _t(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
-    two_sided, one_sided = (float(stats.t.ppf(1 - a, len(influence) - 1)) for a in (alpha / 2, alpha))
+    two_sided, one_sided = (float(t_quantile(1 - a, len(influence) - 1)) for a in (alpha / 2, alpha))
     return two_sided * error, two_sided * error, one_sided * error
 
 
 def _heavy(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
     freedom = degrees_of_freedom(influence)
-    two_sided, one_sided = (float(stats.t.ppf(1 - a, freedom)) for a in (alpha / 2, alpha))
+    two_sided, one_sided = (float(t_quantile(1 - a, freedom)) for a in (alpha / 2, alpha))
     return two_sided * error, two_sided * error, one_sided * error
 
 
 def _skewed(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
     freedom = min(STEADY * degrees_of_freedom(influence), len(influence) - 1)
     lean = skewness(influence) / math.sqrt(len(influence))
-    two_sided, one_sided = (float(stats.t.ppf(1 - a, freedom)) for a in (alpha / 2, alpha))
+    two_sided, one_sided = (float(t_quantile(1 - a, freedom)) for a in (alpha / 2, alpha))
     return (
         max(
             error * max(two_sided, unskewed(two_sided, lean)),
@@ -191,7 +191,7 @@ def with_rare(influence: Float64Array, quantile: float, alpha: float) -> float:
         if centre - low[m - 1] <= FAR * math.sqrt(rest):
             continue
         away = math.sqrt(float(np.mean((centre - low[:m]) ** 2)))
-        most = float(stats.chi2.ppf(1 - alpha, 2 * (m + 1))) / 2
+        most = float(chi_square_quantile(1 - alpha, 2 * (m + 1))) / 2
         length = math.hypot(quantile * math.sqrt(rest / users), away * (most - m) / users)
         longest = max(longest, length)
     return longest

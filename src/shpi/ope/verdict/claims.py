@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scipy import stats
-
+from shpi._core.distributions import normal_quantile
 from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.results import Diagnostic, Estimate, Severity
 from shpi.ope.verdict.guards import Guard
@@ -69,7 +68,7 @@ class Claim:
         sign: float = 1.0,
         extra: float = 0.0,
     ) -> Claim:
-        quantile = float(stats.norm.ppf(gate.confidence))
+        quantile = float(normal_quantile(gate.confidence))
         bounds = []
         for side in (1.0, -1.0):
             bound = _careful(side * margin, side * influence, gate.confidence, method, gate.seed)

@@ -9,8 +9,8 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import normal_quantile
 from shpi.errors import ConfigError, ShpiError
 from shpi.ope.candidates import joint_level
 from shpi.ope.diagnostics.diagnose import fatal_for
@@ -328,7 +328,7 @@ class Deliberation:
             return []
         lift = min(self.main.lift, 0.1 * abs(self.main.baseline) or math.inf)
         spread = float(np.std(on_policy(self.problem).influence, ddof=1))
-        z = float(stats.norm.ppf(self.gate.confidence) + stats.norm.ppf(self.gate.power))
+        z = float(normal_quantile(self.gate.confidence) + normal_quantile(self.gate.power))
         users = rounded_up(2 * (z * spread / lift) ** 2)
         return [
             f"A canary would show what comes later: with {users:,} users served by the policy for all "

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy import stats
+from shpi._core.distributions import normal_quantile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Factors:
     @classmethod
     def of(cls, margin: float, error: float, confidence: float, power: float) -> Factors:
         """For a margin with its standard error."""
-        z = float(stats.norm.ppf(confidence) + stats.norm.ppf(power))
+        z = float(normal_quantile(confidence) + normal_quantile(power))
 
         def factor(t: float) -> float:
             return math.inf if t <= 0 else min(z / t, 1e100) ** 2

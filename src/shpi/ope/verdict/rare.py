@@ -18,8 +18,8 @@ import math
 from functools import partial
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import chi_square_quantile
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import FAR, RARE
 from shpi.ope.inference.weighting import add_up
@@ -43,7 +43,7 @@ def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) ->
         return 0.0
     returns = on_policy(problem).influence
     sizes = returns[far] - float(np.mean(returns[~far]))
-    most = float(stats.chi2.ppf(SURE, 2 * (int(far.sum()) + 1))) / 2
+    most = float(chi_square_quantile(SURE, 2 * (int(far.sum()) + 1))) / 2
     weights = problem.by_user(partial(_weights, share=share))  # [U]
     spread = float(np.mean((weights / max(float(weights.mean()), 1e-300) - 1) ** 2))
     expected = most * float(np.mean(sizes**2)) * spread

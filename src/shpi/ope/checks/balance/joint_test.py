@@ -31,8 +31,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
+from shpi._core.distributions import normal_upper_quantile, t_tail
 from shpi.data._log.clock import Clock
 from shpi.data.durations import MICROSECONDS
 from shpi.ope.checks.balance.instruments import Instruments, sum_before
@@ -115,7 +115,7 @@ def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
     freedom = float(days.count - 1) if switched and days is not None else math.inf
     enough = sums.variance >= (1e-9 if switched else LEAST_VARIANCE)
     z = np.where(enough, sums.excess / np.sqrt(np.where(enough, sums.variance, 1.0)), 0.0)
-    tail = stats.t.sf(np.abs(z), freedom) * 2 if groups.exact else stats.t.sf(z, freedom)
+    tail = t_tail(np.abs(z), freedom) * 2 if groups.exact else t_tail(z, freedom)
     columns = z.shape[1]
     levels = np.full(columns, LEVEL_OTHERS / max(groups.candidates * (columns - 1), 1))
     levels[0] = LEVEL_ALL / groups.candidates
@@ -140,7 +140,7 @@ def _visible(sums: Imbalance, groups: Groups, level: float) -> float | None:
     """The share of decisions whose override towards one action is seen in four logs of five."""
     if not groups.exact:
         return None
-    standard_errors = float(stats.norm.isf(level / 2)) + SEEN
+    standard_errors = float(normal_upper_quantile(level / 2)) + SEEN
     return standard_errors * float(np.sqrt(sums.variance[:, 0].max()) / sums.weight[0, 0])
 
 
