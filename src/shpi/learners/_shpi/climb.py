@@ -167,9 +167,8 @@ class Climb:
                 direction = new
         followed = [PROMISED, FOLLOWED]  # decisions for which V follows the champion
         for number in range(2, self.rounds + 1):
-            if len(champions) == 1 or (
-                self.bonus is not None and direction.k == 1
-            ):  # mu, or the same f again
+            same = self.bonus is not None and direction.k == 1  # as it was: neither V nor weights change f
+            if len(champions) == 1 or same:
                 break
             (direction,) = self._tried(champions[-1], direction, followed[0])
             steps = self._grow(number, champions[-1], direction, champions[-1].size, tested)
