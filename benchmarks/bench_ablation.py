@@ -21,8 +21,9 @@ from benchmarks.synthetic_task import log_of, outcome
 from shpi.data.logged import LoggedData
 from shpi.envs.storefront import Storefront
 from shpi.features import Chain, Identity, Standardise
+from shpi.features.defaults import curves
 from shpi.learners import BehaviourCloning, OfflineSHPI
-from shpi.learners._shpi.shapes import curved_recipe
+from shpi.learners._shpi.shapes import BANDWIDTH, CURVES
 from shpi.oracles import Ridge
 from shpi.policies import UniformPolicy
 from shpi.protocols import Policy
@@ -48,7 +49,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "products clipped once (clip='product')": {"clip": "product"},
     "no clipping": {"weight_clip": None},
     "f linear": {"oracle": Ridge(features=Chain((Standardise(), Identity(intercept=False))))},
-    "f linear and Fourier": {"oracle": Ridge(features=curved_recipe(0))},
+    "f linear and Fourier": {
+        "oracle": Ridge(features=curves(CURVES, BANDWIDTH, 0, intercept=False, beside_lines=True))
+    },
 }
 UNTESTED: dict[str, dict[str, Any]] = {
     "no tests, k = 5": {},

@@ -32,7 +32,7 @@ def hash_users(ids: NDArray[Any] | Iterable[Any], purpose: Purpose, seed: int = 
     salt = blake2b(str(seed).encode(), digest_size=16).digest()
     start = blake2b(digest_size=8, salt=salt, person=purpose.encode())
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
-    joined = b"".join(_digest(start, str(value).encode()) for value in values)
+    joined = b"".join(digest(start, str(value).encode()) for value in values)
     return np.frombuffer(joined, dtype="<u8").astype(np.uint64)
 
 
@@ -42,8 +42,9 @@ def share_of(hashes: UInt64Array) -> NDArray[np.float64]:
     return shares
 
 
-def _digest(start: Any, content: bytes) -> bytes:
+def digest(start: Any, content: bytes) -> bytes:
+    """The digest of a content by a hash that was begun, which stays as it is."""
     state = start.copy()
     state.update(content)
-    digest: bytes = state.digest()
-    return digest
+    digested: bytes = state.digest()
+    return digested

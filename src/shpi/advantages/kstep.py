@@ -107,10 +107,10 @@ def k_step_advantages(
         bonus_ratio: weight the bonus as printed in Eq. 4.
     """
     checked_gamma(gamma, below_one=False)
-    _checked_choice("form", form, get_args(Form))
-    _checked_choice("clip", clip, get_args(ClipRule))
-    clip_range = _checked_clip(weight_clip)
-    rho = None if ratios is None else _checked_ratios(ratios, len(logs), negative=clip == "ratio")
+    for name, chosen, allowed in (("form", form, get_args(Form)), ("clip", clip, get_args(ClipRule))):
+        if chosen not in allowed:
+            raise ConfigError(expected=f"{name} to be one of {', '.join(allowed)}", found=repr(chosen))
+    clip_range, rho = _checked(weight_clip, ratios, len(logs), negative=clip == "ratio")
     if clip == "ratio":  # from here on there is nothing left to clip
         rho = rho if rho is None or clip_range is None else np.clip(rho, *clip_range)
         clip_range = None
@@ -155,25 +155,21 @@ def _ratio_at(stops: Int64Array, ratios: Float64Array, logs: LoggedData) -> Floa
     return np.where(stops < ends, ratios[np.minimum(stops, len(ratios) - 1)], 1.0)
 
 
-def _checked_choice(name: str, chosen: str, allowed: tuple[str, ...]) -> None:
-    if chosen not in allowed:
-        raise ConfigError(expected=f"{name} to be one of {', '.join(allowed)}", found=repr(chosen))
-
-
-def _checked_clip(clip: tuple[float, float] | None) -> tuple[float, float] | None:
-    if clip is None:
-        return None
-    low, high = (float(q) for q in clip)
-    if not 0 <= low <= 1 <= high:
-        raise ConfigError(
-            expected="weight_clip (q1, q2) with 0 <= q1 <= 1 <= q2, or None", found=repr(tuple(clip))
-        )
-    return low, high
-
-
-def _checked_ratios(ratios: Float64Array, n: int, *, negative: bool) -> Float64Array:
+def _checked(
+    clip: tuple[float, float] | None, ratios: Float64Array | None, n: int, *, negative: bool
+) -> tuple[tuple[float, float] | None, Float64Array | None]:
+    """The range and the ratios, if they can be used."""
+    if clip is not None:
+        low, high = (float(q) for q in clip)
+        if not 0 <= low <= 1 <= high:
+            raise ConfigError(
+                expected="weight_clip (q1, q2) with 0 <= q1 <= 1 <= q2, or None", found=repr(tuple(clip))
+            )
+        clip = low, high
+    if ratios is None:
+        return clip, None
     rho = checked_values(ratios, n, "the importance ratio of row")
     if not negative and (rho < 0).any():
         row = int(np.flatnonzero(rho < 0)[0])
         raise DataError(expected="importance ratios of at least 0", found=str(rho[row]), where=f"row {row}")
-    return rho
+    return clip, rho

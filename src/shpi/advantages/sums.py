@@ -77,29 +77,25 @@ def _by_doubling(terms: Float64Array, stops: Int64Array, gamma: float) -> Float6
 
     Rows are taken in blocks that fit the cache, with the rows after them that their windows reach.
     """
-    n, sums = len(terms), np.empty(len(terms))
+    n, sums = len(terms), np.zeros(len(terms))
     lengths = stops - np.arange(n)
-    size = max(_BLOCK, 4 * int(lengths.max(initial=0)))
-    for first in range(0, n, size):
-        rows = slice(first, min(first + size, n))
-        reached = max(int(stops[rows].max()), rows.stop)
-        sums[rows] = _doubled(terms[first:reached], lengths[rows], gamma)
+    rows_at_once = max(_BLOCK, 4 * int(lengths.max(initial=0)))
+    for first in range(0, n, rows_at_once):
+        end = min(first + rows_at_once, n)
+        left, total = lengths[first:end], sums[first:end]
+        place, discount = np.arange(len(left)), np.ones(len(left))
+        block = terms[first : max(int(stops[first:end].max()), end)].copy()  # sums over `size` rows
+        size, step = 1, gamma  # step = gamma^size
+        while True:
+            rows = np.flatnonzero(left & size)
+            total[rows] += discount[rows] * block[place[rows]]
+            place[rows] += size
+            discount[rows] *= step
+            if 2 * size > left.max(initial=0):
+                break
+            block[:-size] += step * block[size:]
+            size, step = 2 * size, step * step
     return sums
-
-
-def _doubled(terms: Float64Array, left: Int64Array, gamma: float) -> Float64Array:
-    """The sums over the windows of the first rows, of lengths ``left``."""
-    sums, place, discount = np.zeros(len(left)), np.arange(len(left)), np.ones(len(left))
-    block, size, step = terms.copy(), 1, gamma  # over `size` rows from each one on; step = gamma^size
-    while True:
-        rows = np.flatnonzero(left & size)
-        sums[rows] += discount[rows] * block[place[rows]]
-        place[rows] += size
-        discount[rows] *= step
-        if 2 * size > left.max(initial=0):
-            return sums
-        block[:-size] += step * block[size:]
-        size, step = 2 * size, step * step
 
 
 def _forward(

@@ -79,7 +79,14 @@ def take_apart(thing: Any) -> Parts:
     settings: dict[str, Any] = {}
     arrays: dict[str, NDArray[Any]] = {}
     children: dict[str, Parts] = {}
-    for name, value in _entries(thing):
+    entries: dict[str, Any] = {}  # a tuple is spread over numbered names
+    for item in fields(thing):
+        value = getattr(thing, item.name)
+        if item.init and isinstance(value, tuple):
+            entries |= {f"{item.name}.{i}": member for i, member in enumerate(value)}
+        elif item.init:
+            entries[item.name] = value
+    for name, value in entries.items():
         if isinstance(value, np.ndarray):
             arrays[name] = value
         elif value is None or isinstance(value, bool | int | float | str):
@@ -147,20 +154,6 @@ def _check_settings(cls: type[Any], values: Mapping[str, Any], kind: str) -> Non
                 found=repr(value)[:80],
                 remedy="copy the file again from where it was saved",
             )
-
-
-def _entries(thing: Any) -> list[tuple[str, Any]]:
-    """Field names and values; a tuple is spread over numbered names."""
-    entries: list[tuple[str, Any]] = []
-    for item in fields(thing):
-        if not item.init:
-            continue
-        value = getattr(thing, item.name)
-        if isinstance(value, tuple):
-            entries += [(f"{item.name}.{i}", member) for i, member in enumerate(value)]
-        else:
-            entries.append((item.name, value))
-    return entries
 
 
 def freeze(thing: object, *names: str, ndim: int, dtype: type[np.generic] | None = np.float64) -> None:

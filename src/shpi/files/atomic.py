@@ -36,8 +36,7 @@ def new_file(path: str | Path) -> Iterator[IO[bytes]]:
     """A binary file that becomes ``path`` when the block ends without an exception."""
     target = Path(path)
     with writing(target):
-        _check_place(target)
-        _check_replaceable(target)
+        _check_target(target)
         sweep(target)
         draft, number = _open_draft(target)
         try:
@@ -65,7 +64,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep(target)
-        draft, number = _make_draft_folder(target)
+        draft, number = _open_draft(target, folder=True)
         try:
             yield draft
             for place in draft.iterdir():
@@ -151,7 +150,8 @@ def write_error(error: OSError, target: str | Path) -> FileError:
 # ---------------------------------------------------------------------- drafts
 
 
-def _check_place(target: Path) -> None:
+def _check_target(target: Path) -> None:
+    """Refuse a folder, and a device or pipe: a rename would put a plain file in its place."""
     if not target.parent.is_dir():
         raise ConfigError(
             expected="a folder that exists",
@@ -159,10 +159,6 @@ def _check_place(target: Path) -> None:
             where=f"the place to write '{target.name}'",
             remedy="make the folder, or choose another place",
         )
-
-
-def _check_replaceable(target: Path) -> None:
-    """Refuse a folder, and a device or pipe: a rename would put a plain file in its place."""
     if target.exists() and not target.is_file():
         raise ConfigError(
             expected="the name of a file",
@@ -172,28 +168,19 @@ def _check_replaceable(target: Path) -> None:
         )
 
 
-def _draft_name(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{secrets.token_hex(8)}{DRAFT}")
-
-
-def _open_draft(target: Path) -> tuple[Path, int]:
-    """A new draft, open for writing and locked."""
+def _open_draft(target: Path, *, folder: bool = False) -> tuple[Path, int]:
+    """A new draft, a file that is open for writing or a folder, and locked."""
+    flags = os.O_RDONLY | _FOLDER if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
     while True:
-        draft = _draft_name(target)
-        number = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666)
-        if _lock(draft, number):
-            return draft, number
-        os.close(number)
-
-
-def _make_draft_folder(target: Path) -> tuple[Path, int]:
-    while True:
-        draft = _draft_name(target)
-        draft.mkdir()
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}{DRAFT}")
+        if folder:
+            draft.mkdir()
         try:
-            number = os.open(draft, os.O_RDONLY | _FOLDER | _NO_LINKS)
-        except FileNotFoundError:  # a sweeper came between
-            continue
+            number = os.open(draft, flags | _NO_LINKS, 0o666)
+        except FileNotFoundError:
+            if folder:  # a sweeper came between
+                continue
+            raise
         if _lock(draft, number):
             return draft, number
         os.close(number)

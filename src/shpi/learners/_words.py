@@ -24,20 +24,13 @@ PARTS: dict[str, dict[str, tuple[str, str]]] = {
 }
 
 
-def part(role: str, value: Any) -> Any:
-    """The oracle or value with this short name; anything else is returned unchanged."""
-    words = PARTS.get(role)
-    if words is None or not isinstance(value, str):
-        return value
-    if value not in words:
-        raise ConfigError(expected=f"{role} among {', '.join(words)}, or an object", found=repr(value))
-    module, attribute = words[value]
-    return getattr(import_module(module), attribute)()
-
-
 def spell_out(learner: Any) -> None:
     """Replace the words among a frozen learner's fields by what they stand for; for ``__post_init__``."""
-    for role in PARTS:
+    for role, words in PARTS.items():
         value = getattr(learner, role, None)
-        if isinstance(value, str):
-            object.__setattr__(learner, role, part(role, value))
+        if not isinstance(value, str):
+            continue
+        if value not in words:
+            raise ConfigError(expected=f"{role} among {', '.join(words)}, or an object", found=repr(value))
+        module, attribute = words[value]
+        object.__setattr__(learner, role, getattr(import_module(module), attribute)())

@@ -90,15 +90,8 @@ def fit_anywhere(learner: Learner, logs: LoggedData | ShardedLog, executor: Exec
     return learner.fit(logs)
 
 
-def row_budget(n_actions: int, width: int) -> int:
-    """The largest number of decisions to learn from, given memory, time and the number of actions."""
-    actions = max(n_actions, 1)
-    pairs = max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions))
-    return min(MOST_ROWS, MOST_CELLS // max(width, 1), pairs)
-
-
 def learned_from(logs: LoggedData | ShardedLog, *, seed: int, executor: Executor | None = None) -> LoggedData:
-    """The log, or a sample of as many users as the budget allows, drawn by their hash.
+    """The log, or a sample of as many users as memory, time and the actions allow, drawn by their hash.
 
     The sample is the same whether the log is in memory or in shards, so both teach the same policy.
 
@@ -107,8 +100,10 @@ def learned_from(logs: LoggedData | ShardedLog, *, seed: int, executor: Executor
         seed: random seed of the draw.
         executor: who passes over shards; None is this process.
     """
-    rows = row_budget(len(logs.action_space), logs.schema.width)
-    return sample(logs, rows, seed=seed, least=1, executor=executor)
+    actions = max(len(logs.action_space), 1)
+    pairs = max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions))
+    most = min(MOST_ROWS, MOST_CELLS // max(logs.schema.width, 1), pairs)
+    return sample(logs, most, seed=seed, least=1, executor=executor)
 
 
 def sampled_words(logs: LoggedData, whole: ShardedLog) -> str:

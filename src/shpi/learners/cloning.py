@@ -75,11 +75,12 @@ class BehaviourCloning:
             [self.features] if self.features is not None else default_recipes(logs.schema.width, self.seed)
         )
         maps = [with_intercept(recipe, logs) for recipe in recipes]
-        rows = np.random.default_rng(self.seed).permutation(len(logs))[: _sample_size(logs)]
+        most = int(np.clip(CELLS // logs.n_actions, LEAST_ROWS, MOST_ROWS))
+        rows = np.random.default_rng(self.seed).permutation(len(logs))[:most]
         floor = exploration_floor(logs)
         options, steps = [(features, floor) for features in maps], STEPS
         if logs.n_users >= 4 and (floor > 0 or len(maps) > 1):
-            loss = cache(_held_out_loss(logs, self.prior, self.seed))
+            loss = cache(_held_out_loss(logs, self.prior, self.seed, most // 3))
             best = min(options, key=loss)
             options = [best] if floor == 0 else sorted([best, (best[0], 0.0)], key=loss)
             curved = maps.index(best[0])
@@ -105,19 +106,16 @@ def exploration_floor(logs: LoggedData) -> float:
     return min(floor, 1.0) if floor >= NEGLIGIBLE else 0.0
 
 
-def _sample_size(logs: LoggedData) -> int:
-    return int(np.clip(CELLS // logs.n_actions, LEAST_ROWS, MOST_ROWS))
-
-
-def _held_out_loss(logs: LoggedData, prior: float, seed: int) -> Callable[[tuple[FeatureMap, float]], float]:
+def _held_out_loss(
+    logs: LoggedData, prior: float, seed: int, most: int
+) -> Callable[[tuple[FeatureMap, float]], float]:
     """The loss of features and floor on a quarter of the users, after a short fit to the others."""
     rng = np.random.default_rng(seed)
     users = rng.permutation(logs.n_users)[: max(1, logs.n_users // 4)]
     out = np.isin(logs.user_codes, users)[logs.trajectory_of_row]
     if out.all():
         out = np.arange(len(logs)) % 4 == 0
-    size = _sample_size(logs) // 3
-    train, test = (rng.permutation(np.flatnonzero(side))[:size] for side in (~out, out))
+    train, test = (rng.permutation(np.flatnonzero(side))[:most] for side in (~out, out))
     mask = None if logs.candidates is None else logs.candidates[test]
     known = None if logs.propensities is None else logs.propensities[test].astype(np.float32)
 

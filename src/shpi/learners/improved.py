@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from shpi._core.arguments import without
 from shpi.advantages import Advantages
 from shpi.learners._shpi.lift import Lift
-from shpi.policies import Policy, PolicyMethods, save_policy
+from shpi.policies import Policy, PolicyMethods
 from shpi.policies.base import short_repr
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 from shpi.report.cards import improved_card
@@ -115,10 +113,6 @@ class ImprovedPolicy(PolicyMethods):
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
         """The chosen policy's probabilities, [n, A]."""
         return self.policy.action_probs(contexts, candidates)
-
-    def save(self, path: str | Path, **options: Any) -> Path:
-        """Write the chosen policy to a folder; see `shpi.policies.save_policy`."""
-        return save_policy(self, path, **options)
 
     def _repr_html_(self) -> str:
         """The card that notebooks show."""

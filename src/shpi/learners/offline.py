@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -30,12 +31,13 @@ from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.data.question import whole_story
 from shpi.errors import DataError, require_settings
-from shpi.learners._shpi.climb import AdvantagesOf, Candidate, Climb
+from shpi.learners._shpi.climb import Candidate, Climb
 from shpi.learners._shpi.judge import PROMISED, Judge
 from shpi.learners._shpi.lift import Lift, ordered_lifts
 from shpi.learners._shpi.on_log import Improvement, LimitedImprovement
+from shpi.learners._shpi.pairs import probs_of
 from shpi.learners._shpi.proximal import Proximal
-from shpi.learners._shpi.readings import released_settings, repaired_settings
+from shpi.learners._shpi.readings import paper_settings, released_settings, repaired_settings
 from shpi.learners._shpi.shapes import default_oracles, few_contexts
 from shpi.learners._words import spell_out
 from shpi.learners.base import Learner, from_log, learned_from, propensities_of
@@ -44,16 +46,16 @@ from shpi.learners.constrained.baseline import table_behaviour, table_oracle, ta
 from shpi.learners.constrained.mbs import MBS
 from shpi.learners.constrained.spibb import SPIBB
 from shpi.learners.improved import ImprovedPolicy, Iteration, Trial
-from shpi.oracles import Oracle, PreparedOracle, Ridge
+from shpi.oracles import Oracle, Ridge
 from shpi.policies import Greedy, LinearScorer, Policy, UniformPolicy
-from shpi.protocols import Float64Array
 from shpi.shift import LinearRatio, RatioEstimator
-from shpi.values import BellmanResidual, FittedValue, ValueModel, WithPast, with_backshift
+from shpi.values import FittedValue, ValueModel, WithPast, with_backshift
 
 Start = Literal["behaviour", "random", "uniform"]
 HORIZONS = (1, 5)  # what k = "auto" tries; without tests the last
 FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
+IMITATED = 0.5  # least effective share of the log under a clone that can stand for mu
 NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
 ENOUGH_USERS = 10  # and users, below which a t says nothing
 
@@ -139,18 +141,7 @@ class OfflineSHPI:
     @classmethod
     def paper(cls, **changes: Any) -> OfflineSHPI:
         """Algorithm 2 as printed, with the paper's settings; VW's regression as its exact minimiser."""
-        printed: dict[str, Any] = {
-            "k": 5,
-            "form": "raw",
-            "clip": "product",
-            "value": BellmanResidual(),
-            "oracle": Ridge.exact(weights="mtr"),
-            "start": "random",
-            "reach": None,
-            "tested": False,
-            "tolerance": 0.0,
-        }
-        return cls(**(printed | changes))
+        return cls(**(paper_settings() | changes))
 
     @classmethod
     def repaired(cls, **changes: Any) -> OfflineSHPI:
@@ -170,103 +161,74 @@ class OfflineSHPI:
         same one in memory and in shards; without tests a log in memory is looked at as a whole.
         """
         logs = logs if self.view is None else self.view(logs)
-        self._check(logs)
+        propensities_of(logs, "OfflineSHPI")  # an error if there are none
+        if logs.rewards is None and not self.backshift:
+            raise DataError(
+                expected="a log with rewards",
+                found="none",
+                remedy="derive them (logs.with_rewards), or bring a value and set backshift=True",
+            )
         if not self.tested:
             return self._without_tests(logs)
         return self._with_tests(learned_from(whole_story(logs), seed=self.seed))
 
+    def _advantages(self, logs: LoggedData) -> Callable[..., Advantages]:
+        """A_k of the log, for a bonus, k and ratios."""
+        return partial(
+            k_step_advantages,
+            logs,
+            gamma=self.gamma,
+            weight_clip=self.weight_clip,
+            form=self.form,
+            clip=self.clip,
+            bonus_ratio=self.bonus_ratio,
+        )
+
     # ------------------------------------------------------------------ with tests
 
     def _with_tests(self, logs: LoggedData) -> ImprovedPolicy:
-        logs, given = self._rewarded(logs)
+        model, value = self.value or (WithPast() if self.backshift else None), None
+        if model is not None:
+            value = model.fit(logs, gamma=self.gamma, seed=self.seed)
+        if self.backshift and value is not None:
+            logs = with_backshift(logs, StateValues.of(value, logs), gamma=self.gamma)
         judge = Judge.of(logs, gamma=self.gamma, seed=self.seed)
-        mu = self._imitated(logs, judge)
+        mu: Policy = self.behaviour or (
+            BehaviourCloning(seed=self.seed).fit(logs)
+            if judge.table is None
+            else table_behaviour(logs, judge.table)
+        )
         if logs.n_users < FEWEST_USERS:
             few = f"{logs.n_users} users are too few to test anything: the logging policy is returned."
-            return ImprovedPolicy(mu, (), 0, given or judge.value(), notes=(few,))
+            return ImprovedPolicy(mu, (), 0, value or judge.value(), notes=(few,))
         oracles = default_oracles(logs, judge.table, self.seed)
         if self.oracle is not None:
             oracles = {"the given oracle": self.oracle}
-        halves = np.random.default_rng(self.seed).permutation(logs.n_users) % 2
+        half = (np.random.default_rng(self.seed).permutation(logs.n_users) % 2)[judge.user]
+        propensities, probs = propensities_of(logs, "OfflineSHPI"), probs_of(mu, logs)
         with progress_bar("candidates", 20, self.progress) as advance:
             climb = Climb(
                 logs=logs,
                 judge=judge,
-                mu=mu,
-                propensities=propensities_of(logs, "OfflineSHPI"),
+                mu=probs,
+                propensities=propensities,
+                clone=probs.of_actions(logs.actions) / propensities,
                 oracles={name: oracle.prepare(logs, seed=self.seed) for name, oracle in oracles.items()},
                 horizons=HORIZONS if self.k == "auto" else (self.k,),
-                advantages=self._advantages_for(logs, given),
-                chained=given is None,
+                advantages=self._advantages(logs),
+                bonus=None if value is None else StateValues.of(value, logs),
                 rounds=self.iterations,
                 confidence=self.confidence,
-                half=halves[judge.user],
+                sides=(np.ones(len(half), dtype=bool), half == 1, half == 0),
                 advance=advance,
             )
             climb, directions = climb.settled()
-            imitated, t = climb.imitated, directions[0].t
+            square = float(np.square(climb.clone).sum())
+            share = float(climb.clone.sum()) ** 2 / (len(logs) * square) if square > 0 else 0.0
+            imitated = share >= IMITATED
             tested = climb.run(directions) if imitated else [climb.bold(directions[0])]
-            ours = len(tested)
             tested += [climb.rival(name, learner.fit) for name, learner in self.rivals.items()]
-        lifts = _lifts(tested, self.confidence)
-        proven = [i for i in range(ours) if lifts[i].proven]
-        best: int | None = None
-        for i in proven:
-            if best is None or tested[i].better_than(tested[best]):
-                best = i
-        if not imitated and t > NOT_BY_CHANCE and logs.n_users >= ENOUGH_USERS:
-            best = 0
-        best = _after_rivals(tested, lifts, ours, best, self.confidence)
-        trials = tuple(
-            Trial(words=c.words, lift=lift, returned=i == best)
-            for i, (c, lift) in enumerate(zip(tested, lifts, strict=True))
-        )
-        notes = _notes(tested, best, best is not None and lifts[best].proven, imitated, t)
-        if best is None:
-            alone = ordered_lifts([climb.judge.lift(_ratio_of(climb))], 1, self.confidence)[0]
-            nothing = min(alone.lower, -2 * alone.standard_error)  # nothing is claimed for mu
-            alone = replace(alone, proven=False, lower=nothing)
-            return ImprovedPolicy(mu, (), 0, given or judge.value(), lift=alone, trials=trials, notes=notes)
-        rho, returned = tested[best].rho, tested[best].influence
-        assert rho is not None
-        assert returned is not None
-        shorter = replace(climb.judge.lift(rho, PROMISED), noise=returned.noise)
-        promised = lifts[best].promising(shorter)
-        promise = (
-            f"It promises at least {promised.lower:+.4g} per user: what about {PROMISED} decisions bring."
-        )
-        return ImprovedPolicy(
-            tested[best].policy(mu), (), best + 1, given or judge.value(), promised, trials, (*notes, promise)
-        )
-
-    def _imitated(self, logs: LoggedData, judge: Judge) -> Policy:
-        """mu, or its clone: a table where contexts are few."""
-        if self.behaviour is not None:
-            return self.behaviour
-        if judge.table is not None:
-            return table_behaviour(logs, judge.table)
-        return BehaviourCloning(seed=self.seed).fit(logs)
-
-    def _rewarded(self, logs: LoggedData) -> tuple[LoggedData, FittedValue | None]:
-        """The log with its rewards, and the bonus that the user brought, if any."""
-        model = self.value or (WithPast() if self.backshift else None)
-        if model is None:
-            return logs, None
-        value = model.fit(logs, gamma=self.gamma, seed=self.seed)
-        if self.backshift:
-            logs = with_backshift(logs, StateValues.of(value, logs), gamma=self.gamma)
-        return logs, value
-
-    def _advantages_for(self, logs: LoggedData, given: FittedValue | None) -> AdvantagesOf:
-        """A_k for V, or for the given bonus, at pi(a_t|x_t) [n]."""
-        own = None if given is None else StateValues.of(given, logs)
-
-        def advantages(v: StateValues | None, probs: Float64Array, k: Horizon) -> Advantages:
-            bonus = own if v is None else v
-            assert bonus is not None
-            return replace(self, k=k)._advantages(logs, bonus, probs)
-
-        return advantages
+        return _returned(climb, mu, value or judge.value(), tested, None if imitated else directions[0].t)
 
     # ------------------------------------------------------------------ without tests: Algorithm 2
 
@@ -278,24 +240,37 @@ class OfflineSHPI:
         bonus = StateValues.of(value, logs)
         if self.backshift:
             logs = with_backshift(logs, bonus, gamma=self.gamma)
-        improve = (
-            Improvement(logs=logs, mu=self._mu(logs), reach=self.reach, explore=self.explore)
-            if limits is None
-            else LimitedImprovement(logs=logs, constraint=limits)
-        )
-        table = None if limits is None else table_oracle(limits) or Ridge()
-        oracle = (
-            self.oracle or table or next(iter(default_oracles(logs, few_contexts(logs), seeds[2]).values()))
-        )
-        prepared: PreparedOracle = oracle.prepare(logs, seed=seeds[2])
-        config = replace(self, k=HORIZONS[-1]) if self.k == "auto" else self
-        proximal = config._proximal(logs, bonus, seeds[2])
+        improve: Improvement | LimitedImprovement
+        oracle = self.oracle
+        if limits is not None:
+            improve = LimitedImprovement(logs=logs, constraint=limits)
+            oracle = oracle or table_oracle(limits) or Ridge()
+        else:
+            mu = self.behaviour
+            if mu is None and self.reach is not None:  # a bound on ratios needs it
+                mu = BehaviourCloning(seed=self.seed).fit(logs)
+            improve = Improvement(logs=logs, mu=mu, reach=self.reach, explore=self.explore)
+            oracle = oracle or next(iter(default_oracles(logs, few_contexts(logs), seeds[2]).values()))
+        prepared = oracle.prepare(logs, seed=seeds[2])
+        of_log, k = self._advantages(logs), HORIZONS[-1] if self.k == "auto" else self.k
+        probs = propensities_of(logs, "OfflineSHPI")  # pi(a_t|x_t) [n] of the current policy
+        proximal = None
+        if self.proximal > 0:
+            under_mu = of_log(bonus, k=k, ratios=ratios_of(logs, probs))
+            ratio = self.ratio or LinearRatio(gamma=self.gamma, reference="behaviour")
+            proximal = Proximal(
+                logs=logs,
+                bonus=bonus,
+                ratios=ratio.prepare(logs, seed=seeds[2]),
+                strength=self.proximal * float(under_mu.values[under_mu.valid].std()),
+            )
+        if self.start != "behaviour":
+            probs = taken_probs(logs, self._start(logs, seeds[2]))
         history: list[Iteration] = []
-        probs = self._start(logs, seeds[2])  # pi(a_t|x_t) [n] of the current policy
         with progress_bar("policy iteration", self.iterations, self.progress) as advance:
             for j in range(1, self.iterations + 1):
                 paid = bonus if proximal is None else proximal.penalised(probs)
-                advantages = config._advantages(logs, paid, probs)
+                advantages = of_log(paid, k=k, ratios=ratios_of(logs, probs))
                 if j == 1:
                     prepared = prepared.tune(advantages.values, valid=advantages.valid)
                 scorer = prepared.fit(advantages.values, valid=advantages.valid)
@@ -307,63 +282,52 @@ class OfflineSHPI:
                     break
         return ImprovedPolicy(history[-1].policy, tuple(history), len(history), value)
 
-    def _check(self, logs: LoggedData) -> None:
-        propensities_of(logs, "OfflineSHPI")
-        if logs.rewards is None and not self.backshift:
-            raise DataError(
-                expected="a log with rewards",
-                found="none",
-                remedy="derive them (logs.with_rewards), or bring a value and set backshift=True",
-            )
-
-    def _mu(self, logs: LoggedData) -> Policy | None:
-        """The logging policy or a clone of it; None if no bound on ratios needs it."""
-        if self.behaviour is None and self.reach is None:
-            return None
-        return self.behaviour or BehaviourCloning(seed=self.seed).fit(logs)
-
-    def _start(self, logs: LoggedData, seed: int) -> Float64Array:
-        """pi_0(a_t|x_t) on the log [n]."""
-        if self.start == "behaviour":
-            return propensities_of(logs, "OfflineSHPI")
-        if self.start == "random":
-            return taken_probs(logs, _random_policy(logs, seed))
+    def _start(self, logs: LoggedData, seed: int) -> Policy:
+        """pi_0, if it is not mu; "random" is a greedy policy that differs from mu, the paper's."""
+        if not isinstance(self.start, str):
+            return self.start
         if self.start == "uniform":
-            return taken_probs(logs, UniformPolicy(logs.n_actions))
-        assert not isinstance(self.start, str)
-        return taken_probs(logs, self.start)
-
-    def _proximal(self, logs: LoggedData, bonus: StateValues, seed: int) -> Proximal | None:
-        """The penalty of leaving the states of the log, if one is wanted."""
-        if self.proximal == 0:
-            return None
-        under_mu = self._advantages(logs, bonus, propensities_of(logs, "OfflineSHPI"))
-        ratio = self.ratio or LinearRatio(gamma=self.gamma, reference="behaviour")
-        return Proximal(
-            logs=logs,
-            bonus=bonus,
-            ratios=ratio.prepare(logs, seed=seed),
-            strength=self.proximal * float(under_mu.values[under_mu.valid].std()),
-        )
-
-    def _advantages(self, logs: LoggedData, bonus: StateValues, probs: Float64Array) -> Advantages:
-        assert self.k != "auto"
-        return k_step_advantages(
-            logs,
-            bonus,
-            k=self.k,
-            gamma=self.gamma,
-            ratios=ratios_of(logs, probs),
-            weight_clip=self.weight_clip,
-            form=self.form,
-            clip=self.clip,
-            bonus_ratio=self.bonus_ratio,
-        )
+            return UniformPolicy(logs.n_actions)
+        features = with_intercept(default_recipes(logs.schema.width, seed)[-1], logs)
+        weights = np.random.default_rng(seed).standard_normal((logs.n_actions, features.width))
+        return Greedy(LinearScorer(weights, features))
 
 
-def _ratio_of(climb: Climb) -> Float64Array:
-    """pi/mu [n] of mu itself, or of its clone."""
-    return climb.mu_table.of_actions(climb.logs.actions) / climb.propensities
+def _returned(
+    climb: Climb, mu: Policy, value: FittedValue, tested: list[Candidate], t: float | None
+) -> ImprovedPolicy:
+    """The best that is proven of SHPI's own, or a proven rival that beats it on common users; else mu.
+
+    ``t`` is that of f's slope where the clone cannot stand for mu: there the only candidate of SHPI's own is
+    also returned if its f is trusted.
+    """
+    lifts, ours = _lifts(tested, climb.confidence), sum(not c.rivals for c in tested)
+    trusted = t is not None and t > NOT_BY_CHANCE and climb.logs.n_users >= ENOUGH_USERS
+    best: int | None = None
+    for i, (new, lift) in enumerate(zip(tested, lifts, strict=True)):
+        if not lift.proven and not (trusted and i == 0):
+            continue
+        level = 1 - (1 - climb.confidence) / max(len(tested) - ours, 1)  # for all rivals together
+        old = None if best is None else tested[best]
+        if old is None or (new.better_than(old) if i < ours else new.beats(old, level)):
+            best = i
+    trials = tuple(
+        Trial(words=c.words, lift=lift, returned=i == best)
+        for i, (c, lift) in enumerate(zip(tested, lifts, strict=True))
+    )
+    notes = _notes(tested, lifts, best, t)
+    if best is None:
+        alone = ordered_lifts([climb.judge.lift(climb.clone)], 1, climb.confidence)[0]
+        nothing = min(alone.lower, -2 * alone.standard_error)  # nothing is claimed for mu
+        alone = replace(alone, proven=False, lower=nothing)
+        return ImprovedPolicy(mu, (), 0, value, lift=alone, trials=trials, notes=notes)
+    chosen = tested[best]
+    assert chosen.rho is not None
+    assert chosen.influence is not None
+    shorter = replace(climb.judge.lift(chosen.rho, PROMISED), noise=chosen.influence.noise)
+    lift = lifts[best].promising(shorter)
+    promise = f"It promises at least {lift.lower:+.4g} per user: what about {PROMISED} decisions bring."
+    return ImprovedPolicy(chosen.policy(mu), (), best + 1, value, lift, trials, (*notes, promise))
 
 
 def _lifts(tested: list[Candidate], confidence: float) -> list[Lift]:
@@ -380,34 +344,17 @@ def _lifts(tested: list[Candidate], confidence: float) -> list[Lift]:
     return [replace(lifts[id(c)], tests=len(tested)) for c in tested]
 
 
-def _after_rivals(
-    tested: list[Candidate], lifts: list[Lift], ours: int, best: int | None, confidence: float
-) -> int | None:
-    """The best of SHPI, or a rival that is proven and beats it on common users."""
-    for i in range(ours, len(tested)):
-        level = 1 - (1 - confidence) / (len(tested) - ours)  # for all rivals together
-        if lifts[i].proven and (best is None or tested[i].beats(tested[best], level)):
-            best = i
-    return best
-
-
-def _notes(
-    tested: list[Candidate], best: int | None, proven: bool, imitated: bool, t: float
-) -> tuple[str, ...]:
-    """Why this policy, in words."""
-    if not imitated and best in (None, 0):
+def _notes(tested: list[Candidate], lifts: list[Lift], best: int | None, t: float | None) -> tuple[str, ...]:
+    """Why this policy, in words; ``t`` is that of f's slope where the clone cannot stand for mu."""
+    if t is not None and best in (None, 0):
         why = "The clone of the logging policy is too far from it to stand for it: give behaviour=. "
         if best is None:
             return (why + "Nothing could be shown, and the clone is returned.",)
-        chosen = "the best of the likely actions is returned, " + ("proven." if proven else "unproven.")
-        return (why + f"f tells good actions from bad (t = {t:.1f}): {chosen}",)
+        proven = "proven." if lifts[best].proven else "unproven."
+        return (
+            f"{why}f tells good actions from bad (t = {t:.1f}): the best of the likely actions is returned, "
+            f"{proven}",
+        )
     if best is None:
         return ("No candidate is proven to be better than the logging policy, which is returned.",)
     return (f"Returned: {tested[best].words}: proven, and better than every more careful one.",)
-
-
-def _random_policy(logs: LoggedData, seed: int) -> Policy:
-    """A random greedy policy, which differs from mu: the paper's pi_0."""
-    features = with_intercept(default_recipes(logs.schema.width, seed)[-1], logs)
-    weights = np.random.default_rng(seed).standard_normal((logs.n_actions, features.width))
-    return Greedy(LinearScorer(weights, features))

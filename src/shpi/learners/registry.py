@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 from shpi.errors import ConfigError, MissingExtraError
-from shpi.learners._words import part
 from shpi.learners.base import Learner, OnlineLearner
 
 Kind = Literal["offline", "online"]
@@ -125,9 +124,8 @@ def make(name: str, **options: Any) -> Learner | OnlineLearner:
     constructor: Any = _class(name)
     for attribute in entry(name).constructor.split(".")[1:]:
         constructor = getattr(constructor, attribute)
-    spelled = {key: part(key, value) for key, value in options.items()}
     try:
-        learner: Learner | OnlineLearner = constructor(**{**entry(name).presets, **spelled})
+        learner: Learner | OnlineLearner = constructor(**{**entry(name).presets, **options})
     except TypeError as error:
         raise ConfigError(expected=f"options of '{name}' of the right types", found=str(error)) from None
     return learner

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +24,7 @@ from shpi.data._log.users import sample_users, time_blocks
 from shpi.features.base import FeatureMap
 from shpi.oracles.base import Targets
 from shpi.oracles.hierarchy import Coupling, Spectrum
-from shpi.oracles.statistics import GramStatistics, cross_moments, gram_statistics, merge
+from shpi.oracles.statistics import GramStatistics, cross_moments, gram_statistics
 from shpi.protocols import Float64Array, Int64Array
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ def held_out_errors(
 ) -> Float64Array:
     """Squared errors summed over all folds, [T, penalties, shared penalties]."""
     errors = np.zeros((len(folds[0].cross), len(penalties), len(shared)))
-    total, cross = merge(fold.grams for fold in folds), sum(fold.cross for fold in folds)
+    total, cross = reduce(add, (fold.grams for fold in folds)), sum(fold.cross for fold in folds)
     for fold in folds:
         spectrum = Spectrum.of(total - fold.grams)
         for i, penalty in enumerate(penalties):
@@ -120,15 +122,15 @@ def choose(
         folds = fold_sums(features, logs, targets, fold_of_row)
         squares = np.maximum(sum(fold.squares for fold in folds), 1e-300)
         tables.append(held_out_errors(folds, psi, penalties, shared) / squares[:, None, None])
-    return [_least(errors, penalties, shared) for errors in np.stack(tables, axis=1)]
-
-
-def _least(errors: Float64Array, penalties: Sequence[float], shared: Sequence[float]) -> Choice:
-    """The choice with the least of the errors [candidates, penalties, shared penalties]."""
-    index, i, j = (int(place) for place in np.unravel_index(int(errors.argmin()), errors.shape))
-    return Choice(
-        candidate=index,
-        penalty=penalties[i],
-        shared_penalty=shared[j],
-        error=float(errors[index, i, j]),
-    )
+    choices = []
+    for errors in np.stack(tables, axis=1):  # of one target: [candidates, penalties, shared penalties]
+        index, i, j = (int(place) for place in np.unravel_index(int(errors.argmin()), errors.shape))
+        choices.append(
+            Choice(
+                candidate=index,
+                penalty=penalties[i],
+                shared_penalty=shared[j],
+                error=float(errors[index, i, j]),
+            )
+        )
+    return choices

@@ -255,21 +255,21 @@ class PreparedRidge:
         omega = combined_weights(self.logs, self.config.weights, weights)
         if valid is not None:
             omega = np.where(valid, 1.0 if omega is None else omega, 0.0)
-        return self._grams(omega)
+        return gram_statistics(self.phi, self.features.width, self.logs.actions, self.logs.n_actions, omega)
 
     def _scaled(self, targets: ArrayLike, weights: ArrayLike | None, valid: BoolArray | None) -> Targets:
         omega = combined_weights(self.logs, self.config.weights, weights)
         return standardise_targets(targets, len(self.logs), weights=omega, valid=valid)
 
-    def _grams(self, omega: Float64Array | None) -> GramStatistics:
-        return gram_statistics(self.phi, self.features.width, self.logs.actions, self.logs.n_actions, omega)
-
     def _solver(self, omega: Float64Array | None) -> Solver:
         """The factors for these row weights and penalties; those of the last call if nothing changed."""
-        memo, key = self._memo, (self.penalty, self.shared_penalty)
-        same = "spectrum" in memo and _same(memo["omega"], omega)
+        memo, key, logs = self._memo, (self.penalty, self.shared_penalty), self.logs
+        same = "spectrum" in memo and (memo["omega"] is None) == (omega is None)
+        if same and omega is not None:
+            same = np.array_equal(memo["omega"], omega)
         if not same:
-            memo["spectrum"], memo["omega"] = Spectrum.of(self._grams(omega)), omega
+            grams = gram_statistics(self.phi, self.features.width, logs.actions, logs.n_actions, omega)
+            memo["spectrum"], memo["omega"] = Spectrum.of(grams), omega
         if not same or memo["key"] != key:
             coupling = Coupling.of(memo["spectrum"], self.psi, self.penalty)
             memo["solver"], memo["key"] = coupling.solver(self.shared_penalty), key
@@ -288,9 +288,3 @@ class PreparedRidge:
             self._memo["phi"] = phi
         cached: Float64Array = self._memo["phi"]
         return cached[rows]
-
-
-def _same(left: Float64Array | None, right: Float64Array | None) -> bool:
-    if left is None or right is None:
-        return left is right
-    return np.array_equal(left, right)

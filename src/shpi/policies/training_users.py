@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shpi._core.hashing import digest
 from shpi.errors import DataError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class TrainingUsers:
 def hash_ids(ids: NDArray[Any], salt: str) -> UInt64Array:
     """A hash of each user id [U]; 7 and "7" are the same id, whatever the table's types."""
     start = blake2b(digest_size=8, salt=bytes.fromhex(salt), person=_PERSON)
-    joined = b"".join(_digest(start, str(user).encode()) for user in ids.tolist())
+    joined = b"".join(digest(start, str(user).encode()) for user in ids.tolist())
     return np.frombuffer(joined, dtype="<u8").astype(np.uint64)
 
 
@@ -113,15 +114,8 @@ def hash_decisions(logs: LoggedData, trajectories: NDArray[np.int64], salt: str)
     digests = []
     for begin, end in zip(logs.offsets[trajectories], logs.offsets[trajectories + 1], strict=True):
         rows = slice(begin, min(begin + FIRST_DECISIONS, end))
-        digests.append(_digest(start, logs.contexts[rows].tobytes() + logs.actions[rows].tobytes()))
+        digests.append(digest(start, logs.contexts[rows].tobytes() + logs.actions[rows].tobytes()))
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
-
-
-def _digest(start: Any, content: bytes) -> bytes:
-    state = start.copy()
-    state.update(content)
-    digest: bytes = state.digest()
-    return digest
 
 
 def are_numbered(ids: NDArray[Any]) -> bool:

@@ -31,7 +31,7 @@ Item = int | str
 Moment = float | datetime
 P = ParamSpec("P")
 T = TypeVar("T")
-_AGAIN = (429, 503)
+_AGAIN = (429, 503)  # HTTP status: too many requests, not available; the request is sent again
 
 
 class ServeError(ShpiError):

@@ -93,19 +93,16 @@ def with_past(logs: LoggedData) -> LoggedData:
     sums = np.concatenate([[0.0], np.cumsum(rewards - centre)])  # centred: long sums keep their digits
     step = np.arange(len(logs)) - np.repeat(first, lengths)
     mean = (sums[:-1] - np.repeat(sums[first], lengths)) / np.maximum(step, 1) + centre * (step > 0)
+    past = np.column_stack([before, mean]).astype(np.float32)
     last = np.column_stack(
         [rewards[logs.offsets[1:] - 1], (sums[logs.offsets[1:]] - sums[first]) / lengths + centre]
     )
     return replace(
         logs,
-        contexts=_beside(logs.contexts, np.column_stack([before, mean])),
-        final_contexts=_beside(logs.final_contexts, last),
+        contexts=np.hstack([logs.contexts, past]),
+        final_contexts=np.hstack([logs.final_contexts, last.astype(np.float32)]),
         schema=_widened(logs.schema),
     )
-
-
-def _beside(contexts: FloatArray, past: Float64Array) -> np.ndarray:
-    return np.hstack([contexts, past.astype(np.float32)])
 
 
 def _widened(schema: ContextSchema) -> ContextSchema:

@@ -28,13 +28,6 @@ class _Forgiving:
         except BrokenPipeError:
             self._forget()
 
-    def settle(self) -> None:
-        """Write out what is left; what cannot be written must not fail again at the interpreter's end."""
-        try:
-            self.flush()
-        except OSError:
-            self._forget()
-
     def _forget(self) -> None:
         """From here on the descriptor leads nowhere, also for the flush at the interpreter's end."""
         with suppress(OSError, ValueError):  # a stream without a descriptor has no pipe either
@@ -53,5 +46,8 @@ def forgiving_output() -> Iterator[None]:
     try:
         yield
     finally:
-        forgiving.settle()
+        try:
+            forgiving.flush()
+        except OSError:  # what cannot be written must not fail again at the interpreter's end
+            forgiving._forget()
         sys.stdout = before

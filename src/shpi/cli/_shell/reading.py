@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shpi._core.progress import progress_bar
-from shpi.cli._shell.spelling import spelled_for_the_command_line
 from shpi.errors import ConfigError, NoColumnMapError
 
 if TYPE_CHECKING:  # imported when a verb runs, so that `shpi --help` is quick
@@ -63,8 +62,7 @@ def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> Logged
         encoding: ``schema`` and ``action_space`` of the log that a table is to be read like.
     """
     try:
-        with spelled_for_the_command_line():
-            logs = _read(options, encoding)
+        logs = _read(options, encoding)
     except NoColumnMapError as error:
         # The guess stands alone, so that it can be copied into a file as it is.
         place = f"shpi {verb}: {options.log[0]}"

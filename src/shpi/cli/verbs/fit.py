@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shpi._core.progress import progress_bar
-from shpi.cli._compare.learn_job import has_story
 from shpi.cli._shell.params import parse_param
 from shpi.cli._shell.reading import add_reading_options, read_logs
 from shpi.cli._shell.shards import add_passes_options, forget, open_shards, sampled
@@ -87,8 +86,9 @@ def run(options: argparse.Namespace) -> int:
         policy: Policy = learner.fit(logs)
     seconds = time.process_time() - began
     save(policy, options.out, logs, options, seconds)
-    forget(options)
-    if has_story(policy):
+    if shards is not None:
+        forget(options)
+    if "__str__" in vars(type(policy)):  # it tells how it came about
         print(policy)
     print(
         f"wrote {options.out}: a policy over {policy.n_actions} actions, learned by '{options.learner}' from"
@@ -137,25 +137,23 @@ def save(policy: Policy, path: Path, logs: LoggedData, options: argparse.Namespa
     """Write the policy with what it was learned from; one with a history is saved as what it wraps."""
     from shpi.policies import save_policy
 
-    writer: Any = getattr(policy, "save", None)
-    details: dict[str, Any] = {
-        "schema": logs.schema,
-        "actions": logs.action_space,
-        "notes": {
-            "learner": options.learner,
-            "options": list(options.option),
-            "seed": options.seed,
-            "log": logs.fingerprint(),
-            "question": logs.question,
-            "decisions": len(logs),
-            "cpu_seconds": round(seconds, 3),
-        },
-        "overwrite": options.overwrite,
+    notes = {
+        "learner": options.learner,
+        "options": list(options.option),
+        "seed": options.seed,
+        "log": logs.fingerprint(),
+        "question": logs.question,
+        "decisions": len(logs),
+        "cpu_seconds": round(seconds, 3),
     }
-    if writer is None:
-        save_policy(policy, path, **details)
-    else:
-        writer(path, **details)
+    save_policy(
+        policy,
+        path,
+        schema=logs.schema,
+        actions=logs.action_space,
+        notes=notes,
+        overwrite=options.overwrite,
+    )
 
 
 def show_learners() -> None:

@@ -32,7 +32,7 @@ def taken_as_cut(logs: LoggedData) -> BoolArray:
     """
     known: BoolArray | None = vars(logs).get(_KEPT)
     if known is None:
-        known = _taken(logs)
+        known = taken_given(logs, cut_counts(logs))
         vars(logs)[_KEPT] = known
     return known
 
@@ -41,10 +41,6 @@ def with_cut(logs: LoggedData, taken: BoolArray) -> LoggedData:
     """A part of a log that takes what the whole takes."""
     vars(logs)[_KEPT] = taken
     return logs
-
-
-def _taken(logs: LoggedData) -> BoolArray:
-    return taken_given(logs, cut_counts(logs))
 
 
 def cut_counts(logs: LoggedData) -> Int64Array:

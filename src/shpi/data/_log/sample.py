@@ -15,7 +15,6 @@ import numpy as np
 from shpi._core.hashing import hash_users
 from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
-from shpi.protocols import BoolArray
 
 MOST_ROWS = 200_000  # decisions: 100 MB of columns, and an override of 0.4 % of them shows
 LEAST_USERS = 30  # whatever the decisions of each
@@ -35,7 +34,10 @@ def draw(chunks: Iterable[LoggedData], most_rows: int, seed: int, least: int = L
         held = logs if drawn is None else join([drawn, logs])
         drawn = smallest(held, most_rows, seed, least)
     assert drawn is not None
-    return _by_user(drawn)
+    if (np.diff(drawn.user_codes) >= 0).all():
+        return drawn
+    order = np.argsort(drawn.user_codes, kind="stable")  # those of one user stay in theirs
+    return replace(drawn.select(order), ledger=drawn.ledger)
 
 
 def smallest(logs: LoggedData, most_rows: int, seed: int, least: int) -> LoggedData:
@@ -44,24 +46,11 @@ def smallest(logs: LoggedData, most_rows: int, seed: int, least: int) -> LoggedD
     What a log says beyond its rows (`shpi.data._log.cut`) is found anew from the rows that are left, so that
     a sample does not remember the shards it came from.
     """
-    chosen = _smallest(logs, most_rows, seed, least)
-    return logs if chosen.all() else replace(logs.select(chosen))
-
-
-def _smallest(logs: LoggedData, most_rows: int, seed: int, least: int) -> BoolArray:
-    """The trajectories [N] of the users with the smallest hashes."""
     if len(logs) <= most_rows:
-        return np.ones(logs.n_trajectories, dtype=bool)
+        return logs
     order = np.argsort(hash_users(logs.user_ids, "sample", seed), kind="stable")
     rows = np.bincount(logs.user_codes, weights=np.diff(logs.offsets), minlength=logs.n_users)[order]
     enough = int(np.searchsorted(np.cumsum(rows), most_rows)) + 1
     chosen = np.zeros(logs.n_users, dtype=bool)
     chosen[order[: max(enough, least)]] = True
-    return chosen[logs.user_codes]
-
-
-def _by_user(logs: LoggedData) -> LoggedData:
-    """The same trajectories in the order of users, those of one user in theirs."""
-    if (np.diff(logs.user_codes) >= 0).all():
-        return logs
-    return replace(logs.select(np.argsort(logs.user_codes, kind="stable")), ledger=logs.ledger)
+    return logs if chosen.all() else replace(logs.select(chosen[logs.user_codes]))

@@ -9,7 +9,6 @@ context.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +59,8 @@ def lay_out(order: RowOrder, filled: Filled, duplicate: BoolArray) -> Layout:
     no_action = filled.actions[kept] == -1
     final_row = no_action & ~same_next & ~filled.lost_context[kept] & (filled.reason[kept] == 0)
     decision = ~no_action & (filled.reason[kept] == 0)
-    ended = _flag(filled.terminated, kept) & decision
-    cut = _flag(filled.truncated, kept) & decision
+    ended = filled.terminated[kept] & decision
+    cut = filled.truncated[kept] & decision
 
     next_decides = np.append(decision[1:], False) & same_next
     if (ended & next_decides).any():
@@ -97,7 +96,3 @@ def lay_out(order: RowOrder, filled: Filled, duplicate: BoolArray) -> Layout:
         stray_rows=kept[no_action & ~final_row & (filled.reason[kept] == 0)],
         lonely_rows=kept[final_row & ~used_final],
     )
-
-
-def _flag(values: BoolArray | None, rows: Int64Array) -> NDArray[Any]:
-    return np.zeros(len(rows), dtype=bool) if values is None else values[rows]

@@ -42,8 +42,8 @@ class Filled:
     metrics: dict[str, Float64Array]
     candidates: BoolArray | None
     behaviour: Float64Array | None
-    terminated: BoolArray | None
-    truncated: BoolArray | None
+    terminated: BoolArray  # [n] False where no column says so
+    truncated: BoolArray  # [n] likewise
     reason: NDArray[np.int16]  # [n] 0: usable; else the code of the first problem of the row
     lost_context: BoolArray  # [n] not even its context is usable
     problems: dict[tuple[str, str], Problem] = field(default_factory=dict)
@@ -58,7 +58,21 @@ def fill(
 ) -> Filled:
     """Scatter every block of the table to its sorted place."""
     metrics = expand("metrics", columns.metrics, table.columns, set())
-    out = _allocate(len(order.target), columns, encoding, metrics)
+    n, actions = len(order.target), len(encoding.action_space)
+    has_behaviour = columns.behaviour is not None
+    out = Filled(
+        contexts=np.empty((n, encoding.schema.width), dtype=np.float32),
+        actions=np.empty(n, dtype=np.int32),
+        rewards=np.empty(n) if columns.reward is not None else None,
+        propensities=np.empty(n) if columns.propensity is not None or has_behaviour else None,
+        metrics={name: np.empty(n) for name in metrics},
+        candidates=np.zeros((n, actions), dtype=bool) if columns.candidates is not None else None,
+        behaviour=np.zeros((n, actions)) if has_behaviour else None,
+        terminated=np.zeros(n, dtype=bool),
+        truncated=np.zeros(n, dtype=bool),
+        reason=np.zeros(n, dtype=np.int16),
+        lost_context=np.zeros(n, dtype=bool),
+    )
     start = 0
     for block in table.blocks(_expressions(table, columns, encoding, metrics)):
         rows = np.arange(start, start + block.height)
@@ -67,24 +81,6 @@ def fill(
         if advance is not None:
             advance(block.height)
     return out
-
-
-def _allocate(n: int, columns: Columns, encoding: Encoding, metrics: list[str]) -> Filled:
-    actions = len(encoding.action_space)
-    has_behaviour = columns.behaviour is not None
-    return Filled(
-        contexts=np.empty((n, encoding.schema.width), dtype=np.float32),
-        actions=np.empty(n, dtype=np.int32),
-        rewards=np.empty(n) if columns.reward is not None else None,
-        propensities=np.empty(n) if columns.propensity is not None or has_behaviour else None,
-        metrics={name: np.empty(n) for name in metrics},
-        candidates=np.zeros((n, actions), dtype=bool) if columns.candidates is not None else None,
-        behaviour=np.zeros((n, actions)) if has_behaviour else None,
-        terminated=np.zeros(n, dtype=bool) if columns.terminated is not None else None,
-        truncated=np.zeros(n, dtype=bool) if columns.truncated is not None else None,
-        reason=np.zeros(n, dtype=np.int16),
-        lost_context=np.zeros(n, dtype=bool),
-    )
 
 
 def _expressions(
@@ -146,7 +142,7 @@ def _place(
                 )
             target[at] = values
     for flag, holder in (("terminated", out.terminated), ("truncated", out.truncated)):
-        if holder is not None:
+        if flag in block.columns:
             holder[at] = block[flag].fill_null(False).to_numpy()
     if out.candidates is not None:
         _place_candidates(block, at, codes, columns, encoding, out, report)

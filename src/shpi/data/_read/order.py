@@ -73,7 +73,11 @@ def order_rows(table: TableSource, columns: Columns) -> RowOrder:
         target=target,
         user_start=user_start,
         session_start=session_start,
-        user_labels=_labels(labels),
+        user_labels=(
+            np.asarray(labels.cast(pl.Int64).to_numpy())
+            if labels.dtype.is_integer()
+            else np.asarray(labels.cast(pl.String).to_list(), dtype=np.str_)
+        ),
         times=np.ascontiguousarray(times),
         has_calendar=has_calendar,
         tie=tied_rows,
@@ -149,9 +153,3 @@ def _session_starts(
         gap = parse_duration(columns.session_gap)
     pause: BoolArray = np.append(True, np.diff(times) > gap)
     return user_start | pause
-
-
-def _labels(series: pl.Series) -> NDArray[Any]:
-    if series.dtype.is_integer():
-        return np.asarray(series.cast(pl.Int64).to_numpy())
-    return np.asarray(series.cast(pl.String).to_list(), dtype=np.str_)

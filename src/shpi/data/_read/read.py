@@ -80,7 +80,7 @@ def read_log(
             raise ConfigError(
                 expected=f"one of {', '.join(allowed)}", found=repr(value), remedy="choose one of these"
             )
-    with engine_errors(_label(source)):
+    with engine_errors(str(source) if isinstance(source, str | Path) else "the table"):
         if columns is None:
             if isinstance(source, str | Path) and is_canonical(source):
                 return asked(read_canonical(Path(source)), metric, churn_after)
@@ -102,10 +102,6 @@ def read_log(
         return asked(logs, metric or chosen.metric, churn_after or chosen.churn_after, table.known_until)
 
 
-def _label(source: Any) -> str:
-    return str(source) if isinstance(source, str | Path) else "the table"
-
-
 def with_counted_column(columns: Columns, metric: Metric | str | None, available: Sequence[str]) -> Columns:
     """The map, with the column that the metric adds up among the metrics: the reward's column by its name."""
     wanted = metric or columns.metric
@@ -117,6 +113,8 @@ def with_counted_column(columns: Columns, metric: Metric | str | None, available
 
 def known_part(logs: LoggedData, table: TableSource) -> LoggedData:
     """The decisions whose outcomes in other tables are known."""
+    if table.known_until is None:
+        return logs
     kept = known_rows(logs.times, table.known_until)
     if kept.all():
         return logs
@@ -173,8 +171,11 @@ def read_table(
     duplicate = _duplicates(table, columns, order, filled, duplicates)
     layout = lay_out(order, filled, duplicate)
     ledger = _ledger(table, columns, order, filled, duplicate, layout, invalid)
-    ledger = replace(ledger, changing=_changing(encoding, filled, duplicate))
-    return _build(columns, encoding, order, filled, layout, ledger)
+    # Context dimensions whose value is another one where a decision is repeated: they were updated later.
+    again = np.flatnonzero(duplicate[1:]) + 1  # a repeat stands after the row that it repeats
+    differs = (filled.contexts[again] != filled.contexts[again - 1]).any(axis=0)
+    changing = tuple(np.array(encoding.schema.dimensions, dtype=object)[differs])
+    return _build(columns, encoding, order, filled, layout, replace(ledger, changing=changing))
 
 
 def _require_memory(table: TableSource, encoding: Encoding) -> None:
@@ -209,13 +210,6 @@ def _duplicates(
             remedy="remove them, read with duplicates='drop' or 'keep', or name an order column",
         )
     return repeat
-
-
-def _changing(encoding: Encoding, filled: Filled, duplicate: BoolArray) -> tuple[str, ...]:
-    """Context dimensions whose value is another one where a decision is repeated: they were updated later."""
-    rows = np.flatnonzero(duplicate[1:]) + 1  # a repeat stands after the row that it repeats
-    differs = (filled.contexts[rows] != filled.contexts[rows - 1]).any(axis=0)
-    return tuple(name for name, changed in zip(encoding.schema.dimensions, differs, strict=True) if changed)
 
 
 def _ledger(

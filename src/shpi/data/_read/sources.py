@@ -196,29 +196,22 @@ def _scan_parquet(files: list[Path], label: str, roots: list[Path]) -> pl.LazyFr
                 remedy="the file is truncated or of another format: write or copy it again; text files are "
                 "known by their names, such as log.csv or log.jsonl",
             ) from None
-        _same_types(first, schema, files[0], file)
         first = first or schema
+        for name, dtype in first.items():  # two types or time zones of a column are a mistake, not a detail
+            if name not in schema:
+                raise ColumnError(
+                    expected=f"the column '{name}' of {files[0].name}", found="none", where=str(file)
+                )
+            if schema[name] != dtype:
+                raise ColumnError(
+                    expected=f"column '{name}' as {dtype} (as in {files[0].name})",
+                    found=str(schema[name]),
+                    where=str(file),
+                    remedy="write the files with one type and one time zone per column",
+                )
     if total == 0:
         raise DataError(expected="at least one row", found="Parquet files without rows", where=label)
     return scan_partitions(files, roots, list(first or {}))
-
-
-def _same_types(
-    first: dict[str, pl.DataType] | None, schema: dict[str, pl.DataType], first_file: Path, file: Path
-) -> None:
-    """All files must agree: a column in two time zones or two types is a mistake, not a detail."""
-    for name, dtype in (first or {}).items():
-        if name not in schema:
-            raise ColumnError(
-                expected=f"the column '{name}' of {first_file.name}", found="none", where=str(file)
-            )
-        if schema[name] != dtype:
-            raise ColumnError(
-                expected=f"column '{name}' as {dtype} (as in {first_file.name})",
-                found=str(schema[name]),
-                where=str(file),
-                remedy="write the files with one type and one time zone per column",
-            )
 
 
 def _short(error: BaseException) -> str:

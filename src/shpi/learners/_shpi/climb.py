@@ -17,17 +17,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shpi.advantages import Advantages, Horizon, taken_probs
+from shpi.advantages import Advantages, Horizon, ratios_of, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Influence, Judge
 from shpi.learners._shpi.lift import beats
-from shpi.learners._shpi.pairs import Pairs, by_half, centred, probs_of, scaled, scores_of, spread_of, tilted
+from shpi.learners._shpi.pairs import Pairs, by_half, centred, scaled, scores_of, spread_of, tilted
 from shpi.oracles import PreparedOracle
 from shpi.oracles.ridge import PreparedRidge
 from shpi.policies import AmongLikely, Policy
 from shpi.policies.near_mu.tilted import Tilted
 from shpi.policies.scorers import Scorer
-from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
+from shpi.protocols import BoolArray, Float32Array, Float64Array
 from shpi.values.base import StateValues
 
 CAUTION = 1.0  # standard errors taken off a lift before two are compared: what is gained must be certain
@@ -39,9 +39,6 @@ SUPPORTED = 0.9  # mean ratio below which pi does what mu never does
 SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
 SQUARES = 30  # weights of f, over all draws of random signs, that tell its share of noise
 LIKELY = 0.1  # of the favourite's probability: actions that are considered where mu cannot be imitated
-IMITATED = 0.5  # least effective share of the log under a clone that can stand for mu
-
-AdvantagesOf = Callable[[StateValues | None, Float64Array, Horizon], Advantages]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,6 +89,7 @@ class Direction:
 
     shape: str
     k: Horizon
+    words: str
     scorers: tuple[Scorer, ...]
     spreads: tuple[float, ...]
     held_out: Pairs  # [n, A] f of the other half, scaled under mu
@@ -100,14 +98,10 @@ class Direction:
     slope: Float64Array = field(default_factory=lambda: np.zeros(0))  # [users] parts of d lift / d size at 0
 
     @property
-    def words(self) -> str:
-        """The direction in words."""
-        return f"{self.shape}, k = {self.k}"
-
-    @property
     def t(self) -> float:
-        """The slope in standard errors."""
-        return _t(self.slope)
+        """The slope in standard errors; 0 if nothing varies."""
+        spread = float(np.sqrt(np.sum((self.slope - self.slope.mean()) ** 2)))
+        return float(self.slope.sum()) / spread if spread > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,32 +111,33 @@ class Climb:
     Args:
         logs: the log.
         judge: the judge of policies on that log.
-        mu: the logging policy, or its clone.
+        mu: mu(a|x_t) [n, A] of the logging policy, or of its clone.
         propensities: mu(a_t|x_t) as logged [n].
+        clone: the ratios of ``mu`` to the propensities [n].
         oracles: prepared regressions, from plain to curved.
         horizons: values of k.
-        advantages: A_k for V (None: the configuration's own bonus), pi(a_t|x_t) [n] and k.
-        chained: whether V is that of the champion.
+        advantages: `k_step_advantages` of the log, for a bonus, k and ratios.
+        bonus: the bonus; None is the value of the champion.
         rounds: largest number of rounds.
         confidence: confidence with which another shape of f must win.
-        half: the half of every row [n], 0 or 1.
+        sides: the rows that each side learns from [n]: all, those of one half, those of the other half.
         advance: called after every test.
     """
 
     logs: LoggedData
     judge: Judge
-    mu: Policy
+    mu: Pairs
     propensities: Float64Array
+    clone: Float64Array
     oracles: Mapping[str, PreparedOracle]
     horizons: tuple[Horizon, ...]
-    advantages: AdvantagesOf
-    chained: bool
+    advantages: Callable[..., Advantages]
+    bonus: StateValues | None
     rounds: int
     confidence: float
-    half: Int64Array
+    sides: tuple[BoolArray, ...]
     advance: Callable[[int], None]
     _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
-    _mu: list[Pairs] = field(default_factory=list, repr=False)
 
     def settled(self) -> tuple[Climb, list[Direction]]:
         """The climb with the judge that this log needs, and the directions from mu, from plain to curved.
@@ -153,17 +148,12 @@ class Climb:
         tried = list(self._tried(Candidate(words="the logging policy")))
         realised = replace(self, judge=replace(self.judge, realised=True))
         directions = self._steepest(tried)
-        rho = self._taken(directions[0].held_out, FIRST_SIZE, 1.0) / self.propensities
+        rho = self._ratios(directions[0].held_out, FIRST_SIZE, 1.0)
         by_value, by_log = self.judge.lift(rho), realised.judge.lift(rho)
         gap = by_value.less(by_log)
         if by_value.error < by_log.error and abs(gap.estimate) <= DISAGREE * gap.error:
             return self, directions
         return realised, realised._steepest(tried)
-
-    @property
-    def imitated(self) -> bool:
-        """Whether the clone can stand for mu."""
-        return effective_share(self.mu_table.of_actions(self.logs.actions) / self.propensities) >= IMITATED
 
     def run(self, directions: list[Direction]) -> list[Candidate]:
         """All candidates that were tested, in order; the first round tries every direction from mu."""
@@ -175,12 +165,10 @@ class Climb:
             if steps and (len(champions) == 1 or steps[-1].beats(champions[-1], self.confidence)):
                 champions += steps if len(champions) == 1 else steps[-1:]
                 direction = new
-        followed = [
-            PROMISED,
-            FOLLOWED,
-        ]  # decisions for which V follows the champion
+        followed = [PROMISED, FOLLOWED]  # decisions for which V follows the champion
         for number in range(2, self.rounds + 1):
-            if len(champions) == 1 or (not self.chained and direction.k == 1):  # mu, or the same f again
+            same = self.bonus is not None and direction.k == 1  # as it was: neither V nor weights change f
+            if len(champions) == 1 or same:
                 break
             (direction,) = self._tried(champions[-1], direction, followed[0])
             steps = self._grow(number, champions[-1], direction, champions[-1].size, tested)
@@ -198,18 +186,11 @@ class Climb:
         self._test(favourite, None, tested, noise=0.0)
         return [replace(c, crowned=any(c is champion for champion in champions)) for c in tested]
 
-    @property
-    def mu_table(self) -> Pairs:
-        """mu(a|x_t) [n, A]."""
-        if not self._mu:
-            self._mu.append(probs_of(self.mu, self.logs))
-        return self._mu[0]
-
     def bold(self, direction: Direction) -> Candidate:
         """F's best among the actions that the clone is likely to take, where it cannot stand for mu."""
         best = np.empty(len(self.logs), dtype=np.int64)
-        for rows in self.mu_table.blocks():
-            mu = self.mu_table[rows]
+        for rows in self.mu.blocks():
+            mu = self.mu[rows]
             likely = mu >= LIKELY * mu.max(axis=1, keepdims=True)
             if self.logs.candidates is not None:
                 likely &= self.logs.candidates[rows]
@@ -228,8 +209,7 @@ class Climb:
     def rival(self, words: str, fit: Callable[[LoggedData], Policy]) -> Candidate:
         """Another learner's policy, learned by each side and judged like every candidate."""
         policies, rho = [], np.empty(len(self.logs))
-        for side in range(3):
-            learned = self._learned_from(side)
+        for side, learned in enumerate(self.sides):
             policies.append(fit(self.logs.select(learned[self.logs.offsets[:-1]])))
             if side > 0:
                 rho[~learned] = (taken_probs(self.logs, policies[side]) / self.propensities)[~learned]
@@ -267,7 +247,7 @@ class Climb:
         self, plan: Candidate, scores: Pairs | None, tested: list[Candidate], noise: float
     ) -> Candidate:
         """The plan with its influence; a policy that the log does not support, or that is mu, has none."""
-        rho = self._taken(scores, plan.size, plan.power) / self.propensities
+        rho = self._ratios(scores, plan.size, plan.power)
         self.advance(1)
         if rho.mean() < SUPPORTED or np.abs(rho - 1).max() < SAME:
             return plan
@@ -276,73 +256,68 @@ class Climb:
         tested.append(new)
         return new
 
-    def _taken(self, scores: Pairs | None, size: float, power: float) -> Float64Array:
-        """pi(a_t|x_t) [n]."""
-        return tilted(self.mu_table, scores, size, power, self.logs.actions)
+    def _ratios(self, scores: Pairs | None, size: float, power: float) -> Float64Array:
+        """pi(a_t|x_t) / mu(a_t|x_t) [n] of mu^power exp(size f)."""
+        return tilted(self.mu, scores, size, power, self.logs.actions) / self.propensities
 
     def _tried(
         self, champion: Candidate, last: Direction | None = None, followed: float = PROMISED
     ) -> Iterator[Direction]:
         """An f of every shape and k from mu; later of the shape and k that were chosen."""
-        learned = [self._learned_from(side) for side in range(3)]
-        ratios = [self._ratios(champion, side) for side in range(3)]
-        values = [
-            self.judge.values(ratios[side], learned[side], followed) if self.chained else None
-            for side in range(3)
-        ]
-        for name, oracle in self.oracles.items():
+        bonuses, ratios = [], []
+        for side, learned in enumerate(self.sides):
+            rho, probs = None, self.propensities
+            if champion.scorers:  # as that side has learned it; mu has none
+                table = scores_of(champion.scorers[side], self.logs, champion.spreads[side])
+                rho = self._ratios(table, champion.size, champion.power)
+                probs = rho * self.propensities
+            bonuses.append(self.judge.values(rho, learned, followed) if self.bonus is None else self.bonus)
+            ratios.append(ratios_of(self.logs, probs))
+        for name in self.oracles:
             for k in self.horizons:
                 if last is None or (last.shape, last.k) == (name, k):
-                    yield self._fitted(name, oracle, k, ratios, values, learned)
+                    yield self._fitted(name, k, bonuses, ratios)
 
     def _steepest(self, tried: list[Direction]) -> list[Direction]:
         """For every shape, the direction of the k with the largest slope."""
-        gradient = self.judge.gradient()
-        slopes = [replace(direction, slope=self._slope(direction, gradient)) for direction in tried]
+        gradient, users = self.judge.gradient(), self.logs.n_users
+        slopes = []
+        for direction in tried:
+            slope = np.bincount(self.judge.user, weights=gradient * direction.taken, minlength=users)
+            slopes.append(replace(direction, slope=slope.astype(np.float64)))
         return [
             max((d for d in slopes if d.shape == name), key=lambda d: float(d.slope.sum()))
             for name in self.oracles
         ]
 
-    def _slope(self, direction: Direction, gradient: Float64Array) -> Float64Array:
-        """Every user's part of d lift / d size at 0 [users]."""
-        parts = gradient * direction.taken
-        return np.bincount(self.judge.user, weights=parts, minlength=self.logs.n_users).astype(np.float64)
-
     def _fitted(
-        self,
-        name: str,
-        oracle: PreparedOracle,
-        k: Horizon,
-        ratios: list[Float64Array | None],
-        values: list[StateValues | None],
-        learned: list[BoolArray],
+        self, name: str, k: Horizon, bonuses: list[StateValues], ratios: list[Float64Array]
     ) -> Direction:
+        """F of one shape and k, learned by each side from its A_k."""
         scorers, spreads, tables, targets = [], [], [], []
-        for side in range(3):
-            ratio = ratios[side]
-            probs = self.propensities if ratio is None else ratio * self.propensities
-            known = self.advantages(values[side], probs, k)
-            if (known.valid & learned[side]).any():
-                known = replace(known, valid=known.valid & learned[side])
+        for side, learned in enumerate(self.sides):
+            known = self.advantages(bonuses[side], k=k, ratios=ratios[side])
+            if (known.valid & learned).any():
+                known = replace(known, valid=known.valid & learned)
             if (name, k) not in self._tuned:
-                self._tuned[name, k] = oracle.tune(known.values, valid=known.valid)
+                self._tuned[name, k] = self.oracles[name].tune(known.values, valid=known.valid)
             tuned = self._tuned[name, k]
             scorer = tuned.fit(known.values, valid=known.valid)
-            table, spread = scaled(tuned, scorer, self.logs, self.mu_table)
+            table, spread = scaled(tuned, scorer, self.logs, self.mu)
             scorers.append(scorer)
             spreads.append(spread)
             targets.append(known)
             if side > 0:
                 tables.append(table)
-        held_out = by_half(self.half, tables)
+        held_out = by_half(self.sides[1], tables)
         return Direction(
             shape=name,
             k=k,
+            words=f"{name}, k = {k}",
             scorers=tuple(scorers),
             spreads=tuple(spreads),
             held_out=held_out,
-            taken=centred(held_out, self.mu_table, self.logs.actions),
+            taken=centred(held_out, self.mu, self.logs.actions),
             known=tuple(targets),
         )
 
@@ -357,28 +332,5 @@ class Climb:
             for _ in range(1 + SQUARES // (tuned.features.width * self.logs.n_actions)):
                 signs = rng.choice([-1.0, 1.0], size=self.logs.n_users)[self.judge.user]
                 scorer = tuned.fit(signs * known.values, valid=known.valid)
-                shares.append((spread_of(scorer, self.logs, self.mu_table) / direction.spreads[side]) ** 2)
+                shares.append((spread_of(scorer, self.logs, self.mu) / direction.spreads[side]) ** 2)
         return min(float(np.mean(shares)), 1.0)
-
-    def _learned_from(self, side: int) -> BoolArray:
-        """The rows that a side learns from [n]: all; then those that the other half judges."""
-        return np.ones(len(self.half), dtype=bool) if side == 0 else self.half != side - 1
-
-    def _ratios(self, champion: Candidate, side: int) -> Float64Array | None:
-        """The champion's pi/mu [n] as that side has learned it; None for mu."""
-        if not champion.scorers:
-            return None
-        table = scores_of(champion.scorers[side], self.logs, champion.spreads[side])
-        return self._taken(table, champion.size, champion.power) / self.propensities
-
-
-def effective_share(ratios: Float64Array) -> float:
-    """The effective sample size of ratios [n], as a share of n."""
-    square = float(np.square(ratios, dtype=np.float64).sum())
-    return float(ratios.sum(dtype=np.float64)) ** 2 / (len(ratios) * square) if square > 0 else 0.0
-
-
-def _t(parts: Float64Array) -> float:
-    """The sum of users' parts in its standard errors; 0 if nothing varies."""
-    spread = float(np.sqrt(np.sum((parts - parts.mean()) ** 2)))
-    return float(parts.sum()) / spread if spread > 0 else 0.0

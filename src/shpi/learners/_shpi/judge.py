@@ -29,7 +29,6 @@ from scipy import sparse
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.features import Chain, FeatureMap, Powers, RandomFourier, Recipe, Standardise
-from shpi.features.base import fit_features
 from shpi.features.cells import CellsMap
 from shpi.learners._shpi.shapes import few_contexts
 from shpi.protocols import BoolArray, Float32Array, Float64Array, FloatArray, IntArray
@@ -112,15 +111,15 @@ class Judge:
     """Measures policies on one log."""
 
     logs: LoggedData
-    gamma: float
     maps: tuple[StateMap, ...]
     rewards: Float64Array  # [n], in units of the largest
     unit: float
     usable: BoolArray  # [n] reward and next context are known
     user: IntArray  # [n]
     table: CellsMap | None  # the contexts, where they are few
+    usual: Float64Array  # [2] the mean of what users had brought, beside the contexts; empty with a table
     realised: bool = False  # whether A^mu is taken from what followed, instead of V^mu at the next state
-    _mu_below_zero: dict[tuple[int, float], float] = field(default_factory=dict, repr=False)  # visits below 0
+    _of_mu: dict[float, list[Float64Array]] = field(default_factory=dict, repr=False)  # visits, by `followed`
 
     @classmethod
     def of(cls, logs: LoggedData, *, gamma: float, seed: int) -> Judge:
@@ -135,85 +134,85 @@ class Judge:
         rewards = np.where(usable, rewards_of(logs), 0.0)
         unit = float(np.abs(rewards).max()) or 1.0
         rewards = rewards / unit  # single precision holds them
-        table = few_contexts(logs)
-        wide = logs if table is not None else with_past(logs)
         user = logs.user_codes[logs.trajectory_of_row]
-        sample = wide.contexts[:: 1 + len(logs) // MAP_ROWS]
-        features: list[FeatureMap] = (
-            [table] if table is not None else [fit_features(r, sample) for r in state_recipes(wide, seed)]
-        )
-        maps = tuple(_state_map(wide, feature_map, rewards, usable, user, gamma) for feature_map in features)
+        table, wide, usual = few_contexts(logs), logs, np.zeros(0)
+        features: list[FeatureMap] = []
+        if table is not None:
+            features = [table]
+        else:
+            wide = with_past(logs)
+            usual = wide.contexts[:, logs.schema.width :].mean(axis=0, dtype=np.float64)
+            shapes: list[Recipe] = (  # two draws for narrow contexts; lines, and squares too, for wide ones
+                [RandomFourier(n_features=N_FOURIER, intercept=False, seed=seed + i) for i in range(2)]
+                if wide.schema.width <= NARROW
+                else [Powers(degree=degree, intercept=False, limit=TAIL) for degree in (1, 2)]
+            )
+            sample = wide.contexts[:: 1 + len(logs) // MAP_ROWS]
+            features = [Chain((Standardise(), shape)).fit(sample) for shape in shapes]
         return cls(
             logs=logs,
-            gamma=gamma,
-            maps=maps,
+            maps=tuple(_state_map(wide, phi, rewards, usable, user, gamma) for phi in features),
             rewards=rewards,
             unit=unit,
             usable=usable,
             user=user,
             table=table,
+            usual=usual,
         )
 
     def lift(self, rho: FloatArray, followed: float = FOLLOWED) -> Influence:
         """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
         results = [self._lift(states, rho, followed) for states in self.maps]
         lifts = np.array([lift for lift, _, _ in results])
-        own = [self._below_zero_of_mu(number, followed) for number in range(len(self.maps))]
-        beyond = np.array([max(below - of_mu, 0.0) for (*_, below), of_mu in zip(results, own, strict=True)])
+        below = np.array([_below_zero(visits[self.usable]) for *_, visits in results])
+        own = np.array([_below_zero(visits[self.usable]) for visits in self._visits_of_mu(followed)])
         return Influence(
             lifts=self.unit * lifts,
             parts=self.unit * np.stack([parts for _, parts, _ in results]),
-            doubts=self.unit * 2 * beyond * lifts,
+            doubts=self.unit * 2 * np.maximum(below - own, 0.0) * lifts,
         )
 
-    def _below_zero_of_mu(self, number: int, followed: float) -> float:
-        """The share of mu's own visits below 0: what these features cannot show of any policy."""
-        if (number, followed) not in self._mu_below_zero:
-            states, known = self.maps[number], self.usable.astype(np.float64)
-            _, system = _difference(states, followed, known, np.zeros(len(known)))
-            visits = _times(states.phi, self._toward(states, system))
-            self._mu_below_zero[number, followed] = _below_zero(visits[self.usable])
-        return self._mu_below_zero[number, followed]
-
-    def _toward(self, states: StateMap, system: Float64Array) -> Float64Array:
-        """How the lift depends on each equation of the system [p]."""
-        starts = states.phi[self.logs.offsets[:-1]].sum(axis=0, dtype=np.float64)
-        toward: Float64Array = np.linalg.solve(system.T, starts / self.logs.n_users)
-        return toward
-
-    def _lift(self, states: StateMap, rho: FloatArray, followed: float) -> tuple[float, Float64Array, float]:
-        """The lift, every user's part of its error, and the share of visits that are below 0."""
+    def _lift(
+        self, states: StateMap, rho: FloatArray, followed: float
+    ) -> tuple[float, Float64Array, Float64Array]:
+        """The lift, every user's part of its error, and the visits d_pi / d_mu [n], up to a factor."""
         weights = np.where(self.usable, rho, 0.0)
-        target = self._target(states, weights)
+        target = weights * states.delta  # [n] each row's estimate of E_{a ~ pi} A^mu(x, a)
+        if self.realised:
+            target = np.where(self.usable, weights - 1.0, 0.0) * states.surprise
         coefficients, system = _difference(states, followed, weights, target)
         first, users = self.logs.offsets[:-1], self.logs.n_users
-        starts = states.phi[first].astype(np.float64)
-        occupancy = _times(states.phi, self._toward(states, system))  # d_pi / d_mu, up to a factor
-        visits = occupancy * weights
+        visits = self._visits(states, system)
         stays = _times(states.phi, coefficients) / followed
         change = _times(states.change, coefficients) * (1 - 1 / followed)
         residual = target - weights * (stays + change)
-        parts = np.bincount(self.user, weights=occupancy * residual, minlength=users).astype(np.float64)
+        parts = np.bincount(self.user, weights=visits * residual, minlength=users).astype(np.float64)
         if not self.realised:  # the error of V^mu; beside what followed it is the same for pi and mu
-            from_value = np.linalg.solve(states.system.T, -(visits.astype(np.float32) @ states.change))
-            parts += states.by_user @ from_value
-        here = np.bincount(self.logs.user_codes, weights=starts @ coefficients, minlength=users) / users
+            by_row = (visits * weights).astype(np.float32) @ states.change
+            parts += states.by_user @ np.linalg.solve(states.system.T, -by_row)
+        starts = states.phi[first].astype(np.float64) @ coefficients
+        here = np.bincount(self.logs.user_codes, weights=starts, minlength=users) / users
         lift = float(here.sum())
-        return lift, parts + here - lift / users, _below_zero(occupancy[self.usable])
+        return lift, parts + here - lift / users, visits
 
-    def _target(self, states: StateMap, weights: Float64Array) -> Float64Array:
-        """Each row's estimate of E_{a ~ pi} A^mu(x, a) [n]."""
-        if not self.realised:
-            return weights * states.delta
-        return np.where(self.usable, weights - 1.0, 0.0) * states.surprise
+    def _visits(self, states: StateMap, system: Float64Array) -> Float64Array:
+        """d_pi / d_mu at every decision [n], up to a factor: how the lift depends on each row's equation."""
+        starts = states.phi[self.logs.offsets[:-1]].sum(axis=0, dtype=np.float64)
+        return _times(states.phi, np.linalg.solve(system.T, starts / self.logs.n_users))
+
+    def _visits_of_mu(self, followed: float) -> list[Float64Array]:
+        """The same for mu, by set of features: what is below 0 here, these features cannot show at all."""
+        if followed not in self._of_mu:
+            known = self.usable.astype(np.float64)
+            systems = [_difference(states, followed, known, known)[1] for states in self.maps]
+            pairs = zip(self.maps, systems, strict=True)
+            self._of_mu[followed] = [self._visits(states, system) for states, system in pairs]
+        return self._of_mu[followed]
 
     def gradient(self) -> Float64Array:
         """D lift / d log pi(a_t|x_t) at pi = mu, [n]: visits times the advantage of the taken action."""
         total = np.zeros(len(self.logs))
-        for states in self.maps:
-            known = self.usable.astype(np.float64)
-            _, system = _difference(states, FOLLOWED, known, known * states.delta)
-            visits = _times(states.phi, self._toward(states, system))
+        for states, visits in zip(self.maps, self._visits_of_mu(FOLLOWED), strict=True):
             total += visits * (states.surprise if self.realised else states.delta)
         mean: Float64Array = total * (self.unit / len(self.maps))
         return mean
@@ -222,10 +221,7 @@ class Judge:
         """V^mu as a function of contexts."""
         states = self.maps[-1]
         linear = LinearValue(features=states.features, theta=self.unit * states.theta)
-        if self.table is not None:
-            return linear
-        past = with_past(self.logs).contexts[:, self.logs.schema.width :]
-        return PastValue(value=linear, usual=past.mean(axis=0, dtype=np.float64))
+        return PastValue(value=linear, usual=self.usual) if self.table is None else linear
 
     def values(self, rho: Float64Array | None, rows: BoolArray, followed: float = PROMISED) -> StateValues:
         """V of the policy with these ratios (None: of mu), learned from some of the rows."""
@@ -242,16 +238,6 @@ class Judge:
             rows=self.unit * _times(states.phi, theta),
             final=self.unit * _times(states.final, theta),
         )
-
-
-def state_recipes(wide: LoggedData, seed: int) -> list[Recipe]:
-    """Two draws of random Fourier features for narrow contexts; lines, and squares too, for wide ones."""
-    shapes: list[Recipe]
-    if wide.schema.width <= NARROW:
-        shapes = [RandomFourier(n_features=N_FOURIER, intercept=False, seed=seed + draw) for draw in range(2)]
-    else:
-        shapes = [Powers(degree=degree, intercept=False, limit=TAIL) for degree in (1, 2)]
-    return [Chain((Standardise(), shape)) for shape in shapes]
 
 
 def _state_map(

@@ -17,7 +17,6 @@ import numpy as np
 
 from shpi._core.distributions import t_quantile
 from shpi.learners._shpi.judge import Influence
-from shpi.protocols import Float64Array
 
 SHARE_OF_ORDER = 0.8  # of the level, where candidates outside the sequence are tested too
 
@@ -76,19 +75,14 @@ def lower_bound(influence: Influence, level: float) -> float:
     """The one-sided bound of a single candidate."""
     if influence.error <= 0:
         return min(influence.estimate, 0.0)
-    quantile = _quantile(level, influence.parts.mean(axis=0))
+    parts = influence.parts.mean(axis=0) ** 2
+    total, quantile = float(np.sum(parts)), 0.0
+    if total > 0:  # as many degrees of freedom as users make up the variance
+        effective = 1.0 / float(np.sum((parts / total) ** 2))
+        quantile = float(t_quantile(level, max(effective - 1, 1)))
     return influence.estimate - quantile * influence.error
 
 
 def beats(challenger: Influence, champion: Influence, confidence: float) -> bool:
     """Whether the challenger's lift is above the champion's with confidence, on common users."""
     return lower_bound(challenger.less(champion), confidence) > 0
-
-
-def _quantile(level: float, parts: Float64Array) -> float:
-    """Student's quantile, with as many degrees of freedom as users make up the variance."""
-    square = float(np.sum(parts**2))
-    if square <= 0:
-        return 0.0
-    effective = 1.0 / float(np.sum((parts**2 / square) ** 2))
-    return float(t_quantile(level, max(effective - 1, 1)))

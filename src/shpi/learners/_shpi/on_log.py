@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -48,8 +48,9 @@ class Improvement:
 
     def policy(self, scorer: Scorer) -> Policy:
         """The improved policy."""
-        if self.reach is None or self.mu is None:
+        if self.reach is None:
             return EpsilonGreedy(scorer, self.explore, VW_TIES) if self.explore else Greedy(scorer)
+        assert self.mu is not None
         return BoundedRatio(scorer, self.mu, self.reach)
 
     def taken_probs(self, scorer: Scorer, prepared: PreparedOracle | None = None) -> Float64Array:
@@ -58,87 +59,71 @@ class Improvement:
         for rows, scores in self._scores(scorer, prepared):
             if logs.candidates is not None:
                 scores = np.where(logs.candidates[rows], scores, -np.inf)
-            if (self.reach is None or self.mu is None) and self.explore:
+            if self.reach is not None:
+                probs[rows] = taken_within(self._caps_of(rows), scores, logs.actions[rows], overwrite=True)
+            elif self.explore:
                 table = explored(scores.astype(np.float64), self.explore, VW_TIES)
                 probs[rows] = table[np.arange(len(table)), logs.actions[rows]]
-            elif self.reach is None or self.mu is None:
-                probs[rows] = scores.argmax(axis=1) == logs.actions[rows]
             else:
-                caps = self._caps_of(rows)
-                probs[rows] = taken_within(caps, scores, logs.actions[rows], overwrite=True)
+                probs[rows] = scores.argmax(axis=1) == logs.actions[rows]
         return probs
 
     def _scores(self, scorer: Scorer, prepared: PreparedOracle | None) -> Iterator[tuple[slice, FloatArray]]:
         """Scores by blocks of rows, for comparison within a row only; the caller may overwrite them.
 
         Those of linear scorers come in single precision, relative to their mean over actions and divided by
-        `_unit`: the features are kept from round to round, and scores that are nearer than 1e-7 are as good
-        as equal.
+        the largest weight: the features are kept from round to round, and scores that are nearer than 1e-7
+        are as good as equal. Ties need the scores as they are.
         """
-        if not self._single(scorer):
+        n = len(self.logs)
+        linear = scorer if isinstance(scorer, LinearScorer) and not self.explore else None
+        if linear is None or 4 * n * linear.features.width > CACHE_BYTES:
             yield from (
                 score_blocks(scorer, self.logs.contexts)
                 if prepared is None
                 else prepared.scores_on_log(scorer)
             )
             return
-        phi = self._features_of(scorer.features, prepared)
-        relative = scorer.weights - scorer.weights.mean(axis=0)
-        columns = np.ascontiguousarray((relative / self._unit(scorer)).T, dtype=np.float32)
+        if self._phi.get("map") is not linear.features:
+            self._keep_features(linear.features, prepared)
+        relative = linear.weights - linear.weights.mean(axis=0)
+        unit = float(np.abs(relative).max()) or 1.0
+        columns = np.ascontiguousarray((relative / unit).T, dtype=np.float32)
         table = np.empty((0, scorer.n_actions), dtype=np.float32)
-        for rows in blocks(len(phi), scorer.n_actions, SCORE_BYTES):
+        for rows in blocks(n, scorer.n_actions, SCORE_BYTES):
             m = rows.stop - rows.start
             table = table if len(table) >= m else np.empty((m, scorer.n_actions), dtype=np.float32)
-            yield rows, np.matmul(phi[rows], columns, out=table[:m])  # one table, which stays in the cache
+            yield rows, np.matmul(self._phi["phi"][rows], columns, out=table[:m])  # stays in the cache
 
-    def _single(self, scorer: Scorer) -> TypeGuard[LinearScorer]:
-        """Whether its features are kept, in single precision; ties need the scores as they are."""
-        if self.explore:
-            return False
-        return isinstance(scorer, LinearScorer) and 4 * len(self.logs) * scorer.features.width <= CACHE_BYTES
-
-    def _unit(self, scorer: Scorer) -> float:
-        """The divisor of `_scores`, so that single precision holds them."""
-        if not self._single(scorer):
-            return 1.0
-        return float(np.abs(scorer.weights - scorer.weights.mean(axis=0)).max()) or 1.0
-
-    def _features_of(self, features: FeatureMap, prepared: PreparedOracle | None) -> Float32Array:
-        """Phi of all logged contexts [n, p], kept while the same map is asked for."""
-        if self._phi.get("map") is not features:
-            n = len(self.logs)
-            phi = np.empty((n, features.width), dtype=np.float32)
-            ready = prepared if isinstance(prepared, PreparedRidge) else None
-            for rows in blocks(n, features.width):
-                if ready is not None and ready.features is features:
-                    phi[rows] = ready.phi(rows)
-                else:
-                    phi[rows] = features.transform(self.logs.contexts[rows])
-            clone = isinstance(self.mu, LogisticPolicy) and same_map(self.mu.features, features)
-            self._phi.update(map=features, phi=phi, clone=clone)
-        kept: Float32Array = self._phi["phi"]
-        return kept
+    def _keep_features(self, features: FeatureMap, prepared: PreparedOracle | None) -> None:
+        """Phi of all logged contexts [n, p], kept until another map is asked for."""
+        phi = np.empty((len(self.logs), features.width), dtype=np.float32)
+        ready = prepared if isinstance(prepared, PreparedRidge) and prepared.features is features else None
+        for rows in blocks(len(phi), features.width):
+            contexts = self.logs.contexts[rows]
+            phi[rows] = features.transform(contexts) if ready is None else ready.phi(rows)
+        clone = isinstance(self.mu, LogisticPolicy) and same_map(self.mu.features, features)
+        self._phi.update(map=features, phi=phi, clone=clone)
 
     def _caps_of(self, rows: slice) -> Float32Array:
-        """The bounds c(x) mu(a|x) [m, A]; mu itself where there are none."""
+        """The bounds c(x) mu(a|x) [m, A]; a logistic clone is evaluated in single precision."""
         if rows.start in self._caps:
             return self._caps[rows.start]
-        mu = self._mu_of(rows)
-        small = (mu if self.reach is None else ratio_caps(mu, self.reach)).astype(np.float32, copy=False)
-        if 4 * len(self.logs) * self.logs.n_actions <= CACHE_BYTES:
-            self._caps[rows.start] = small
-        return small
-
-    def _mu_of(self, rows: slice) -> FloatArray:
-        """Probabilities of mu [m, A] at some rows; a logistic clone is evaluated in single precision."""
         assert self.mu is not None
+        assert self.reach is not None
         contexts = self.logs.contexts[rows]
         mask = None if self.logs.candidates is None else self.logs.candidates[rows]
-        if not isinstance(self.mu, LogisticPolicy):
-            return self.mu.action_probs(contexts, mask)
-        shared = self._phi.get("clone", False)  # the features of the scores are those of the clone
-        phi = self._phi["phi"][rows] if shared else self.mu.features.transform(contexts).astype(np.float32)
-        return self.mu.probs_of(phi @ self.mu.weights.T.astype(np.float32), mask)
+        if isinstance(self.mu, LogisticPolicy):
+            shared = self._phi.get("clone", False)  # the features of the scores are those of the clone
+            phi = self._phi["phi"][rows] if shared else self.mu.features.transform(contexts)
+            logits = phi.astype(np.float32, copy=False) @ self.mu.weights.T.astype(np.float32)
+            mu: FloatArray = self.mu.probs_of(logits, mask)
+        else:
+            mu = self.mu.action_probs(contexts, mask)
+        caps = ratio_caps(mu, self.reach).astype(np.float32, copy=False)
+        if 4 * len(self.logs) * self.logs.n_actions <= CACHE_BYTES:
+            self._caps[rows.start] = caps
+        return caps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,7 +17,7 @@ from shpi.policies import Policy
 from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.policies.near_mu.tilted import tilt
 from shpi.policies.scorers import LinearScorer, Scorer
-from shpi.protocols import Float32Array, Float64Array, Int64Array, IntArray
+from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray
 
 KEPT = 50_000_000  # numbers of a table that is kept: 200 MB in single precision
 SOME = 1_000_000  # numbers from which a spread is known well enough
@@ -61,26 +61,26 @@ class Pairs:
 
 def probs_of(policy: Policy, logs: LoggedData) -> Pairs:
     """pi(a|x) of the logged contexts."""
-    n, n_actions = len(logs), logs.n_actions
+    n, n_actions, masks = len(logs), logs.n_actions, logs.candidates
     if n * n_actions <= KEPT:
         table = np.empty((n, n_actions), dtype=np.float32)
         for rows in _slices(n, ROWS):
-            mask = None if logs.candidates is None else logs.candidates[rows]
-            table[rows] = policy.action_probs(logs.contexts[rows], mask)
+            table[rows] = policy.action_probs(logs.contexts[rows], None if masks is None else masks[rows])
         return Pairs.of(table)
-    columns: Float32Array | None = None
-    never = np.zeros(n_actions, dtype=np.float32)
-    if isinstance(policy, LogisticPolicy):
-        columns = policy.weights.T.astype(np.float32)
-        never[~policy.seen] = NEVER
+
+    def exact(rows: Rows) -> Float32Array:
+        mask = None if masks is None else masks[rows]
+        return policy.action_probs(logs.contexts[rows], mask).astype(np.float32)
+
+    if not isinstance(policy, LogisticPolicy):
+        return Pairs(make=exact, n=n, n_actions=n_actions)
+    columns = policy.weights.T.astype(np.float32)
+    never = np.where(policy.seen, 0.0, NEVER).astype(np.float32)
 
     def make(rows: Rows) -> Float32Array:
-        mask = None if logs.candidates is None else logs.candidates[rows]
-        if columns is None or not isinstance(policy, LogisticPolicy):
-            return policy.action_probs(logs.contexts[rows], mask).astype(np.float32)
         logits = policy.features.transform(logs.contexts[rows]).astype(np.float32) @ columns
-        if mask is not None or policy.floor > 0:
-            probs: Float32Array = policy.probs_of(logits, mask)
+        if masks is not None or policy.floor > 0:
+            probs: Float32Array = policy.probs_of(logits, None if masks is None else masks[rows])
             return probs
         logits += never  # the same without copies of the block
         logits -= logits.max(axis=1, keepdims=True)
@@ -99,17 +99,19 @@ def scores_of(scorer: Scorer, logs: LoggedData, unit: float) -> Pairs:
         for rows in _slices(n, ROWS):
             table[rows] = scorer.scores(logs.contexts[rows]) / unit
         return Pairs.of(table)
-    columns: Float32Array | None = None
-    if isinstance(scorer, LinearScorer):  # differences, before digits are dropped
-        columns = ((scorer.weights - scorer.weights.mean(axis=0)).T / unit).astype(np.float32)
+
+    def relative(rows: Rows) -> Float32Array:
+        scores = scorer.scores(logs.contexts[rows])
+        centred: Float32Array = (scores - scores.mean(axis=1, keepdims=True)).astype(np.float32)
+        return centred / np.float32(unit)
+
+    if not isinstance(scorer, LinearScorer):
+        return Pairs(make=relative, n=n, n_actions=n_actions)
+    # differences, before digits are dropped
+    columns = ((scorer.weights - scorer.weights.mean(axis=0)).T / unit).astype(np.float32)
 
     def make(rows: Rows) -> Float32Array:
-        if columns is None or not isinstance(scorer, LinearScorer):
-            scores = scorer.scores(logs.contexts[rows])
-            relative: Float32Array = (scores - scores.mean(axis=1, keepdims=True)).astype(np.float32)
-            return relative / np.float32(unit)
-        phi = scorer.features.transform(logs.contexts[rows]).astype(np.float32)
-        product: Float32Array = phi @ columns
+        product: Float32Array = scorer.features.transform(logs.contexts[rows]).astype(np.float32) @ columns
         return product
 
     return Pairs(make=make, n=n, n_actions=n_actions)
@@ -142,19 +144,19 @@ def spread_of(scorer: Scorer, logs: LoggedData, mu: Pairs, most: int = SOME) -> 
     return float(np.sqrt(total / len(some)))
 
 
-def by_half(half: Int64Array, tables: Sequence[Pairs]) -> Pairs:
-    """The rows of half 0 from the first table, those of half 1 from the second; a kept one is overwritten."""
+def by_half(taught: BoolArray, tables: Sequence[Pairs]) -> Pairs:
+    """The first table, but the rows that taught it [n] from the second; a kept one is overwritten."""
     first, second = tables
     if first.kept:
         whole = first[:]
-        whole[half == 1] = second[half == 1]
+        whole[taught] = second[:][taught]
         return first
 
     def make(rows: Rows) -> Float32Array:
         index = np.arange(first.n)[rows]
         table = np.empty((len(index), first.n_actions), dtype=np.float32)
         for side, pairs in enumerate(tables):
-            mine = half[index] == side
+            mine = taught[index] == bool(side)
             if mine.any():
                 table[mine] = pairs[index[mine]]
         return table

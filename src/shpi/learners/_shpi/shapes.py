@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shpi.data.logged import LoggedData
-from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise, Union
 from shpi.features.cells import CellsMap, distinct
+from shpi.features.defaults import curves, lines
 from shpi.oracles import Oracle, Ridge
 
 FEW_CELLS = 256  # up to so many distinct contexts every context is a feature of its own
@@ -25,17 +25,9 @@ def default_oracles(logs: LoggedData, table: CellsMap | None, seed: int) -> dict
     if table is not None:
         return {"table": Ridge(features=table, action_features=False)}
     sample = logs.contexts[:: 1 + len(logs) // FEATURE_ROWS]
-    oracles: dict[str, Oracle] = {"lines": Ridge(features=_lines().fit(sample))}
+    oracles: dict[str, Oracle] = {"lines": Ridge(features=lines(intercept=False).fit(sample))}
     if 0 < logs.schema.width <= NARROW and logs.n_actions <= FEW_ACTIONS:
-        oracles["curves"] = Ridge(features=curved_recipe(seed))
+        oracles["curves"] = Ridge(
+            features=curves(CURVES, BANDWIDTH, seed, intercept=False, beside_lines=True)
+        )
     return oracles
-
-
-def curved_recipe(seed: int) -> Recipe:
-    """Lines and random Fourier features together."""
-    fourier = RandomFourier(n_features=CURVES, bandwidth_factor=BANDWIDTH, intercept=False, seed=seed)
-    return Chain((Standardise(), Union((Identity(intercept=False), fourier))))
-
-
-def _lines() -> Chain:
-    return Chain((Standardise(), Identity(intercept=False)))

@@ -12,7 +12,7 @@ from shpi.report.page import esc, table, tile
 from shpi.report.terminal import needed_words
 
 if TYPE_CHECKING:
-    from shpi.ope.results import Diagnostic, Evaluation, Verdict
+    from shpi.ope.results import Diagnostic, Evaluation
 
 MANY_REASONS = 12  # shown
 
@@ -33,17 +33,13 @@ def header(evaluation: Evaluation) -> str:
     """Name, metric, verdict, and numbers at a glance."""
     size = f" of {count(evaluation.users)} users, {count(evaluation.decisions)} decisions"
     log = size if evaluation.users else ""
+    asked = evaluation.question.rstrip(".")
+    question = f"{asked}: {evaluation.metric}" if asked else evaluation.metric
     return (
         f'<p class="kicker">Off-policy evaluation</p><h1>{esc(evaluation.policy_name, 120)}</h1>'
-        f'<p class="soft">{esc(_question(evaluation), 600)} · judged from a log{log}</p>'
+        f'<p class="soft">{esc(question, 600)} · judged from a log{log}</p>'
         f"{_card(evaluation)}"
     )
-
-
-def _question(evaluation: Evaluation) -> str:
-    """What is counted, in a sentence where the evaluation has one."""
-    asked = evaluation.question.rstrip(".")
-    return f"{asked}: {evaluation.metric}" if asked else evaluation.metric
 
 
 def _card(evaluation: Evaluation) -> str:
@@ -54,19 +50,16 @@ def _card(evaluation: Evaluation) -> str:
         kind, word, lead = _WORDS[verdict.decision]
     reasons = () if verdict is None else verdict.reasons
     listed = "".join(f"<li>{esc(reason)}</li>" for reason in reasons[:MANY_REASONS])
+    needed = ""
+    if verdict is not None and verdict.users_needed is not None:
+        needed = f"<p>{esc(needed_words(verdict))}</p>"
     more = len(reasons) - MANY_REASONS
     listed += f"<li>… and {more} more reasons</li>" if more > 0 else ""
     return (
         f'<div class="verdict {kind}" role="region" aria-label="Verdict"><p class="word">{sign(kind, 30)}'
         f'<span>{word}</span></p><p class="lead">{lead}</p>{f"<ul>{listed}</ul>" if listed else ""}'
-        f"{_needed(verdict)}{_tiles(evaluation)}{_guards(() if verdict is None else verdict.guards)}</div>"
+        f"{needed}{_tiles(evaluation)}{_guards(() if verdict is None else verdict.guards)}</div>"
     )
-
-
-def _needed(verdict: Verdict | None) -> str:
-    if verdict is None or verdict.users_needed is None:
-        return ""
-    return f"<p>{esc(needed_words(verdict))}</p>"
 
 
 def _tiles(evaluation: Evaluation) -> str:

@@ -18,8 +18,8 @@ from shpi.errors import ConfigError
 
 Arm = Literal["hold-back", "canary", "champion", "apprentice"]
 STAGES = (0.01, 0.05, 0.20)  # the shares of a canary, one after the other
-_SPAN = float(2**64)
-_FINEST = 2.0**-53
+_SPAN = float(2**64)  # how many hashes of 64 bits there are
+_FINEST = 2.0**-53  # the step between two shares: a double has no more digits
 
 
 @dataclass(frozen=True, kw_only=True)
