@@ -130,11 +130,11 @@ def weighted_deltas(
     """
     problem = deltas.problem
     terms = partial(deltas.terms, sessions=counted is not problem)
-    key = ("of mu", deltas.key, counted is problem, steps)
-    equal = partial(summed, counted, StepWeights.equal, terms, normalise=True, steps=(steps,))
+    key = ("of mu", deltas.key, counted is problem)
+    equal = partial(summed, counted, StepWeights.equal, terms, normalise=True)
     with_pi, with_mu = problem.all_of(
         [
-            partial(summed, counted, weigh, terms, normalise=True, steps=(steps,)),
+            partial(summed, counted, weigh, terms, normalise=True),
             partial(problem.memo, ("summed", key), equal),
         ]
     )
@@ -148,8 +148,8 @@ def weighted_deltas(
     )
     (of_pi,), (of_mu,), noise, base = problem.all_of(
         [
-            with_pi.means,
-            partial(problem.memo, key, with_mu.means),
+            partial(with_pi.means, (steps,)),
+            partial(problem.memo, (*key, steps), partial(with_mu.means, (steps,))),
             partial(deltas.noise_of_fit, slope),
             partial(on_policy, problem),
         ]
@@ -250,12 +250,8 @@ class Deltas:
         final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
         of_final = problem.gamma * slopes[logs.offsets[1:][final] - 1]
         gradients = np.zeros((problem.settings.folds, problem.horizon + 1, design.p))
+        gradients[:, 1:] = sums_by_step(chunk, design, coefficients, problem)[:, ::-1]  # H - t to go
+        phi = design.of(logs.final_contexts[final]) * of_final[:, None]
         fold_of_final = chunk.fold_of_user[logs.user_codes[final]]
-        for k in range(problem.settings.folds):
-            own = np.where(chunk.fold == k, coefficients, 0.0)
-            # Step t has H - t decisions to go.
-            gradients[k, 1:] = sums_by_step(chunk, design, own, problem.horizon)[::-1]
-            mine = fold_of_final == k
-            phi = design.of(logs.final_contexts[final[mine]]) * of_final[mine, None]
-            np.add.at(gradients[k], problem.horizon - lengths[final[mine]], phi)
+        np.add.at(gradients, (fold_of_final, problem.horizon - lengths[final]), phi)
         return gradients

@@ -103,53 +103,52 @@ class Block:
     rows: slice
     here: Float64Array  # [b, d] f(x_t)
     group: Int64Array  # [b]
-    ahead: Float64Array  # [b, p] psi(x_{t+1}); 0 where nothing follows or it is unknown
+    after: Float64Array  # [b, d] f(x_{t+1}); 0 where nothing follows or it is unknown
+    code: Float64Array  # [b, q] sum_a nu(a|x_{t+1}) m_a
     known: Float64Array  # [b] how much it counts among transitions; 0: what follows is unknown
 
+    @property
+    def ahead(self) -> Float64Array:
+        """psi(x_{t+1}), [b, p]."""
+        return products(self.code, self.after)
 
-def blocks(problem: Problem, chunk: Chunk, design: Design, *, ahead: bool = True) -> Iterator[Block]:
-    """All decisions of a chunk, by blocks; ``ahead=False`` leaves out what follows them.
+
+def blocks(problem: Problem, chunk: Chunk, design: Design) -> Iterator[Block]:
+    """All decisions of a chunk, by blocks.
 
     After the last decision of a truncated trajectory mu(.|x') is unknown: only models of states use it.
     """
     logs, n = chunk.logs, len(chunk.logs)
-    size = max(_ENTRIES // (design.p + design.d), 64)
+    width = design.p if design.dense else design.d + design.codes.shape[1]
+    size = max(_ENTRIES // (width + design.d), 64)
     known = problem.known_weights(chunk, "next" if design.target == "state" else "inside")
+    nothing = (known == 0) | ~chunk.goes_on
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
-        if not ahead:
-            here, group = design.rows_of(chunk, rows), design.group(chunk, rows)
-            nothing = np.zeros((len(here), 0))
-            yield Block(rows=rows, here=here, group=group, ahead=nothing, known=np.zeros(len(here)))
-            continue
         extended = design.rows_of(chunk, slice(start, min(rows.stop + 1, n)))
-        here = extended[: rows.stop - start]
-        after = np.zeros_like(here)
+        here, after = extended[: rows.stop - start], np.empty((rows.stop - start, design.d))
         after[: len(extended) - 1] = extended[1:]
         ends = slice(*np.searchsorted(logs.offsets[1:] - 1, (start, rows.stop)))
         if ends.start < ends.stop:
             after[logs.offsets[1:][ends] - 1 - start] = design.of(logs.final_contexts[ends])
-        code = _next_codes(chunk, design, rows)  # [b, q]
-        code *= ((known > 0) & chunk.goes_on)[rows, None]
-        psi = (code[:, :, None] * after[:, None, :]).reshape(len(here), design.p)
+        after[nothing[rows]] = 0.0
         yield Block(
             rows=rows,
             here=here,
             group=design.group(chunk, rows),
-            ahead=psi,
+            after=after,
+            code=_next_codes(chunk, design, rows),
             known=known[rows],
         )
 
 
 def _next_codes(chunk: Chunk, design: Design, rows: slice) -> Float64Array:
-    """sum_a nu(a|x_{t+1}) m_a, [b, q]; at the end of a trajectory only for models of states."""
-    logs = chunk.logs
-    ahead = slice(rows.start + 1, min(rows.stop + 1, len(logs)))
+    """sum_a nu(a|x_{t+1}) m_a, [b, q]; of the last decision of all there is none."""
+    if design.target == "state":
+        return np.ones((rows.stop - rows.start, 1))
+    ahead = slice(rows.start + 1, min(rows.stop + 1, len(chunk.logs)))
     codes = np.zeros((rows.stop - rows.start, design.codes.shape[1]))
     codes[: max(ahead.stop - ahead.start, 0)] = target_codes(chunk, design, ahead)
-    if design.target == "state":
-        last = logs.offsets[1:] - 1
-        codes[last[(last >= rows.start) & (last < rows.stop)] - rows.start] = 1.0
     return codes
 
 
@@ -257,22 +256,34 @@ def products(codes: Float64Array, features: Float64Array) -> Float64Array:
 def _add_by_action(
     sums: dict[str, Float64Array], rows: Float64Array, chunk: Chunk, block: Block, design: Design
 ) -> None:
-    groups = len(design.codes)
-    key = chunk.fold[block.rows] * groups + block.group
-    order = np.argsort(key, kind="stable")
-    keys, first = np.unique(key[order], return_index=True)
     rewards, observed = chunk.rewards[block.rows], chunk.observed[block.rows]
-    for key_of_group, mine in zip(keys, np.split(order, first[1:]), strict=True):
-        place = (int(key_of_group) // groups, int(key_of_group) % groups)
-        r = mine[observed[mine]]
-        own = block.here[r]
-        sums["reward_gram"][place] += own.T @ own
-        sums["reward"][place] += own.T @ rewards[r]
-        k = mine[block.known[mine] > 0]
-        left = block.here[k].T * block.known[k]
-        sums["gram"][place] += left @ block.here[k]
-        sums["cross"][place] += left @ block.ahead[k]
-        rows[place[0]] += (len(r), len(k))
+    for k, a, mine in by_fold_and_action(chunk, block, design):
+        f, weights, seen = block.here[mine], block.known[mine], observed[mine]
+        own = f if seen.all() else f[seen]
+        sums["reward_gram"][k, a] += own.T @ own
+        sums["reward"][k, a] += own.T @ rewards[mine][seen]
+        left = f.T * weights
+        sums["gram"][k, a] += left @ f
+        psi = np.einsum("bq,bd->bqd", block.code[mine], block.after[mine])
+        sums["cross"][k, a] += left @ psi.reshape(len(mine), -1)
+        rows[k] += (seen.sum(), (weights > 0).sum())
+
+
+def by_fold_and_action(
+    chunk: Chunk, block: Block, design: Design, *, alone: bool = False
+) -> Iterator[tuple[int, int, Int64Array]]:
+    """(fold, action, positions) of the decisions of a block that share both; ``alone``: all in fold 0."""
+    actions = len(design.codes)
+    for key, mine in positions_of((0 if alone else chunk.fold[block.rows] * actions) + block.group):
+        yield key // actions, key % actions, mine
+
+
+def positions_of(keys: Int64Array) -> Iterator[tuple[int, Int64Array]]:
+    """Each key that occurs, in rising order, and where it does."""
+    order, ordered = _sorted(keys, int(keys.max(initial=0)) + 1)
+    bounds = np.append(np.flatnonzero(np.diff(ordered, prepend=-1)), len(keys))
+    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+        yield int(ordered[low]), order[low:high]
 
 
 def _assembled(design: Design, name: str, by_action: Float64Array) -> Float64Array:
@@ -326,20 +337,27 @@ def _expected_codes(chunk: Chunk, codes: Float64Array) -> Float64Array:
 
 
 def sums_by_step(
-    chunk: Chunk, design: Design, coefficients: Float64Array, horizon: int, *, taken: bool = False
+    chunk: Chunk, design: Design, coefficients: Float64Array, problem: Problem, *, taken: bool = False
 ) -> Float64Array:
-    """sum_i c_i psi(x_i) over the decisions of each step, [H, p]; phi(x_i, a_i) if ``taken``."""
-    total = np.zeros((horizon, design.codes.shape[1], design.d))
-    order, _ = chunk.by_step
-    wanted = order[coefficients[order] != 0]
-    size = max(_ENTRIES // (design.d + design.codes.shape[1]), 64)
-    for start in range(0, len(wanted), size):
-        rows = wanted[start : start + size]
+    """sum_i c_i psi(x_i) over the decisions of each fold and step, [K, H, p]; phi(x_i, a_i) if ``taken``."""
+    folds, horizon, q = problem.settings.folds, problem.horizon, design.codes.shape[1]
+    total = np.zeros((folds * horizon, q, design.d))
+    order, keys = chunk.memo(
+        ("by fold and step", horizon), lambda: _sorted(chunk.fold * horizon + chunk.steps, folds * horizon)
+    )
+    size = max(_ENTRIES // (design.d + q), 64)
+    for start in range(0, len(order), size):
+        rows = order[start : start + size]
         f = design.rows_of(chunk, rows)
         code = design.codes[chunk.logs.actions[rows]] if taken else target_codes(chunk, design, rows)
         code = code * coefficients[rows, None]
-        steps = chunk.steps[rows]  # in rising order
-        bounds = np.append(np.flatnonzero(np.append(True, np.diff(steps) > 0)), len(rows))
+        bounds = np.append(np.flatnonzero(np.diff(keys[start : start + size], prepend=-1)), len(rows))
         for low, high in zip(bounds[:-1], bounds[1:], strict=True):
-            total[steps[low]] += code[low:high].T @ f[low:high]
-    return total.reshape(horizon, design.p)
+            total[keys[start + low]] += code[low:high].T @ f[low:high]
+    return total.reshape(folds, horizon, design.p)
+
+
+def _sorted(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
+    """The positions in rising order of their keys, and those keys; ``count`` is more than the largest."""
+    order = np.argsort(keys.astype(np.uint16) if count <= 1 << 16 else keys, kind="stable")  # 16 bits: fast
+    return order, keys[order]
