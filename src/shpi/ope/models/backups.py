@@ -277,13 +277,14 @@ def _new_moments(
         left = phi if (block.known == 1).all() else phi * block.known[:, None]
         # Weights of 0 and 1 are their own squares, and a product of a matrix with itself costs half.
         right = left if ((block.known == 0) | (block.known == 1)).all() else phi
+        ahead = block.ahead
         cuts = np.append(np.flatnonzero(np.append(True, np.diff(users) > 0)), len(users))
         step = max(1, _SLAB // (p * p))
         for first in range(0, len(cuts) - 1, step):
             some = cuts[first : first + step + 1]
             cross, gram = np.empty((2, len(some) - 1, p, p))
             for j, (low, high) in enumerate(zip(some[:-1], some[1:], strict=True)):
-                np.matmul(left[low:high].T, block.ahead[low:high], out=cross[j])
+                np.matmul(left[low:high].T, ahead[low:high], out=cross[j])
                 np.matmul(left[low:high].T, right[low:high], out=gram[j])
             yield users[some[:-1]], cross.reshape(-1, p * p), gram.reshape(-1, p * p)
 

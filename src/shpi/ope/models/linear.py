@@ -31,6 +31,7 @@ Target = Literal["pi", "mu", "state"]
 OWN_SLOPES = 60  # actions; beyond this they share their slopes
 DENSE = 4  # the longest codes whose products with features are written out
 _ENTRIES = 3_000_000  # of the largest temporary matrix
+_CACHED = 1 << 16  # numbers of a temporary matrix that is read again at once
 _HELD = 12_000_000  # numbers of a chunk's features that are held while it is open
 
 
@@ -272,10 +273,15 @@ def _add_by_action(
 def by_fold_and_action(
     chunk: Chunk, block: Block, design: Design, *, alone: bool = False
 ) -> Iterator[tuple[int, int, Int64Array]]:
-    """(fold, action, positions) of the decisions of a block that share both; ``alone``: all in fold 0."""
+    """(fold, action, positions) of decisions of a block that share both; ``alone``: all in fold 0.
+
+    So few at a time that what is made of them stays in the cache.
+    """
     actions = len(design.codes)
+    size = max(_CACHED // (design.p + design.d), 16)
     for key, mine in positions_of((0 if alone else chunk.fold[block.rows] * actions) + block.group):
-        yield key // actions, key % actions, mine
+        for start in range(0, len(mine), size):
+            yield key // actions, key % actions, mine[start : start + size]
 
 
 def positions_of(keys: Int64Array) -> Iterator[tuple[int, Int64Array]]:

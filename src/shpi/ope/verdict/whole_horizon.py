@@ -31,7 +31,7 @@ import numpy as np
 from shpi.errors import ShpiError
 from shpi.ope.diagnostics.weights import carries
 from shpi.ope.estimators.importance import prefix_sums
-from shpi.ope.estimators.kstep import Deltas, weighted_deltas
+from shpi.ope.estimators.kstep import Deltas, WeightedDeltas
 from shpi.ope.inference.per import counted_per
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem
@@ -54,8 +54,10 @@ class WholeHorizon:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        deltas = Deltas.of(problem)
-        return weighted_deltas(self.name, deltas, problem, self._weights, consistent=True)
+        weighted = WeightedDeltas(
+            deltas=Deltas.of(problem), counted=problem, weigh=self._weights, key=("share", self.share)
+        )
+        return weighted.estimate(self.name, consistent=True)
 
     def _weights(self, chunk: Chunk) -> StepWeights:
         """The products w_{0:t} of the mixture's ratios."""
