@@ -114,12 +114,11 @@ class Chunk:
     @cached_property
     def fold_of_user(self) -> Int64Array:
         """By a hash of the user id, so that neither the order of users nor the cut into chunks matters."""
+        return self.asked(("fold of user", self.folds, self.seed), self._hashed_folds)
 
-        def make() -> Int64Array:
-            hashes = hash_users(self.logs.user_ids, "fold", self.seed)
-            return (hashes % np.uint64(self.folds)).astype(np.int64)
-
-        return self.keep("fold of user", make)
+    def _hashed_folds(self) -> Int64Array:
+        hashes = hash_users(self.logs.user_ids, "fold", self.seed)
+        return (hashes % np.uint64(self.folds)).astype(np.int64)
 
     @cached_property
     def fold(self) -> Int64Array:

@@ -121,6 +121,10 @@ def whole_weights(chunk: Chunk) -> StepWeights:
 
 def window_weights(chunk: Chunk, k: int | None) -> StepWeights:
     """w_{t-k+1:t}; for None w_{0:t}. A trajectory that ended keeps the ratios that are inside the window."""
+    return chunk.memo(("window", k), lambda: _window_weights(chunk, k))
+
+
+def _window_weights(chunk: Chunk, k: int | None) -> StepWeights:
     logs = chunk.logs
     if not chunk.log_ratios.any():  # pi = mu on this log: nothing to weigh
         return StepWeights.equal(chunk)

@@ -34,7 +34,15 @@ from scipy import linalg
 
 from shpi.errors import DataError
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.models.linear import Design, ModelSums, blocks, by_fold_and_action, positions_of, products
+from shpi.ope.models.linear import (
+    Design,
+    ModelSums,
+    blocks,
+    by_fold_and_action,
+    one_follows,
+    positions_of,
+    products,
+)
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
@@ -291,26 +299,23 @@ def _new_moments(
 
 def _steps_by_action(problem: Problem, chunk: Chunk, design: Design, through: Through) -> Float64Array:
     """The part of the steps by user [users], where codes are long: row by row, action by action."""
+    m, d, q, alone = design.codes, design.d, design.codes.shape[1], len(through) == 1
+    by_code = [[matrix.reshape(q, d, q, d) for matrix in both] for both in through]
+    formula, codes = ("aq,br,qdre->abde", (m, m)) if one_follows(chunk, design) else ("aq,qdre->adre", (m,))
+    aheads = np.stack([np.einsum(formula, *codes, ahead, optimize=True) for ahead, _ in by_code])
+    heres = [np.einsum("aq,ar,qdre->ade", m, m, here, optimize=True) for _, here in by_code]
     total = np.zeros(chunk.logs.n_users)
-    tables = [_by_action(design, *matrices) for matrices in through]
     for block in blocks(problem, chunk, design):
-        of_step = np.zeros(len(block.here))
-        for k, a, mine in by_fold_and_action(chunk, block, design, alone=len(through) == 1):
-            ahead, here = tables[k]
-            f, code = block.here[mine], block.code[mine]
-            by_code = (f @ ahead[a]).reshape(len(mine), -1, design.d) @ block.after[mine][:, :, None]
-            values = np.einsum("bq,bq->b", by_code[:, :, 0], code)
-            of_step[mine] = values - np.einsum("bd,bd->b", f @ here[a], f)
+        of_step = np.empty(len(block.here))
+        for k, a, mine in by_fold_and_action(chunk, block, design, alone=alone):
+            f, after = block.here[mine], block.after[mine]
+            of_step[mine] = -np.einsum("bd,bd->b", f @ heres[k][a], f)
+            if block.following is None:
+                values = (f @ aheads[k, a].reshape(d, q * d)).reshape(len(mine), q, d) @ after[:, :, None]
+                of_step[mine] += np.einsum("bq,bq->b", values[:, :, 0], block.code[mine])
+        if block.following is not None:
+            fold, pairs = 0 if alone else chunk.fold[block.rows] * len(m), aheads.reshape(-1, d, d)
+            for key, mine in positions_of((fold + block.group) * len(m) + block.following):
+                of_step[mine] += np.einsum("bd,bd->b", block.here[mine] @ pairs[key], block.after[mine])
         total += add_up(chunk.users[block.rows], block.known * of_step, chunk.logs.n_users)
     return total
-
-
-def _by_action(
-    design: Design, ahead: Float64Array, here: Float64Array
-) -> tuple[Float64Array, Float64Array]:
-    """The matrices of an adjoint for the rows of each action, [A, d, p] and [A, d, d]."""
-    m, d, q = design.codes, design.d, design.codes.shape[1]
-    of_ahead, of_here = (
-        np.einsum("aq,qdp->adp", m, matrix.reshape(q, d, design.p)) for matrix in (ahead, here)
-    )
-    return of_ahead, np.einsum("adre,ar->ade", of_here.reshape(-1, d, q, d), m)

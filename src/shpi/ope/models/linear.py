@@ -14,7 +14,7 @@ each may deviate. Beyond, (1, features of a), or where there are none (1, how of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -106,6 +106,7 @@ class Block:
     group: Int64Array  # [b]
     after: Float64Array  # [b, d] f(x_{t+1}); 0 where nothing follows or it is unknown
     code: Float64Array  # [b, q] sum_a nu(a|x_{t+1}) m_a
+    following: Int64Array | None  # [b] the action that was logged next, in place of codes: `one_follows`
     known: Float64Array  # [b] how much it counts among transitions; 0: what follows is unknown
 
     @property
@@ -133,24 +134,29 @@ def blocks(problem: Problem, chunk: Chunk, design: Design) -> Iterator[Block]:
         if ends.start < ends.stop:
             after[logs.offsets[1:][ends] - 1 - start] = design.of(logs.final_contexts[ends])
         after[nothing[rows]] = 0.0
+        group, (code, following) = design.group(chunk, rows), _next_codes(chunk, design, rows)
         yield Block(
-            rows=rows,
-            here=here,
-            group=design.group(chunk, rows),
-            after=after,
-            code=_next_codes(chunk, design, rows),
-            known=known[rows],
+            rows=rows, here=here, group=group, after=after, code=code, following=following, known=known[rows]
         )
 
 
-def _next_codes(chunk: Chunk, design: Design, rows: slice) -> Float64Array:
-    """sum_a nu(a|x_{t+1}) m_a, [b, q]; of the last decision of all there is none."""
+def one_follows(chunk: Chunk, design: Design) -> bool:
+    """Whether long codes of what follows are those of the action that was logged next: few of them differ."""
+    return design.target == "mu" and chunk.logs.behaviour is None and not design.dense
+
+
+def _next_codes(chunk: Chunk, design: Design, rows: slice) -> tuple[Float64Array, Int64Array | None]:
+    """`Block.code` and `Block.following`; of the last decision of all there is nothing."""
+    count, ahead = rows.stop - rows.start, slice(rows.start + 1, min(rows.stop + 1, len(chunk.logs)))
     if design.target == "state":
-        return np.ones((rows.stop - rows.start, 1))
-    ahead = slice(rows.start + 1, min(rows.stop + 1, len(chunk.logs)))
-    codes = np.zeros((rows.stop - rows.start, design.codes.shape[1]))
-    codes[: max(ahead.stop - ahead.start, 0)] = target_codes(chunk, design, ahead)
-    return codes
+        return np.ones((count, 1)), None
+    if one_follows(chunk, design):
+        following = np.zeros(count, dtype=np.int64)
+        following[: ahead.stop - ahead.start] = chunk.logs.actions[ahead]
+        return np.zeros((count, 0)), following
+    codes = np.zeros((count, design.codes.shape[1]))
+    codes[: ahead.stop - ahead.start] = target_codes(chunk, design, ahead)
+    return codes, None
 
 
 # ---------------------------------------------------------------------- sums
@@ -181,8 +187,14 @@ class ModelSums:
 
 
 def model_sums(problem: Problem, design: Design) -> ModelSums:
-    """One pass over all chunks."""
-    return problem.total(partial(_sums_of, problem=problem, design=design))
+    """One pass over all chunks; sums by action are put together after it."""
+    total = problem.total(partial(_sums_of, problem=problem, design=design))
+    if design.dense:
+        return total
+    put_together = {
+        name: _assembled(design, getattr(total, name)) for name in ("reward_gram", "reward", "gram", "cross")
+    }
+    return replace(total, **put_together)
 
 
 def reward_sums(problem: Problem, design: Design) -> Float64Array:
@@ -205,22 +217,21 @@ def _rewards_of(chunk: Chunk, problem: Problem, design: Design) -> Float64Array:
 
 
 def _sums_of(chunk: Chunk, problem: Problem, design: Design) -> ModelSums:
-    """By products with phi where codes are short; else by the sums of each action, put together at last."""
-    p, folds = design.p, problem.settings.folds
-    wide = (design.p,) if design.dense else (len(design.codes), design.d)
+    """By products with phi where codes are short; else by action, in the shapes of `_assembled`."""
+    folds, p, d, actions = problem.settings.folds, design.p, design.d, len(design.codes)
+    wide: tuple[int, ...] = (p,) if design.dense else (actions, d)
+    ahead = (actions, actions, d, d) if one_follows(chunk, design) else (*wide, p)
     initial, rows = np.zeros((folds, p)), np.zeros((folds, 2))
     sums = {
         "reward_gram": np.zeros((folds, *wide, wide[-1])),
         "reward": np.zeros((folds, *wide)),
         "gram": np.zeros((folds, *wide, wide[-1])),
-        "cross": np.zeros((folds, *wide, p)),
+        "cross": np.zeros((folds, *ahead)),
     }
     add = _add_dense if design.dense else _add_by_action
     for block in blocks(problem, chunk, design):
         add(sums, rows, chunk, block, design)
     _add_initial(initial, chunk, design)
-    if not design.dense:
-        sums = {name: _assembled(design, name, values) for name, values in sums.items()}
     return ModelSums(**sums, initial=initial, rows=rows)
 
 
@@ -265,9 +276,17 @@ def _add_by_action(
         sums["reward"][k, a] += own.T @ rewards[mine][seen]
         left = f.T * weights
         sums["gram"][k, a] += left @ f
-        psi = np.einsum("bq,bd->bqd", block.code[mine], block.after[mine])
-        sums["cross"][k, a] += left @ psi.reshape(len(mine), -1)
         rows[k] += (seen.sum(), (weights > 0).sum())
+        if block.following is None:
+            psi = np.einsum("bq,bd->bqd", block.code[mine], block.after[mine])
+            sums["cross"][k, a] += left @ psi.reshape(len(mine), -1)
+    if block.following is not None:
+        cross = sums["cross"].reshape(-1, design.d, design.d)  # by fold, action and the one after it
+        actions = len(design.codes)
+        for key, mine in positions_of(
+            (chunk.fold[block.rows] * actions + block.group) * actions + block.following
+        ):
+            cross[key] += (block.here[mine].T * block.known[mine]) @ block.after[mine]
 
 
 def by_fold_and_action(
@@ -292,14 +311,22 @@ def positions_of(keys: Int64Array) -> Iterator[tuple[int, Int64Array]]:
         yield int(ordered[low]), order[low:high]
 
 
-def _assembled(design: Design, name: str, by_action: Float64Array) -> Float64Array:
-    """From sums by action to sums over phi = m_a (x) f, [K, p, p] or [K, p]."""
-    m, p = design.codes, design.p
-    if name in ("reward_gram", "gram"):
-        return np.stack(
-            [np.einsum("aq,ar,ade->qdre", m, m, gram, optimize=True).reshape(p, p) for gram in by_action]
-        )
-    return np.stack([np.einsum("aq,ad...->qd...", m, own).reshape(p, *own.shape[2:]) for own in by_action])
+def _assembled(design: Design, by_action: Float64Array) -> Float64Array:
+    """From sums by action to sums over phi = m_a (x) f, [K, p, p] or [K, p].
+
+    Sums of f [K, A, d], of f f' [K, A, d, d], of f psi' [K, A, d, p], or of f f(x')' by both actions
+    [K, A, A, d, d].
+    """
+    m, p, d = design.codes, design.p, design.d
+    if by_action.ndim == 5:
+        formula = "aq,br,abde->qdre"
+    elif by_action.shape[-2:] == (d, d):
+        formula = "aq,ar,ade->qdre"
+    else:
+        formula = "aq,ad...->qd..."
+    codes = [m] * formula[: formula.index("->")].count(",")
+    wide = [np.einsum(formula, *codes, own, optimize=True).reshape(p, -1) for own in by_action]
+    return np.stack(wide) if by_action.ndim > 3 else np.stack(wide)[:, :, 0]
 
 
 def _add_initial(initial: Float64Array, chunk: Chunk, design: Design) -> None:

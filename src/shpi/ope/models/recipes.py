@@ -96,16 +96,17 @@ def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap 
     """The given features, or the best ones, fitted to a sample of the whole log."""
     logs = problem.sample().logs
     codes = np.ones((1, 1)) if target == "state" else action_codes(logs, problem.times_taken)
-    recipe = features if features is not None else best_recipe(problem, codes)
-    place = ("design", target, repr(recipe))
-    if features is not None or place not in problem.family:
-        sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
-        design = Design(features=fit_features(recipe, sample), codes=codes, target=target)
-        if features is not None:
-            return design
-        problem.family[place] = design
-    kept: Design = problem.family[place]
-    return kept
+    sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
+    if features is not None:
+        return Design(features=fit_features(features, sample), codes=codes, target=target)
+    recipe, family = best_recipe(problem, codes), problem.family
+    fitted = repr(recipe)  # for all targets the same map: it is computed once for all that look at a chunk
+    if fitted not in family:
+        family[fitted] = fit_features(recipe, sample)
+    if (target, fitted) not in family:
+        family[target, fitted] = Design(features=family[fitted], codes=codes, target=target)
+    design: Design = family[target, fitted]
+    return design
 
 
 def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
