@@ -356,9 +356,9 @@ def target_codes(chunk: Chunk, design: Design, rows: Int64Array | slice) -> Floa
     if design.target == "pi":
         if design.dense:  # short enough to be kept, so that pi(.|x) is looked at once
             return chunk.asked(("codes", codes.tobytes()), lambda: _expected_codes(chunk, codes))[rows]
+        if len(logs) * codes.shape[1] <= _HELD:
+            return chunk.memo(("codes", codes.tobytes()), lambda: _expected_codes(chunk, codes))[rows]
         numbers = np.arange(len(logs))[rows]
-        if len(numbers) <= chunk.block:
-            return chunk.probs_of(rows) @ codes
         starts = range(0, len(numbers), chunk.block)  # a block of [b, A] at a time where actions are many
         return np.concatenate([chunk.probs_of(numbers[i : i + chunk.block]) @ codes for i in starts])
     return logs.behaviour[rows] @ codes if logs.behaviour is not None else codes[logs.actions[rows]]

@@ -150,7 +150,7 @@ def _sums(
     residuals = groups.residuals(chunk)  # [n, G]
     columns = instruments.columns(chunk)  # [n, J], zeros and ones
     propensities = _said_by(chunk, groups)  # [n, G]
-    earlier = np.stack([sum_before(chunk, np.clip(e, -5.0, 5.0)) for e in residuals.T], axis=1)  # [n, G]
+    earlier = sum_before(chunk, np.clip(residuals, -5.0, 5.0))  # [n, G]
     expected = np.column_stack([propensities.T @ columns, np.sum(propensities * np.abs(earlier), axis=0)])
     weight = np.column_stack([np.tile(columns.sum(axis=0), (len(groups), 1)), np.abs(earlier).sum(axis=0)])
     if not estimated and not by_day:
