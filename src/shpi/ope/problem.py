@@ -48,7 +48,7 @@ from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
-from shpi.ope._log.chunk import Chunk, Kept, Part
+from shpi.ope._log.chunk import Chunk, Kept, Part, once
 from shpi.ope._log.facts import Facts, Known, check_policy, check_source, cut_at, metric_of, survival
 from shpi.ope._log.visits import Visits
 from shpi.ope.inference.intervals import interval_of
@@ -58,7 +58,7 @@ from shpi.passes import Executor, tree_sum
 from shpi.protocols import Float64Array, Int64Array, Policy
 from shpi.values.transitions import rewards_of
 
-__all__ = ["Chunk", "IntervalMethod", "Known", "Part", "Problem", "Rewards", "Settings", "Truncated"]
+__all__ = ["Chunk", "IntervalMethod", "Known", "Part", "Problem", "Rewards", "Settings", "Truncated", "once"]
 
 T = TypeVar("T")
 View = Callable[[LoggedData], LoggedData]

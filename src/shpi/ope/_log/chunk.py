@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -18,10 +18,32 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
 from shpi.values.transitions import goes_on
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _BLOCK, _CELLS = 50_000, 1 << 24  # decisions, and numbers of pi(.|x), that are asked for at once
 _CACHE = 1 << 30  # bytes of pi(.|x) of one block that are kept, at most
 _SAMPLE = 1 << 26  # the same for a sample, of which only pi of the taken actions is needed again
+
+
+def once(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, computed once for the problem or chunk that is its first argument, and the others.
+
+    Texts and numbers are told apart by what they say, other arguments by being the same object.
+    """
+
+    @wraps(function)
+    def remembered(*arguments: P.args, **options: P.kwargs) -> T:
+        owner, *others = (*arguments, *options.values())
+        told = [
+            other if other is None or isinstance(other, str | int | float) else ("object", owner.number_of(other))
+            for other in others
+        ]
+        result: T = owner.memo(
+            (function.__qualname__, *told), partial(function, *arguments, **options)
+        )
+        return result
+
+    return remembered
 
 
 @dataclass(frozen=True, kw_only=True)

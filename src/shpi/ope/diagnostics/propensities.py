@@ -34,7 +34,7 @@ LEAST_PAIRS = 100  # decisions and actions in a bin
 
 def about_propensities(problem: Problem) -> list[Diagnostic]:
     """Those of a log that has propensities."""
-    days = days_of(problem, Groups.of(problem))
+    days = days_of(problem)
     if (
         days is not None and days.switched
     ):  # rows are no draws of their own, and the others count rows or users

@@ -56,7 +56,7 @@ def _sensitivity(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
 def _drift(problem: Problem, decisive: Estimate, witness: Estimate | None) -> list[Diagnostic]:
     """Does the witness say clearly less, or without a witness twice the k?"""
     assert decisive.steps is not None
-    other = witness or k_step(problem, min(2 * decisive.steps, problem.horizon), like=decisive)
+    other = witness or k_step(problem, min(2 * decisive.steps, problem.horizon), decisive.per)
     if other is None:
         return []
     drift = apart(decisive, other)

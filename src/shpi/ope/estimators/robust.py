@@ -35,7 +35,7 @@ from shpi.ope.models.columns import note_of
 from shpi.ope.models.linear import Design, Target, sums_by_step
 from shpi.ope.models.predictions import Predicted, predict, value_limits
 from shpi.ope.models.recipes import designed
-from shpi.ope.problem import Chunk, Known, Problem
+from shpi.ope.problem import Chunk, Known, Problem, once
 from shpi.ope.results import Estimate, Weights
 from shpi.protocols import Float64Array
 
@@ -296,24 +296,21 @@ def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Ar
     return contributions(problem, fits[0].design, adjoints)
 
 
+@once
 def cross_fits(
     problem: Problem, target: Target, features: Recipe | FeatureMap | None, ridge: float | None
 ) -> tuple[Backups, ...]:
     """Backups for every fold of users, fitted on the others."""
-
-    def make() -> tuple[Backups, ...]:
-        design, sums = designed(problem, target, features)
-        limits = value_limits(problem, problem.horizon)
-        return tuple(
-            fit_backups(
-                sums.without(fold),
-                design,
-                gamma=problem.gamma,
-                horizon=problem.horizon,
-                limits=limits,
-                ridge=ridge,
-            )
-            for fold in range(problem.settings.folds)
+    design, sums = designed(problem, target, features)
+    limits = value_limits(problem, problem.horizon)
+    return tuple(
+        fit_backups(
+            sums.without(fold),
+            design,
+            gamma=problem.gamma,
+            horizon=problem.horizon,
+            limits=limits,
+            ridge=ridge,
         )
-
-    return problem.memo(("backups", target, problem.number_of(features), ridge), make)
+        for fold in range(problem.settings.folds)
+    )

@@ -13,7 +13,7 @@ from shpi.data.logged import LoggedData
 from shpi.data.question.count import in_window
 from shpi.errors import ConfigError
 from shpi.ope.estimators.base import Estimator, finish
-from shpi.ope.problem import Problem
+from shpi.ope.problem import Problem, once
 from shpi.ope.results import Estimate, Per
 from shpi.protocols import Float64Array
 
@@ -86,9 +86,10 @@ COUNTS: dict[Per, Callable[[LoggedData], Float64Array]] = {
 }
 
 
+@once
 def counts_of(problem: Problem, unit: Per) -> Problem:
     """The same problem about the number of decisions or sessions."""
-    return problem.memo(("count", unit), lambda: problem.with_metric(COUNTS[unit]))
+    return problem.with_metric(COUNTS[unit])
 
 
 def check_per(per: str, where: str = "") -> None:

@@ -15,7 +15,7 @@ from shpi.errors import ShpiError
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.kstep import KStepSHPI
 from shpi.ope.inference.per import counted_per, counts_of
-from shpi.ope.problem import Problem
+from shpi.ope.problem import Problem, once
 from shpi.ope.results import Estimate, Per
 
 # Effective users that a witness needs: fewer than one that decides, for it can only refuse. In 90 logs of the
@@ -31,43 +31,35 @@ class Preview(NamedTuple):
     effective_users: float
 
 
+@once
 def preview(problem: Problem, k: int, per: Per) -> Preview | None:
-    """That of one k, once for all that ask; None if the log has no answer."""
+    """That of one k; None if the log has no answer."""
+    counted = (problem,) if per == "user" else (problem, counts_of(problem, per))
+    try:
+        works = [partial(_value_and_baseline, about, k) for about in counted]
+        (value, baseline, effective), *number = problem.all_of(works)
+    except ShpiError:
+        return None
+    for more, as_many, _ in number:
+        value, baseline = value / more, baseline / as_many
+    return Preview(lift=value - baseline, effective_users=effective)
 
-    def make() -> Preview | None:
-        try:
-            return _previewed(problem, k, per)
-        except ShpiError:
-            return None
 
-    return problem.memo(("preview", k, per), make)
-
-
-def _previewed(problem: Problem, k: int, per: Per) -> Preview:
+def _value_and_baseline(problem: Problem, k: int) -> tuple[float, float, float]:
+    """J(pi) by k steps, J(mu), and the effective users, after the first pass."""
     base, (of_pi, of_mu) = problem.all_of(
         [partial(on_policy, problem), lambda: KStepSHPI(k=k).weighted(problem).summed()]
     )
-    value, baseline = base.value + of_pi.value - of_mu.value, base.value
-    if per != "user":
-        count = counts_of(problem, per)
-        base, (more, as_many) = problem.all_of(
-            [partial(on_policy, count), lambda: KStepSHPI(k=k).weighted(count).summed()]
-        )
-        value /= base.value + more.value - as_many.value
-        baseline /= base.value
-    return Preview(lift=value - baseline, effective_users=of_pi.effective_users)
+    return base.value + of_pi.value - of_mu.value, base.value, of_pi.effective_users
 
 
-def k_step(problem: Problem, k: int, *, like: Estimate) -> Estimate | None:
-    """The k-step estimate, once for all that ask, per user, decision or session as ``like``; or None."""
-
-    def make() -> Estimate | None:
-        try:
-            return counted_per(KStepSHPI(k=k), like.per).estimate(problem)
-        except ShpiError:
-            return None
-
-    return problem.memo(("witness", k, like.per), make)
+@once
+def k_step(problem: Problem, k: int, per: Per) -> Estimate | None:
+    """The k-step estimate per user, decision or session; None if the log has no answer."""
+    try:
+        return counted_per(KStepSHPI(k=k), per).estimate(problem)
+    except ShpiError:
+        return None
 
 
 def longest(problem: Problem, estimate: Estimate) -> Estimate | None:
@@ -93,7 +85,7 @@ def longest(problem: Problem, estimate: Estimate) -> Estimate | None:
             more //= 2
         else:
             break
-    return next(filter(None, (k_step(problem, k, like=estimate) for k in reversed(carried))), None)
+    return next(filter(None, (k_step(problem, k, estimate.per) for k in reversed(carried))), None)
 
 
 def _likely(k: int, horizon: int) -> list[int]:
