@@ -91,4 +91,3 @@ def by_day(day: Int64Array, residuals: Float64Array) -> Float64Array:
         for e in residuals.T
     ]
     return np.stack(columns, axis=2).transpose(1, 0, 2).astype(np.float64)
-

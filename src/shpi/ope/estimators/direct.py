@@ -170,9 +170,7 @@ def _noise(problem: Problem, fit: Backups, normaliser: Normaliser) -> Float64Arr
     return contributions(problem, fit.design, [adjoint(fit, gradients)], rewards_only=True)
 
 
-def _summed_features(
-    chunk: Chunk, problem: Problem, design: Design, normaliser: Normaliser
-) -> Float64Array:
+def _summed_features(chunk: Chunk, problem: Problem, design: Design, normaliser: Normaliser) -> Float64Array:
     """The sum of psi over decisions, each as much as it counts in the value [p]."""
     share = normaliser.shares(chunk, StepWeights.equal(chunk), reward_terms(problem, chunk))
     share *= problem.per_user * problem.discounts[chunk.steps]

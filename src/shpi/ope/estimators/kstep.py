@@ -50,7 +50,7 @@ from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups
 from shpi.ope.models.columns import note_of
 from shpi.ope.models.linear import sums_by_step
-from shpi.ope.models.predictions import Predicted, predict
+from shpi.ope.models.predictions import kept_predictions
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
@@ -213,15 +213,12 @@ class Deltas:
     def terms(self, counted: Problem, chunk: Chunk, *, sessions: bool) -> Terms:
         """The deltas. Chunks of a session view have the same rows as those of the problem itself."""
         own = chunk if not sessions else chunk.origin
-        values = self._predicted(own)
+        values = kept_predictions(self.problem, own, self.fits, self.key)
         z = own.rewards + self.problem.gamma * values.following(own) - values.value
         counts = self.problem.known_weights(own, "return")
         if sessions:
             z = z * session_discounts(self.problem, own)
         return Terms(values=z, counts=counts)
-
-    def _predicted(self, chunk: Chunk) -> Predicted:
-        return chunk.keep(self.key, lambda: predict(self.problem, chunk, self.fits), Predicted)
 
     def noise_of_fit(self, slope: _Slope) -> Float64Array:
         """How far each user moves the lift through V, [U] (to be multiplied by U)."""

@@ -17,9 +17,10 @@ the textbook's form, ``paired=False``, where that is missing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,11 +34,13 @@ from shpi.ope.inference.weighting import StepWeights, Terms, add_up
 from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
 from shpi.ope.models.columns import note_of
 from shpi.ope.models.linear import Design, Target, sums_by_step
-from shpi.ope.models.predictions import Predicted, predict, value_limits
+from shpi.ope.models.predictions import kept_predictions, value_limits
 from shpi.ope.models.recipes import designed
 from shpi.ope.problem import Chunk, Known, Problem, once
 from shpi.ope.results import Estimate, Weights
 from shpi.protocols import Float64Array
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +133,10 @@ class Residuals:
             notes.append(f"the ridge of Q was raised {boost:g} times, because values left the possible range")
         return cls(problem=problem, fits=fits, paired=paired and possible, notes=tuple(notes), key=key)
 
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` returns, computed once for all estimators with the same settings."""
+        return self.problem.memo((key, self.key, self.paired), make)
+
     def sums(self, *, normalise: bool) -> Summed:
         """V(x_0) plus the corrections of all steps; paired if asked for."""
         return self.sums_at(normalise=normalise, steps=(None,))[0]
@@ -158,44 +165,40 @@ class Residuals:
     ) -> tuple[list[StepMeans], list[StepMeans]]:
         """The corrections by the weights of pi, and with equal weights, for each number of steps."""
         of_pi, of_mu = self._summed(normalise)
-        key = ("means", self.key, self.paired, steps)
         weighted, equal = self.problem.all_of(
             [
                 partial(of_pi.means, steps),
-                partial(self.problem.memo, key, partial(of_mu.means, steps)),
+                partial(self.memo, ("means", steps), partial(of_mu.means, steps)),
             ]
         )
         return [floored(*pair) for pair in zip(weighted, equal, strict=True)], equal
 
     def _summed(self, normalise: bool) -> tuple[StepSummed, StepSummed]:
         """The first pass of `_means`, by the weights of pi and with equal ones."""
-        terms = self._behaviour_terms if self.paired else self._terms
-        key, weigh = ("summed", self.key, self.paired), partial(window_weights, k=None)
+        terms = partial(self._terms, of_mu=True) if self.paired else self._terms
+        weigh = partial(window_weights, k=None)
         weighted = partial(summed, self.problem, weigh, self._terms, normalise=normalise)
         equal = partial(summed, self.problem, StepWeights.equal, terms, normalise=True)
         of_pi, of_mu = self.problem.all_of(
             [
-                partial(self.problem.memo, (*key, normalise), weighted),
-                partial(self.problem.memo, (*key, "equal"), equal),
+                partial(self.memo, ("summed", normalise), weighted),
+                partial(self.memo, ("summed", "equal"), equal),
             ]
         )
         return of_pi, of_mu
 
+    @once
     def own_noise(self) -> Float64Array:
         """`noise_of_fit` of DR and WDR [U], times U and centred; DR takes that of WDR, to save a pass."""
         if self.problem.values_only:
             return np.zeros(self.problem.users)
-
-        def make() -> Float64Array:
-            reach = np.ones(self.problem.horizon)
-            try:
-                moved = self.problem.users * self.noise_of_fit(reach)
-            except DataError:  # no weight is left at some step, which plain means bear
-                moved = self.problem.users * self.noise_of_fit(reach, normalise=False)
-            centred: Float64Array = moved - moved.mean()
-            return centred
-
-        return self.problem.memo(("noise", self.key, self.paired), make)
+        reach = np.ones(self.problem.horizon)
+        try:
+            moved = self.problem.users * self.noise_of_fit(reach)
+        except DataError:  # no weight is left at some step, which plain means bear
+            moved = self.problem.users * self.noise_of_fit(reach, normalise=False)
+        centred: Float64Array = moved - moved.mean()
+        return centred
 
     def noise_of_fit(self, reach: Float64Array, *, normalise: bool = True) -> Float64Array:
         """How far each user moves sum_t reach_t (step t's correction) + V(x_0) through Q, [U] (times U).
@@ -206,21 +209,14 @@ class Residuals:
         ahead, taken = self.gradients(normalise=normalise)
         # With h decisions to go, what follows belongs to the step before, and V(x_0) to none.
         of_ahead, of_taken = np.append(reach[::-1], 1.0), np.append(0.0, reach[::-1])  # [H + 1]
-        return through_fits(
-            self.problem, self.fits, ahead * of_ahead[:, None] - taken * of_taken[:, None]
-        )
+        return through_fits(self.problem, self.fits, ahead * of_ahead[:, None] - taken * of_taken[:, None])
 
+    @once
     def gradients(self, *, normalise: bool = True) -> Float64Array:
         """The derivatives, by theta_h of every fold's fit, of V(x_0) and of what follows the decisions in
         all corrections, and of the value of the decisions themselves, [2, K, H + 1, p]."""
-
-        def make() -> Float64Array:
-            of_pi, of_mu = self._summed(normalise)
-            return self.problem.total(
-                partial(self._gradients, of_pi=of_pi.normaliser, of_mu=of_mu.normaliser)
-            )
-
-        return self.problem.memo(("gradients", self.key, self.paired, normalise), make)
+        of_pi, of_mu = self._summed(normalise)
+        return self.problem.total(partial(self._gradients, of_pi=of_pi.normaliser, of_mu=of_mu.normaliser))
 
     def _gradients(self, chunk: Chunk, of_pi: Normaliser, of_mu: Normaliser) -> Float64Array:
         problem = self.problem
@@ -260,26 +256,16 @@ class Residuals:
 
     def _starts(self, chunk: Chunk) -> Float64Array:
         """Sums over each user's trajectories of V(x_0), by pi and, if it is known, by mu [1 or 2, users]."""
-        predicted, first = self._predicted(chunk), chunk.logs.offsets[:-1]
+        predicted, first = kept_predictions(self.problem, chunk, self.fits, self.key), chunk.logs.offsets[:-1]
         values = [predicted.value] if predicted.behaviour is None else [predicted.value, predicted.behaviour]
         return np.stack([add_up(chunk.logs.user_codes, value[first], chunk.logs.n_users) for value in values])
 
-    @property
-    def _known(self) -> Known:
-        return "paired return" if self.paired else "return"
-
-    def _terms(self, problem: Problem, chunk: Chunk) -> Terms:
-        predicted = self._predicted(chunk)
-        z = chunk.rewards + problem.gamma * predicted.following(chunk) - predicted.taken
-        return Terms(values=z, counts=problem.known_weights(chunk, self._known))
-
-    def _behaviour_terms(self, problem: Problem, chunk: Chunk) -> Terms:
-        predicted = self._predicted(chunk)
-        z = chunk.rewards + problem.gamma * predicted.following(chunk, predicted.behaviour) - predicted.taken
-        return Terms(values=z, counts=problem.known_weights(chunk, self._known))
-
-    def _predicted(self, chunk: Chunk) -> Predicted:
-        return chunk.keep(self.key, lambda: predict(self.problem, chunk, self.fits), Predicted)
+    def _terms(self, problem: Problem, chunk: Chunk, *, of_mu: bool = False) -> Terms:
+        predicted = kept_predictions(self.problem, chunk, self.fits, self.key)
+        ahead = predicted.following(chunk, predicted.behaviour if of_mu else None)
+        z = chunk.rewards + problem.gamma * ahead - predicted.taken
+        known: Known = "paired return" if self.paired else "return"
+        return Terms(values=z, counts=problem.known_weights(chunk, known))
 
 
 def _with_start(means: StepMeans, start: Float64Array) -> tuple[float, Float64Array]:

@@ -60,6 +60,7 @@ class PerUnit:
         )
         return replace(ratio, per=self.unit)
 
+
 PerDecision = partial(PerUnit, unit="decision")  # its name in version 0.1
 
 

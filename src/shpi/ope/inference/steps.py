@@ -150,7 +150,7 @@ def step_means(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bo
 
 def summed(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) -> StepSummed:
     """The first of the two passes."""
-    sums = problem.total(partial(_sums, problem=problem, weigh=weigh, terms=terms, normalise=normalise))
+    sums = problem.total(partial(_sums, problem=problem, weigh=weigh, get_terms=terms, normalise=normalise))
     _check(sums, normalise)
     below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
     normaliser = Normaliser(top=_scale_of(sums.top, normalise), kept=problem.kept, denominator=below)
@@ -202,7 +202,7 @@ class StepSummed:
             ended=sums.ended if self.normalise else problem.ended,
         )
         influences, mass = problem.by_user(
-            partial(reach.asked, weigh=self.weigh, terms=self.terms)
+            partial(reach.of, weigh=self.weigh, get_terms=self.terms)
         )  # [J, U], [U]
         weights = self._weights(mass)
         by_steps = []
@@ -241,11 +241,8 @@ def floored(means: StepMeans, reference: StepMeans) -> StepMeans:
     return replace(means, influence=influence)
 
 
-def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, terms: GetTerms, normalise: bool) -> StepSums:
-    return _sums_of(chunk, weigh(chunk), terms(problem, chunk), problem, normalise)
-
-
-def _sums_of(chunk: Chunk, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
+def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, normalise: bool) -> StepSums:
+    weights, terms = weigh(chunk), get_terms(problem, chunk)
     horizon, known = problem.horizon, terms.counts > 0
     rows = np.where(known, weights.rows, -np.inf)
     top = np.full(horizon, -np.inf)
@@ -292,12 +289,9 @@ class _Reach:
             for coefficient in coefficients
         ]
 
-    def asked(self, chunk: Chunk, weigh: Weigh, terms: GetTerms) -> tuple[Float64Array, Float64Array]:
-        """`of` in a pass."""
-        return self.of(chunk, weigh(chunk), terms(self.problem, chunk))
-
-    def of(self, chunk: Chunk, weights: StepWeights, terms: Terms) -> tuple[Float64Array, Float64Array]:
+    def of(self, chunk: Chunk, weigh: Weigh, get_terms: GetTerms) -> tuple[Float64Array, Float64Array]:
         """Influences [J, users of the chunk], and shares of the weight [users of the chunk]."""
+        weights, terms = weigh(chunk), get_terms(self.problem, chunk)
         problem, t, n_users = self.problem, chunk.steps, chunk.logs.n_users
         jackknife = problem.settings.errors == "jackknife"
         z = np.where(terms.counts > 0, terms.values, 0.0)
@@ -351,16 +345,12 @@ def _leverage(chunk: Chunk, share: Float64Array) -> Float64Array:
 
 
 def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
-    return np.exp(np.where(np.isfinite(top), top - _finite(common), -np.inf))
+    return np.exp(np.where(np.isfinite(top), top - _scale_of(common, normalise=True), -np.inf))
 
 
 def _scale_of(top: Float64Array, normalise: bool) -> Float64Array:
     """The logarithm that is taken out of every weight of a step [H]: the largest, or nothing."""
-    return _finite(top) if normalise else np.zeros(len(top))
-
-
-def _finite(top: Float64Array) -> Float64Array:
-    return np.where(np.isfinite(top), top, 0.0)
+    return np.where(np.isfinite(top), top, 0.0) if normalise else np.zeros(len(top))
 
 
 def _check(sums: StepSums, normalise: bool) -> None:

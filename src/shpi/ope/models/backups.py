@@ -176,9 +176,7 @@ def contributions(
     which all did.
     """
     by_user, floors = problem.by_user_and_total(
-        partial(
-            _contributions_of, problem=problem, design=design, adjoints=adjoints, ahead=not rewards_only
-        )
+        partial(_contributions_of, problem=problem, design=design, adjoints=adjoints, ahead=not rewards_only)
     )
     of_reward, of_step, residual = by_user
     squares, sizes, spread, plain = floors
@@ -201,9 +199,7 @@ def _contributions_of(
     of_step = np.zeros(users)
     if ahead:
         by_fold = _took_part(adjoints)
-        through = [
-            (sum(part.ahead for part in parts), sum(part.here for part in parts)) for parts in by_fold
-        ]
+        through = [(sum(part.ahead for part in parts), sum(part.here for part in parts)) for parts in by_fold]
         of_step = (_steps_by_user if design.dense else _steps_by_action)(problem, chunk, design, through)
     size = np.abs(slope)
     sums = np.array([size @ size, size.sum(), size @ residual**2, residual @ residual])
@@ -250,7 +246,9 @@ Through = Sequence[tuple[Float64Array, Float64Array]]  # by fold, or one for all
 def _steps_by_user(problem: Problem, chunk: Chunk, design: Design, through: Through) -> Float64Array:
     """The part of the steps by user [users], from the users' sums of phi psi' and of phi phi'."""
     total = np.zeros(chunk.logs.n_users)
-    ahead, here = (np.stack([matrix.ravel() for matrix in each], axis=1) for each in zip(*through, strict=True))
+    ahead, here = (
+        np.stack([matrix.ravel() for matrix in each], axis=1) for each in zip(*through, strict=True)
+    )
     for users, cross, gram in _moments(problem, chunk, design):
         moved = cross @ ahead - gram @ here  # [u, K or 1]
         own = chunk.fold_of_user[users] if len(through) > 1 else 0

@@ -231,7 +231,10 @@ def _sums_of(chunk: Chunk, problem: Problem, design: Design) -> ModelSums:
     add = _add_dense if design.dense else _add_by_action
     for block in blocks(problem, chunk, design):
         add(sums, rows, chunk, block, design)
-    _add_initial(initial, chunk, design)
+    first, fold = chunk.logs.offsets[:-1], chunk.fold_of_user[chunk.logs.user_codes]
+    for k in range(folds):  # what the target would do first
+        for _, psi in target_features(chunk, design, first[fold == k]):
+            initial[k] += psi.sum(axis=0)
     return ModelSums(**sums, initial=initial, rows=rows)
 
 
@@ -329,15 +332,6 @@ def _assembled(design: Design, by_action: Float64Array) -> Float64Array:
     return np.stack(wide) if by_action.ndim > 3 else np.stack(wide)[:, :, 0]
 
 
-def _add_initial(initial: Float64Array, chunk: Chunk, design: Design) -> None:
-    """The features psi of the first contexts: what the target would do first."""
-    fold = chunk.fold_of_user[chunk.logs.user_codes]
-    first = chunk.logs.offsets[:-1]
-    for k in range(len(initial)):
-        for _, psi in target_features(chunk, design, first[fold == k]):
-            initial[k] += psi.sum(axis=0)
-
-
 def target_features(
     chunk: Chunk, design: Design, rows: Int64Array
 ) -> Iterator[tuple[Int64Array, Float64Array]]:
@@ -354,10 +348,11 @@ def target_codes(chunk: Chunk, design: Design, rows: Int64Array | slice) -> Floa
     if design.target == "state":
         return np.ones((len(logs.actions[rows]), 1))
     if design.target == "pi":
+        key = ("codes", codes.tobytes())
         if design.dense:  # short enough to be kept, so that pi(.|x) is looked at once
-            return chunk.asked(("codes", codes.tobytes()), lambda: _expected_codes(chunk, codes))[rows]
+            return chunk.keep(key, partial(_expected_codes, chunk, codes), for_all=True)[rows]
         if len(logs) * codes.shape[1] <= _HELD:
-            return chunk.memo(("codes", codes.tobytes()), lambda: _expected_codes(chunk, codes))[rows]
+            return chunk.memo(key, partial(_expected_codes, chunk, codes))[rows]
         numbers = np.arange(len(logs))[rows]
         starts = range(0, len(numbers), chunk.block)  # a block of [b, A] at a time where actions are many
         return np.concatenate([chunk.probs_of(numbers[i : i + chunk.block]) @ codes for i in starts])
