@@ -17,7 +17,6 @@ import numpy as np
 
 from shpi.data._behaviour.calibration import Calibration, CalibrationBin, spread_rows
 from shpi.ope.checks.balance.joint_test import about_balance
-from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.days import days_of
 from shpi.ope.inference.weighting import add_up
 from shpi.ope.problem import Chunk, Problem

@@ -115,7 +115,7 @@ class WeightedDeltas:
     key: Hashable  # tells these weights from others
 
     def summed(self) -> tuple[StepSummed, StepSummed]:
-        """The first pass, by these weights and with equal ones: enough for the lift and its effective users."""
+        """The first pass, by these weights and with equal ones: enough for lift and effective users."""
         problem, counted = self.deltas.problem, self.counted
         terms = partial(self.deltas.terms, sessions=counted is not problem)
         key = ("summed", self.deltas.key, counted is problem)

@@ -213,8 +213,11 @@ class Residuals:
 
     @once
     def gradients(self, *, normalise: bool = True) -> Float64Array:
-        """The derivatives, by theta_h of every fold's fit, of V(x_0) and of what follows the decisions in
-        all corrections, and of the value of the decisions themselves, [2, K, H + 1, p]."""
+        """Derivatives by theta_h of every fold's fit, [2, K, H + 1, p].
+
+        The first are of V(x_0) and of what follows decisions, over all corrections; the second of the values
+        of the decisions themselves.
+        """
         of_pi, of_mu = self._summed(normalise)
         return self.problem.total(partial(self._gradients, of_pi=of_pi.normaliser, of_mu=of_mu.normaliser))
 

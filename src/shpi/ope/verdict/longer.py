@@ -89,7 +89,7 @@ def longest(problem: Problem, estimate: Estimate) -> Estimate | None:
 
 
 def _likely(k: int, horizon: int) -> list[int]:
-    """k doubled as often as there are decisions, and k with ever smaller steps, which may be doubled once."""
+    """Doubled as often as there are decisions, and k with ever smaller steps, which may be doubled once."""
     doubled = [k << j for j in range(1, 64) if k << (j - 1) < horizon]
     smaller = [k + (k >> j) for j in range(1, k.bit_length())]
     return sorted({min(each, horizon) for each in [*doubled, *smaller, *(2 * each for each in smaller)]})

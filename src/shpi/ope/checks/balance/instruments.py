@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shpi.ope.problem import Chunk
-from shpi.protocols import BoolArray, Float64Array, Int64Array
+from shpi.protocols import BoolArray, Float64Array
 
 TIME_CELLS = 8  # pieces of the log's time, with equally many decisions
 MOST_DIMENSIONS, MOST_METRICS = 12, 3  # columns of the context, and earlier outcomes, that are looked at
