@@ -33,7 +33,8 @@ def once(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def remembered(*arguments: P.args, **options: P.kwargs) -> T:
-        owner, *others = (*arguments, *options.values())
+        given: tuple[Any, ...] = (*tuple(arguments), *options.values())
+        owner, *others = given
         plain = (str, int, float, type(None))
         told = [each if isinstance(each, plain) else ("object", owner.number_of(each)) for each in others]
         result: T = owner.memo((function.__qualname__, *told), partial(function, *arguments, **options))

@@ -95,8 +95,8 @@ class KStepSHPI:
 
     def weighted(self, problem: Problem) -> WeightedDeltas:
         """The deltas with the weights of this k."""
-        every = self.k == "session" or self.form == "start" or self.k >= problem.horizon
-        window = None if every else self.k
+        window = None if self.k == "session" or self.form == "start" else self.k
+        window = None if window is None or window >= problem.horizon else window
         return WeightedDeltas(
             deltas=Deltas.of(problem, self.features, self.ridge),
             counted=as_sessions(problem) if self.k == "session" else problem,

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -198,8 +198,7 @@ def _contributions_of(
     residual = np.where(used, of_reward, 0.0) / np.where(used, slope, 1.0)
     of_step = np.zeros(users)
     if ahead:
-        by_fold = _took_part(adjoints)
-        through = [(sum(part.ahead for part in parts), sum(part.here for part in parts)) for parts in by_fold]
+        through = _through(adjoints)
         of_step = (_steps_by_user if design.dense else _steps_by_action)(problem, chunk, design, through)
     size = np.abs(slope)
     sums = np.array([size @ size, size.sum(), size @ residual**2, residual @ residual])
@@ -207,11 +206,15 @@ def _contributions_of(
     return np.stack([by_user[0], of_step, by_user[1]]), sums
 
 
-def _took_part(adjoints: Sequence[Adjoint]) -> list[list[Adjoint]]:
-    """For each fold the fits in which its users took part; one list where all took part in one fit."""
+def _through(adjoints: Sequence[Adjoint]) -> Through:
+    """For each fold, over the fits in which its users took part; one where all took part in one fit."""
     if len(adjoints) == 1:
-        return [[*adjoints]]
-    return [[part for j, part in enumerate(adjoints) if j != k] for k in range(len(adjoints))]
+        return [(adjoints[0].ahead, adjoints[0].here)]
+    others = [[part for part in adjoints if part is not left_out] for left_out in adjoints]
+    return [
+        (reduce(np.add, [part.ahead for part in parts]), reduce(np.add, [part.here for part in parts]))
+        for parts in others
+    ]
 
 
 def _reward_parts(
