@@ -94,7 +94,7 @@ def test_the_longest_stops_where_effective_users_run_out():
     witness = longest(far, session)
     assert witness is not None
     assert witness.steps is not None
-    twice = k_step(far, min(2 * witness.steps, far.horizon), like=session)
+    twice = k_step(far, min(2 * witness.steps, far.horizon), session.per)
     assert witness.effective_users >= LEAST_WITNESS > twice.effective_users
     few = shop(1.0, 200, 3)
     assert longest(few, KStepSHPI(k=3).estimate(few)) is None

@@ -15,7 +15,7 @@ from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.inference.per import one_per_decision, one_per_session
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import ActionShift, Estimate, Factor, Segment
 from shpi.protocols import Float64Array, Int64Array
 
@@ -147,19 +147,16 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
     )
 
 
+@once
 def variants(problem: Problem) -> tuple[Problem, ...]:
     """Without a discount: the problem itself, and those about the numbers of decisions and of sessions."""
-
-    def make() -> tuple[Problem, ...]:
-        plain = replace(problem.settings, gamma=1.0)
-        metrics = (problem.metric, one_per_decision, one_per_session)
-        wanted = metrics if problem.gamma != 1 else metrics[1:]
-        of = partial(Problem.of, problem.policy, problem.source, plain)
-        others = problem.all_of([partial(of, metric=metric) for metric in wanted])
-        cheap = [replace(problem.share(other), values_only=True) for other in others]
-        return tuple(cheap) if problem.gamma != 1 else (problem, *cheap)
-
-    return problem.memo("variants", make)
+    plain = replace(problem.settings, gamma=1.0)
+    metrics = (problem.metric, one_per_decision, one_per_session)
+    wanted = metrics if problem.gamma != 1 else metrics[1:]
+    of = partial(Problem.of, problem.policy, problem.source, plain)
+    others = problem.all_of([partial(of, metric=metric) for metric in wanted])
+    cheap = [replace(problem.share(other), values_only=True) for other in others]
+    return tuple(cheap) if problem.gamma != 1 else (problem, *cheap)
 
 
 def _periods(problem: Problem) -> tuple[float, str]:

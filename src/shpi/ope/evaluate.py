@@ -35,7 +35,7 @@ from shpi.ope.estimators.robust import DR, WDR
 from shpi.ope.inference.per import PerUnit, check_per, counted_per
 from shpi.ope.overlap import overlap
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Lead, Overlap, Per, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Lead, Per, Verdict
 from shpi.ope.verdict.events import events
 from shpi.ope.verdict.longer import longest
 from shpi.ope.verdict.whole_horizon import largest_mixture, whole
@@ -299,14 +299,15 @@ def _details(
     problem: Problem, decisive: Estimator, answer: Estimate, segment_by: Sequence[str] | None, per: Per
 ) -> dict[str, Any]:
     """Where the lift comes from: fields of an `Evaluation`."""
+    next_reward = PerUnit(SNPDIS(k=1, name="next reward"))  # every decision as a bandit, contexts as logged
     segments, periods, *others = problem.all_of(
         [
             partial(breakdown.segments, problem, answer, segment_by),
             lambda: lift_over_time(problem, answer, on_policy(problem).influence),
-            partial(_factors, problem, decisive, per),
+            partial(_unless_refused, partial(_factors, problem, decisive, per), ()),
             partial(breakdown.action_shifts, problem),
-            partial(_short_term, problem),
-            partial(_overlap, problem),
+            partial(_unless_refused, lambda: next_reward.estimate(problem)),
+            partial(_unless_refused, partial(overlap, problem)),
         ]
     )
     names = ("decomposition", "actions_gained_lost", "short_term", "overlap")
@@ -314,27 +315,15 @@ def _details(
 
 
 def _factors(problem: Problem, decisive: Estimator, per: Per) -> tuple[Factor, ...]:
-    if per != "user":
-        return ()
+    return breakdown.decomposition(problem, decisive) if per == "user" else ()
+
+
+def _unless_refused(work: Callable[[], Any], otherwise: Any = None) -> Any:
+    """Of a detail without an answer nothing is said: the estimators' failures say why, if it is the log."""
     try:
-        return breakdown.decomposition(problem, decisive)
-    except ShpiError:  # an estimator may have an answer for rewards, and none for counts
-        return ()
-
-
-def _overlap(problem: Problem) -> Overlap | None:
-    try:
-        return overlap(problem)
-    except ShpiError:  # no propensities
-        return None
-
-
-def _short_term(problem: Problem) -> Estimate | None:
-    """The next reward alone: every decision as a bandit, contexts as logged."""
-    try:
-        return PerUnit(SNPDIS(k=1, name="next reward")).estimate(problem)
-    except ShpiError:  # no propensities, or no overlap: the failures of the estimators say so already
-        return None
+        return work()
+    except ShpiError:
+        return otherwise
 
 
 def _configuration(problem: Problem, chosen: Sequence[Estimator], per: Per) -> dict[str, Any]:

@@ -48,7 +48,7 @@ from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
-from shpi.ope._log.chunk import Chunk, Kept, Part
+from shpi.ope._log.chunk import Chunk, Kept, Part, once
 from shpi.ope._log.facts import Facts, Known, check_policy, check_source, cut_at, metric_of, survival
 from shpi.ope._log.visits import Visits
 from shpi.ope.inference.intervals import interval_of
@@ -58,7 +58,7 @@ from shpi.passes import Executor, tree_sum
 from shpi.protocols import Float64Array, Int64Array, Policy
 from shpi.values.transitions import rewards_of
 
-__all__ = ["Chunk", "IntervalMethod", "Known", "Part", "Problem", "Rewards", "Settings", "Truncated"]
+__all__ = ["Chunk", "IntervalMethod", "Known", "Part", "Problem", "Rewards", "Settings", "Truncated", "once"]
 
 T = TypeVar("T")
 View = Callable[[LoggedData], LoggedData]
@@ -241,8 +241,9 @@ class Problem:
 
     def share(self, other: Problem) -> Problem:
         """Spare the other one what depends on the log alone; and, for the same policy, on that as well."""
-        if "largest sample" in self._memo:
-            other._memo["largest sample"] = self._memo["largest sample"]
+        drawn = ("Problem.raw_sample",)  # by which `once` remembers it
+        if drawn in self._memo:
+            other._memo[drawn] = self._memo[drawn]
         if other.policy is self.policy and other.horizon == self.horizon:
             return replace(other, family=self.family)
         return other
@@ -295,18 +296,15 @@ class Problem:
         """The chunk of a block; ``shared`` is for all problems that look at the block now."""
         place = ("chunk", id(self))
         if place not in shared:
-            shared[place] = self._opened(logs, number, shared)
+            if self.base is not None and self.view is not None:
+                shared[place] = self._seen(self.base.chunk_of(logs, number, shared), self.view)
+            else:
+                lasting = "elsewhere" not in self._memo and self.visits.lasting
+                known = self._memo if lasting else shared
+                if place not in known:
+                    known[place] = self._chunk(logs, number, shared)
+                shared[place] = known[place]
         chunk: Chunk = shared[place]
-        return chunk
-
-    def _opened(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> Chunk:
-        if self.base is not None and self.view is not None:
-            return self._seen(self.base.chunk_of(logs, number, shared), self.view)
-        if "elsewhere" in self._memo or not self.visits.lasting:
-            return self._chunk(logs, number, shared)
-        if "chunk" not in self._memo:
-            self._memo["chunk"] = self._chunk(logs, number, shared)
-        chunk: Chunk = self._memo["chunk"]
         return chunk
 
     def _seen(self, chunk: Chunk, view: View) -> Chunk:
@@ -328,6 +326,10 @@ class Problem:
         vars(short)["user_codes"] = (
             logs.user_codes if short.n_trajectories == logs.n_trajectories else (short.user_codes)
         )
+        kept = None  # of a sample
+        if number is not None:
+            keeper, policy = self._memo.get("elsewhere") or self.visits.keeper, self.policy_token
+            kept = Kept(keeper=keeper, number=number, problem=self.token, policy=(policy, self.horizon))
         return Chunk(
             logs=short,
             rewards=rewards_of(short),
@@ -337,18 +339,13 @@ class Problem:
             seed=self.settings.seed,
             raw=logs,
             number=number or 0,
-            kept=None if number is None else self._kept(number),
+            kept=kept,
             shared={} if shared is None else shared,
-        )
-
-    def _kept(self, number: int) -> Kept:
-        keeper = self._memo.get("elsewhere") or self.visits.keeper
-        return Kept(
-            keeper=keeper, number=number, problem=self.token, policy=(self.policy_token, self.horizon)
         )
 
     # ------------------------------------------------------------------ some users
 
+    @once
     def sample(self, most_rows: int = MOST_ROWS, *, least: int = LEAST_USERS) -> Chunk:
         """Users with about so many decisions, the same ones whatever the shards: for what needs no more.
 
@@ -356,20 +353,15 @@ class Problem:
         """
         if self.base is not None and self.view is not None:
             return self._seen(self.base.sample(most_rows, least=least), self.view)
-        return self.memo(("sample", most_rows, least), lambda: self._sample(most_rows, least))
-
-    def _sample(self, most_rows: int, least: int) -> Chunk:
         drawn = draw([self.raw_sample], most_rows, self.settings.seed, least)
         if drawn is self.source and self.visits.lasting:
             return next(self.chunks())
         return self._chunk(drawn)
 
     @property
+    @once
     def raw_sample(self) -> LoggedData:
         """The largest sample, as the log has it: not cut at the horizon, its own rewards and endings."""
-        return self.memo("largest sample", self._largest_sample)
-
-    def _largest_sample(self) -> LoggedData:
         seed = self.settings.seed
         if isinstance(self.source, LoggedData):
             return draw([self.source], MOST_ROWS, seed)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -14,14 +14,33 @@ from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.ope._log.facts import Known, known_rows
 from shpi.ope._log.scratch import Keeper
-from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
+from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
 from shpi.values.transitions import goes_on
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _BLOCK, _CELLS = 50_000, 1 << 24  # decisions, and numbers of pi(.|x), that are asked for at once
 _CACHE = 1 << 30  # bytes of pi(.|x) of one block that are kept, at most
 _SAMPLE = 1 << 26  # the same for a sample, of which only pi of the taken actions is needed again
+
+
+def once(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, computed once for the problem or chunk that is its first argument, and the others.
+
+    Texts and numbers are told apart by what they say, other arguments by being the same object.
+    """
+
+    @wraps(function)
+    def remembered(*arguments: P.args, **options: P.kwargs) -> T:
+        given: tuple[Any, ...] = (*tuple(arguments), *options.values())
+        owner, *others = given
+        plain = (str, int, float, type(None))
+        told = [each if isinstance(each, plain) else ("object", owner.number_of(each)) for each in others]
+        result: T = owner.memo((function.__qualname__, *told), partial(function, *arguments, **options))
+        return result
+
+    return remembered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,19 +103,18 @@ class Chunk:
         result: T = self._memo[key]
         return result
 
-    def keep(self, key: Hashable, make: Callable[[], T], kind: type[T] | None = None) -> T:
-        """What ``make`` returns, kept for later passes: an array, or a record of arrays of type ``kind``."""
-        kept = self.kept
-        if kept is None:
-            return self.memo(key, make)
-        return self.memo(key, lambda: kept.keeper.keep(kept.number, (kept.problem, key), make, kind))
+    def keep(
+        self, key: Hashable, make: Callable[[], T], kind: type[T] | None = None, *, for_all: bool = False
+    ) -> T:
+        """What ``make`` returns, kept for later passes: an array, or a record of arrays of type ``kind``.
 
-    def asked(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What the policy says about this chunk: the same whatever the rewards are."""
+        ``for_all`` problems about the policy it is the same, whatever their rewards are.
+        """
         kept = self.kept
         if kept is None:
             return self.memo(key, make)
-        return self.memo(key, lambda: kept.keeper.keep(kept.number, ("asked", kept.policy, key), make))
+        owner = ("asked", kept.policy) if for_all else kept.problem
+        return self.memo(key, lambda: kept.keeper.keep(kept.number, (owner, key), make, kind))
 
     def known(self, what: Known) -> BoolArray:
         """Decisions for which something is known [n]; see `Known`."""
@@ -114,12 +132,12 @@ class Chunk:
     @cached_property
     def fold_of_user(self) -> Int64Array:
         """By a hash of the user id, so that neither the order of users nor the cut into chunks matters."""
-
-        def make() -> Int64Array:
-            hashes = hash_users(self.logs.user_ids, "fold", self.seed)
-            return (hashes % np.uint64(self.folds)).astype(np.int64)
-
-        return self.keep("fold of user", make)
+        ids, seed, folds = self.logs.user_ids, self.seed, np.uint64(self.folds)
+        return self.keep(
+            ("fold of user", self.folds, seed),
+            lambda: (hash_users(ids, "fold", seed) % folds).astype(np.int64),
+            for_all=True,
+        )
 
     @cached_property
     def fold(self) -> Int64Array:
@@ -129,13 +147,14 @@ class Chunk:
     @property
     def taken(self) -> Float64Array:
         """pi(a_t|x_t) [n]."""
-        return self.asked("taken", self._taken) if self.whole is None else self.whole.taken
-
-    def _taken(self) -> Float64Array:
-        taken = np.empty(len(self.logs))
-        for rows, probs in self.probs():
-            taken[rows] = probs[np.arange(len(probs)), self.logs.actions[rows]]
-        return taken
+        if self.whole is not None:
+            return self.whole.taken
+        actions = self.logs.actions
+        return self.keep(
+            "taken",
+            lambda: np.concatenate([p[np.arange(len(p)), actions[rows]] for rows, p in self.probs()]),
+            for_all=True,
+        )
 
     @cached_property
     def log_ratios(self) -> Float64Array:
@@ -165,39 +184,38 @@ class Chunk:
         """pi(.|x) of some decisions [b, A]; asked of the policy once, as long as the table is small."""
         if self.whole is not None:
             return self.whole.probs_of(rows)
+        logs = self.logs
         if "probs" not in self._memo:
-            size = 8 * len(self.logs) * self.logs.n_actions
+            size = 8 * len(logs) * logs.n_actions
             most = _CACHE if self.kept is not None else min(_CACHE, _SAMPLE)
             if size > most or (self.kept is not None and not self.kept.keeper.has_room(size)):
-                return self._ask(rows)
-        return self.asked("probs", self._all_probs)[rows]
-
-    def _all_probs(self) -> Float64Array:
-        logs = self.logs
-        table = np.empty((len(logs), logs.n_actions))
-        for start in range(0, len(logs), self.block):
-            rows = slice(start, min(start + self.block, len(logs)))
-            table[rows] = self._ask(rows)
-        return table
-
-    def _ask(self, rows: slice | Int64Array) -> Float64Array:
-        mask = None if self.logs.candidates is None else self.logs.candidates[rows]
-        first = rows.start if isinstance(rows, slice) else 0
-        return checked_probs(self.policy, self.logs.contexts[rows], mask, first)
+                mask = None if logs.candidates is None else logs.candidates[rows]
+                first = rows.start if isinstance(rows, slice) else 0
+                return checked_probs(self.policy, logs.contexts[rows], mask, first)
+        everyone = np.arange(len(logs))
+        table = self.keep(
+            "probs", lambda: self._table(logs.contexts, logs.candidates, everyone), for_all=True
+        )
+        return table[rows]
 
     @cached_property
     def final_probs(self) -> Float64Array:
         """pi(.|x) of the final contexts [N, A]; 0 where nothing follows or was seen."""
-        return self.asked("final probs", self._final_probs)
-
-    def _final_probs(self) -> Float64Array:
         logs = self.logs
-        table = np.zeros((logs.n_trajectories, logs.n_actions))
         wanted = np.flatnonzero(~logs.terminated & logs.final_observed)
+        return self.keep(
+            "final probs",
+            lambda: self._table(logs.final_contexts, logs.final_candidates, wanted),
+            for_all=True,
+        )
+
+    def _table(self, contexts: FloatArray, candidates: BoolArray | None, wanted: Int64Array) -> Float64Array:
+        """pi(.|x) of the wanted rows, and 0 elsewhere, [n, A]; asked of the policy by blocks."""
+        table = np.zeros((len(contexts), self.logs.n_actions))
         for start in range(0, len(wanted), self.block):
-            now = wanted[start : start + self.block]
-            mask = None if logs.final_candidates is None else logs.final_candidates[now]
-            table[now] = checked_probs(self.policy, logs.final_contexts[now], mask)
+            rows = wanted[start : start + self.block]
+            mask = None if candidates is None else candidates[rows]
+            table[rows] = checked_probs(self.policy, contexts[rows], mask, int(rows[0]))
         return table
 
 

@@ -11,13 +11,14 @@ from dataclasses import replace
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.protocols import Float64Array
 
 
+@once
 def as_sessions(problem: Problem) -> Problem:
     """The same decisions, users and metric; positions count within sessions."""
-    return problem.memo("sessions", lambda: problem.seen_as(session_view))
+    return problem.seen_as(session_view)
 
 
 def session_view(logs: LoggedData) -> LoggedData:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -42,13 +42,9 @@ class Request:
     problem: Opens
     function: Callable[[Any], Any]
     add: Callable[[Any, Any], Any] | None  # None: a list in the order of the blocks
-    results: Any = None
+    results: Any  # a list, or a `TreeSum`
     errors: dict[int, ShpiError] = field(default_factory=dict)
     granted: bool = False
-
-    def prepare(self, blocks: int) -> None:
-        """Before the first result."""
-        self.results = [None] * blocks if self.add is None else TreeSum(blocks, self.add)
 
     def give(self, number: int, outcome: Outcome) -> None:
         """The result of one block."""
@@ -140,7 +136,8 @@ class Visits:
         add: Callable[[T, T], T] | None = None,
     ) -> Any:
         """The function's results for all blocks, or their sum."""
-        request = Request(problem, function, add)
+        results = [None] * self.count if add is None else TreeSum(self.count, add)
+        request = Request(problem, function, add, results)
         if self.together.running:
             self.together.wish(request)
         else:
@@ -158,32 +155,26 @@ class Visits:
 
     def _visit(self, requests: list[Request]) -> None:
         self.passes += 1
-        for request in requests:
-            request.prepare(self.count)
-        if self.serial:
-            for number in range(self.count):
-                _give(requests, number, answers(self.blocks, requests, number, lasting=self.lasting))
-        else:
-            self._send(requests)
+        for number, outcomes in self._here(requests) if self.serial else self._elsewhere(requests):
+            for request, outcome in zip(requests, outcomes, strict=True):
+                request.give(number, outcome)
         for request in requests:
             request.granted = True
 
-    def _send(self, requests: list[Request]) -> None:
+    def _here(self, requests: list[Request]) -> Iterator[tuple[int, list[Outcome]]]:
+        for number in range(self.count):
+            yield number, answers(self.blocks, requests, number, lasting=self.lasting)
+
+    def _elsewhere(self, requests: list[Request]) -> Iterator[tuple[int, list[Outcome]]]:
         """Write down what is asked once, instead of sending it with every block."""
         assert isinstance(self.blocks, InFolder)
-        asked = [Request(request.problem, request.function, None) for request in requests]
+        asked = [Request(request.problem, request.function, None, None) for request in requests]
         path = self.blocks.scratch.path / f"asked-{self.passes}"
         message = pickle.dumps((self.blocks, asked), protocol=pickle.HIGHEST_PROTOCOL)
         path.write_bytes(message)
         on_block = OnBlock(path, digest(message), self._depends_on(asked))
-        for number, outcomes in self.executor.run(on_block, range(self.count)):
-            _give(requests, number, outcomes)
+        yield from self.executor.run(on_block, range(self.count))
         path.unlink()
-
-
-def _give(requests: Sequence[Request], number: int, outcomes: Sequence[Outcome]) -> None:
-    for request, outcome in zip(requests, outcomes, strict=True):
-        request.give(number, outcome)
 
 
 def answers(

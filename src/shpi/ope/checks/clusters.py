@@ -27,9 +27,8 @@ from shpi._core.distributions import normal_quantile, t_quantile
 from shpi.data.durations import MICROSECONDS
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError
-from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.days import days_of
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.protocols import Float64Array, Int64Array
 
 # Normal quantiles, and how much faster than 1 they grow with b for Bartlett weights (the linear term).
@@ -116,16 +115,13 @@ def _of_users(chunk: Chunk, cluster: Cluster) -> tuple[NDArray[Any], Int64Array]
     return labels[logs.offsets[:-1][trajectory]], ends
 
 
+@once
 def found_clusters(problem: Problem) -> Clusters | None:
     """Days, if the log was switched by day; None otherwise."""
-
-    def make() -> Clusters | None:
-        if problem.propensity_mode == "absent":
-            return None
-        days = days_of(problem, Groups.of(problem))
-        return clusters_of(problem, "day") if days is not None and days.switched else None
-
-    return problem.memo("found clusters", make)
+    if problem.propensity_mode == "absent":
+        return None
+    days = days_of(problem)
+    return clusters_of(problem, "day") if days is not None and days.switched else None
 
 
 def _labels(logs: LoggedData, cluster: Cluster) -> NDArray[Any]:

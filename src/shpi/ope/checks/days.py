@@ -15,7 +15,7 @@ import numpy as np
 from shpi._core.distributions import chi_square_tail
 from shpi.data.durations import MICROSECONDS
 from shpi.ope.checks.balance.residuals import Groups
-from shpi.ope.problem import Problem
+from shpi.ope.problem import Problem, once
 from shpi.ope.results import Diagnostic
 from shpi.protocols import Float64Array, Int64Array
 
@@ -57,29 +57,13 @@ class Days:
         ]
 
 
-def days_of(problem: Problem, groups: Groups) -> Days | None:
+@once
+def days_of(problem: Problem) -> Days | None:
     """The correlation within days; None for a log without a calendar or with a single day."""
-
-    def make() -> Days | None:
-        sample = problem.sample()
-        if sample.logs.time_unit != "us":
-            return None
-        return _days(by_day(sample.logs.times // DAY, groups.residuals(sample)))
-
-    return problem.memo("days", make)
-
-
-def by_day(day: Int64Array, residuals: Float64Array) -> Float64Array:
-    """For each day the sums of e, of e^2, and the count of decisions, [D, 3, G]."""
-    days, code = np.unique(day, return_inverse=True)
-    columns = [
-        np.stack([np.bincount(code, weights=w, minlength=len(days)) for w in (e, e**2, np.ones_like(e))])
-        for e in residuals.T
-    ]
-    return np.stack(columns, axis=2).transpose(1, 0, 2).astype(np.float64)
-
-
-def _days(table: Float64Array) -> Days | None:
+    sample = problem.sample()
+    if sample.logs.time_unit != "us":
+        return None
+    table = by_day(sample.logs.times // DAY, Groups.of(problem).residuals(sample))
     if len(table) < 2:
         return None
     sums, squares, counts = table[:, 0], table[:, 1], table[:, 2]
@@ -97,3 +81,13 @@ def _days(table: Float64Array) -> Days | None:
         correlation=float(correlation[g]),
         chance=float(min(chance[g] * len(chance), 1.0)),
     )
+
+
+def by_day(day: Int64Array, residuals: Float64Array) -> Float64Array:
+    """For each day the sums of e, of e^2, and the count of decisions, [D, 3, G]."""
+    days, code = np.unique(day, return_inverse=True)
+    columns = [
+        np.stack([np.bincount(code, weights=w, minlength=len(days)) for w in (e, e**2, np.ones_like(e))])
+        for e in residuals.T
+    ]
+    return np.stack(columns, axis=2).transpose(1, 0, 2).astype(np.float64)

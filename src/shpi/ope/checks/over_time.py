@@ -22,7 +22,7 @@ import numpy as np
 from shpi._core.distributions import normal_tail
 from shpi.data.durations import MICROSECONDS, in_time_unit
 from shpi.ope.inference.intervals import interval_of, standard_error
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import Diagnostic, Estimate, Segment
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 
@@ -67,6 +67,7 @@ class Change:
         )
 
 
+@once
 def entries(problem: Problem) -> Int64Array | None:
     """The time of every user's first decision [U]; None without a calendar, or where all enter at once."""
     if problem.head.time_unit != "us":
@@ -92,7 +93,7 @@ def observed_throughout(problem: Problem, when: Int64Array) -> BoolArray:
 
 def change_of(problem: Problem, estimate: Estimate) -> Change | None:
     """The last third against the others; None where time or users do not allow it."""
-    when = problem.memo("entries", lambda: entries(problem))
+    when = entries(problem)
     if when is None:
         return None
     whole = observed_throughout(problem, when)
@@ -155,7 +156,7 @@ def lift_over_time(problem: Problem, estimate: Estimate, own: Float64Array) -> t
         estimate: whose pseudo-values are averaged.
         own: the influences of J(mu) [U], for the baselines.
     """
-    when = problem.memo("entries", lambda: entries(problem))
+    when = entries(problem)
     if when is None or len(when) < PIECES * LEAST_USERS:
         return ()
     cuts = np.unique(np.quantile(when, np.arange(1, PIECES) / PIECES))

@@ -19,7 +19,7 @@ from shpi.ope.estimators.base import LEAST_EFFECTIVE, ROUNDING, apart
 from shpi.ope.estimators.baseline import on_policy, reward_terms
 from shpi.ope.estimators.importance import window_weights
 from shpi.ope.inference.intervals import degrees_of_freedom
-from shpi.ope.inference.steps import step_means
+from shpi.ope.inference.steps import summed
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
@@ -210,7 +210,7 @@ def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
 
 
 def _normalised_value(problem: Problem, weigh: Callable[[Chunk], StepWeights]) -> float:
-    return step_means(problem, weigh, reward_terms, normalise=True).value
+    return summed(problem, weigh, reward_terms, normalise=True).value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,6 @@ import numpy as np
 
 from shpi.data._behaviour.calibration import Calibration, CalibrationBin, spread_rows
 from shpi.ope.checks.balance.joint_test import about_balance
-from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.checks.days import days_of
 from shpi.ope.inference.weighting import add_up
 from shpi.ope.problem import Chunk, Problem
@@ -34,7 +33,7 @@ LEAST_PAIRS = 100  # decisions and actions in a bin
 
 def about_propensities(problem: Problem) -> list[Diagnostic]:
     """Those of a log that has propensities."""
-    days = days_of(problem, Groups.of(problem))
+    days = days_of(problem)
     if (
         days is not None and days.switched
     ):  # rows are no draws of their own, and the others count rows or users

@@ -14,7 +14,7 @@ from shpi.ope.estimators.base import apart
 from shpi.ope.inference.intervals import standard_error
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
-from shpi.ope.verdict.longer import LEAST_WITNESS, k_step, longest
+from shpi.ope.verdict.longer import LEAST_WITNESS, k_step, longest, preview
 
 # If a longer one says clearly less, the estimator leaves out effects that speak against the policy. Two
 # standard errors: a false alarm (one log in 44) costs a ship, a missed one ships a bad policy.
@@ -27,17 +27,18 @@ STEPS = (1, 2, 4, 8)
 
 def about_steps(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     """How the answer changes with k; and whether one that follows some steps only can be relied on."""
-    diagnostics = _sensitivity(problem, decisive)
+    diagnostics, witness = problem.all_of(
+        [partial(_sensitivity, problem, decisive), partial(longest, problem, decisive)]
+    )
     if decisive.steps is None:
-        return diagnostics
-    witness = longest(problem, decisive)
+        return [*diagnostics]
     return [*diagnostics, *_drift(problem, decisive, witness), _left_out(problem, decisive, witness)]
 
 
 def _sensitivity(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     wanted = [k for k in STEPS if k <= problem.horizon]
-    estimates = problem.all_of([partial(k_step, problem, k, like=decisive) for k in wanted])
-    lifts = {k: found.lift for k, found in zip(wanted, estimates, strict=True) if found is not None}
+    previews = problem.all_of([partial(preview, problem, k, decisive.per) for k in wanted])
+    lifts = {k: known.lift for k, known in zip(wanted, previews, strict=True) if known is not None}
     if len(lifts) < 2:
         return []
     shown = ", ".join(f"{lift:+.4g} (k = {k})" for k, lift in lifts.items())
@@ -54,7 +55,7 @@ def _sensitivity(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
 def _drift(problem: Problem, decisive: Estimate, witness: Estimate | None) -> list[Diagnostic]:
     """Does the witness say clearly less, or without a witness twice the k?"""
     assert decisive.steps is not None
-    other = witness or k_step(problem, min(2 * decisive.steps, problem.horizon), like=decisive)
+    other = witness or k_step(problem, min(2 * decisive.steps, problem.horizon), decisive.per)
     if other is None:
         return []
     drift = apart(decisive, other)
@@ -83,7 +84,7 @@ def _left_out(problem: Problem, decisive: Estimate, witness: Estimate | None) ->
         f"{decisive.name} follows what a decision changes for {decisive.steps} of {problem.horizon} decisions"
     )
     if witness is None:
-        longer = k_step(problem, decisive.steps + 1, like=decisive)
+        longer = preview(problem, decisive.steps + 1, decisive.per)
         return Diagnostic(
             name="steps left out",
             severity="fatal",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shpi.ope.inference.steps import StepMeans, step_means
 from shpi.ope.inference.weighting import StepWeights, Terms
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 
 
 def reward_terms(problem: Problem, chunk: Chunk) -> Terms:
@@ -12,8 +12,7 @@ def reward_terms(problem: Problem, chunk: Chunk) -> Terms:
     return Terms(values=chunk.rewards, counts=problem.known_weights(chunk, "reward"))
 
 
+@once
 def on_policy(problem: Problem) -> StepMeans:
     """J(mu), once for all estimators."""
-    return problem.memo(
-        "on-policy", lambda: step_means(problem, StepWeights.equal, reward_terms, normalise=True)
-    )
+    return step_means(problem, StepWeights.equal, reward_terms, normalise=True)

@@ -165,24 +165,16 @@ def _noise(problem: Problem, fit: Backups, normaliser: Normaliser) -> Float64Arr
         return np.zeros(problem.users)
     gradients = np.zeros((2, fit.design.p))
     gradients[1] = problem.total(
-        partial(
-            _summed_features,
-            problem=problem,
-            design=fit.design,
-            normaliser=normaliser,
-            coefficient=problem.per_user * problem.discounts,
-        )
+        partial(_summed_features, problem=problem, design=fit.design, normaliser=normaliser)
     )
     return contributions(problem, fit.design, [adjoint(fit, gradients)], rewards_only=True)
 
 
-def _summed_features(
-    chunk: Chunk, problem: Problem, design: Design, normaliser: Normaliser, coefficient: Float64Array
-) -> Float64Array:
+def _summed_features(chunk: Chunk, problem: Problem, design: Design, normaliser: Normaliser) -> Float64Array:
     """The sum of psi over decisions, each as much as it counts in the value [p]."""
     share = normaliser.shares(chunk, StepWeights.equal(chunk), reward_terms(problem, chunk))
-    by_step = sums_by_step(chunk, design, share * coefficient[chunk.steps], problem.horizon)
-    total: Float64Array = by_step.sum(axis=0)
+    share *= problem.per_user * problem.discounts[chunk.steps]
+    total: Float64Array = sums_by_step(chunk, design, share, problem).sum(axis=(0, 1))
     return total
 
 

@@ -30,7 +30,7 @@ from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy, reward_terms
 from shpi.ope.inference.steps import StepMeans, Weigh, floored, step_means
 from shpi.ope.inference.weighting import StepWeights
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array, Int64Array
 
@@ -119,6 +119,7 @@ def whole_weights(chunk: Chunk) -> StepWeights:
     return StepWeights(rows=whole[chunk.logs.trajectory_of_row], after=whole)
 
 
+@once
 def window_weights(chunk: Chunk, k: int | None) -> StepWeights:
     """w_{t-k+1:t}; for None w_{0:t}. A trajectory that ended keeps the ratios that are inside the window."""
     logs = chunk.logs

@@ -45,12 +45,12 @@ from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.importance import window_weights
 from shpi.ope.estimators.robust import cross_fits, through_fits
-from shpi.ope.inference.steps import Normaliser, floored, summed
+from shpi.ope.inference.steps import StepSummed, floored, summed
 from shpi.ope.inference.weighting import StepWeights, Terms
 from shpi.ope.models.backups import Backups
 from shpi.ope.models.columns import note_of
 from shpi.ope.models.linear import sums_by_step
-from shpi.ope.models.predictions import Predicted, predict
+from shpi.ope.models.predictions import kept_predictions
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
@@ -89,100 +89,99 @@ class KStepSHPI:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        deltas = Deltas.of(problem, self.features, self.ridge)
-        if self.k == "session":
-            counted = as_sessions(problem)
-            steps, window = None, None
-        else:
-            counted = problem
-            steps = min(self.k, problem.horizon) if self.form == "start" else None
-            window = None if self.form == "start" or self.k >= problem.horizon else self.k
-        return weighted_deltas(
-            self.name,
-            deltas,
-            counted,
-            partial(window_weights, k=window),
-            steps=steps,
-            follows=session_steps(problem) if self.k == "session" else self.k,
+        steps = min(self.k, problem.horizon) if self.form == "start" and self.k != "session" else None
+        follows = session_steps(problem) if self.k == "session" else self.k
+        return self.weighted(problem).estimate(self.name, steps=steps, follows=follows)
+
+    def weighted(self, problem: Problem) -> WeightedDeltas:
+        """The deltas with the weights of this k."""
+        window = None if self.k == "session" or self.form == "start" else self.k
+        window = None if window is None or window >= problem.horizon else window
+        return WeightedDeltas(
+            deltas=Deltas.of(problem, self.features, self.ridge),
+            counted=as_sessions(problem) if self.k == "session" else problem,
+            weigh=partial(window_weights, k=window),
+            key=("window", window),
         )
 
 
-def weighted_deltas(
-    name: str,
-    deltas: Deltas,
-    counted: Problem,
-    weigh: Callable[[Chunk], StepWeights],
-    *,
-    steps: int | None = None,
-    follows: int | None = None,
-    consistent: bool = False,
-) -> Estimate:
-    """J(mu) plus the weighted sum of the deltas minus the plain one.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightedDeltas:
+    """J(mu) plus the weighted sum of the deltas minus the plain one."""
 
-    Args:
-        name: name of the estimate.
-        deltas: the terms.
-        counted: the problem itself, or its view by sessions.
-        weigh: the weights of a chunk.
-        steps: only the deltas of the first so many decisions count; None: all.
-        follows: for how many decisions the weights follow what a decision changes; None: for all.
-        consistent: see `Estimate.consistent`.
-    """
-    problem = deltas.problem
-    terms = partial(deltas.terms, sessions=counted is not problem)
-    key = ("of mu", deltas.key, counted is problem, steps)
-    equal = partial(summed, counted, StepWeights.equal, terms, normalise=True, steps=(steps,))
-    with_pi, with_mu = problem.all_of(
-        [
-            partial(summed, counted, weigh, terms, normalise=True, steps=(steps,)),
-            partial(problem.memo, ("summed", key), equal),
-        ]
-    )
-    slope = _Slope(
-        of_pi=with_pi.normaliser,
-        of_mu=with_mu.normaliser,
-        weigh=weigh,
-        steps=steps,
-        counted=counted,
-        terms=terms,
-    )
-    (of_pi,), (of_mu,), noise, base = problem.all_of(
-        [
-            with_pi.means,
-            partial(problem.memo, key, with_mu.means),
-            partial(deltas.noise_of_fit, slope),
-            partial(on_policy, problem),
-        ]
-    )
-    of_pi, moved = floored(of_pi, of_mu), problem.users * noise
-    return finish(
-        name,
-        problem,
-        base.value + of_pi.value - of_mu.value,
-        base.influence + of_pi.influence - of_mu.influence + moved - moved.mean(),
-        of_pi.weights,
-        note_of(deltas.fits[0].design.features),
-        steps=follows,
-        consistent=consistent,
-    )
+    deltas: Deltas
+    counted: Problem  # the problem itself, or its view by sessions
+    weigh: Callable[[Chunk], StepWeights]
+    key: Hashable  # tells these weights from others
+
+    def summed(self) -> tuple[StepSummed, StepSummed]:
+        """The first pass, by these weights and with equal ones: enough for lift and effective users."""
+        problem, counted = self.deltas.problem, self.counted
+        terms = partial(self.deltas.terms, sessions=counted is not problem)
+        key = ("summed", self.deltas.key, counted is problem)
+        of_pi, of_mu = problem.all_of(
+            [
+                partial(problem.memo, (*key, name), partial(summed, counted, weigh, terms, normalise=True))
+                for name, weigh in ((self.key, self.weigh), ("equal", StepWeights.equal))
+            ]
+        )
+        return of_pi, of_mu
+
+    def estimate(
+        self, name: str, *, steps: int | None = None, follows: int | None = None, consistent: bool = False
+    ) -> Estimate:
+        """Two more passes, for the influences.
+
+        Args:
+            name: name of the estimate.
+            steps: only the deltas of the first so many decisions count; None: all.
+            follows: for how many decisions the weights follow what a decision changes; None: for all.
+            consistent: see `Estimate.consistent`.
+        """
+        problem, counted = self.deltas.problem, self.counted
+        with_pi, with_mu = self.summed()
+        slope = _Slope(of_pi=with_pi, of_mu=with_mu, steps=steps)
+        key = ("of mu", self.deltas.key, counted is problem, steps)
+        (of_pi,), (of_mu,), noise, base = problem.all_of(
+            [
+                partial(with_pi.means, (steps,)),
+                partial(problem.memo, key, partial(with_mu.means, (steps,))),
+                partial(self.deltas.noise_of_fit, slope),
+                partial(on_policy, problem),
+            ]
+        )
+        of_pi, moved = floored(of_pi, of_mu), problem.users * noise
+        return finish(
+            name,
+            problem,
+            base.value + of_pi.value - of_mu.value,
+            base.influence + of_pi.influence - of_mu.influence + moved - moved.mean(),
+            of_pi.weights,
+            note_of(self.deltas.fits[0].design.features),
+            steps=follows,
+            consistent=consistent,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Slope:
     """How much each delta counts in the lift: lift = sum_i slope_i delta_i for given denominators."""
 
-    of_pi: Normaliser
-    of_mu: Normaliser
-    weigh: Callable[[Chunk], StepWeights]
+    of_pi: StepSummed
+    of_mu: StepSummed
     steps: int | None
-    counted: Problem
-    terms: partial[Terms]
+
+    @property
+    def counted(self) -> Problem:
+        """Whose chunks it is about: those of the problem itself, or of its view by sessions."""
+        return self.of_pi.problem
 
     def of(self, chunk: Chunk) -> Float64Array:
         """The derivative of the lift by each delta [n] of a chunk of ``counted``."""
-        counted, terms = self.counted, self.terms(self.counted, chunk)
-        with_pi = self.of_pi.shares(chunk, self.weigh(chunk), terms)
-        with_mu = self.of_mu.shares(chunk, StepWeights.equal(chunk), terms)
+        counted, terms = self.counted, self.of_pi.terms(self.counted, chunk)
+        with_pi, with_mu = (
+            sums.normaliser.shares(chunk, sums.weigh(chunk), terms) for sums in (self.of_pi, self.of_mu)
+        )
         discounts = counted.per_user * counted.discounts[chunk.steps]
         if self.steps is not None:
             discounts = np.where(chunk.steps < self.steps, discounts, 0.0)
@@ -214,15 +213,12 @@ class Deltas:
     def terms(self, counted: Problem, chunk: Chunk, *, sessions: bool) -> Terms:
         """The deltas. Chunks of a session view have the same rows as those of the problem itself."""
         own = chunk if not sessions else chunk.origin
-        values = self._predicted(own)
+        values = kept_predictions(self.problem, own, self.fits, self.key)
         z = own.rewards + self.problem.gamma * values.following(own) - values.value
         counts = self.problem.known_weights(own, "return")
         if sessions:
             z = z * session_discounts(self.problem, own)
         return Terms(values=z, counts=counts)
-
-    def _predicted(self, chunk: Chunk) -> Predicted:
-        return chunk.keep(self.key, lambda: predict(self.problem, chunk, self.fits), Predicted)
 
     def noise_of_fit(self, slope: _Slope) -> Float64Array:
         """How far each user moves the lift through V, [U] (to be multiplied by U)."""
@@ -232,17 +228,11 @@ class Deltas:
         return through_fits(self.problem, self.fits, gradients)
 
     def _gradients_of(self, counted: Chunk, slope: _Slope) -> Float64Array:
-        return self._gradients(counted.origin, self._slopes(slope, counted))
-
-    def _slopes(self, slope: _Slope, counted: Chunk) -> Float64Array:
-        slopes = slope.of(counted)
-        if slope.counted is not self.problem:
-            slopes = slopes * session_discounts(self.problem, counted.origin)
-        return slopes
-
-    def _gradients(self, chunk: Chunk, slopes: Float64Array) -> Float64Array:
         """The derivative of the lift by theta_h of every fold's fit, [K, H + 1, p]."""
-        problem, design, logs = self.problem, self.fits[0].design, chunk.logs
+        problem, design, chunk, slopes = self.problem, self.fits[0].design, counted.origin, slope.of(counted)
+        logs = chunk.logs
+        if slope.counted is not problem:
+            slopes = slopes * session_discounts(problem, chunk)
         before = np.append(0.0, slopes[:-1])
         before[logs.offsets[:-1]] = 0.0  # nothing before the first decision
         coefficients = problem.gamma * before - slopes
@@ -250,12 +240,8 @@ class Deltas:
         final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
         of_final = problem.gamma * slopes[logs.offsets[1:][final] - 1]
         gradients = np.zeros((problem.settings.folds, problem.horizon + 1, design.p))
+        gradients[:, 1:] = sums_by_step(chunk, design, coefficients, problem)[:, ::-1]  # H - t to go
+        phi = design.of(logs.final_contexts[final]) * of_final[:, None]
         fold_of_final = chunk.fold_of_user[logs.user_codes[final]]
-        for k in range(problem.settings.folds):
-            own = np.where(chunk.fold == k, coefficients, 0.0)
-            # Step t has H - t decisions to go.
-            gradients[k, 1:] = sums_by_step(chunk, design, own, problem.horizon)[::-1]
-            mine = fold_of_final == k
-            phi = design.of(logs.final_contexts[final[mine]]) * of_final[mine, None]
-            np.add.at(gradients[k], problem.horizon - lengths[final[mine]], phi)
+        np.add.at(gradients, (fold_of_final, problem.horizon - lengths[final]), phi)
         return gradients

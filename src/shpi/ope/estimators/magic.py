@@ -12,8 +12,11 @@ fit of Q is in it. It is not paired as DR is: with j < H the same for mu would n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -51,7 +54,10 @@ class MAGIC:
         """See the top of this file."""
         residuals = Residuals.of(problem, self.features, self.ridge, paired=False)
         places = switch_places(problem.horizon, self.switches)
-        by_length = residuals.sums_at(normalise=True, steps=tuple(places))
+        ask: list[Callable[[], Any]] = [partial(residuals.sums_at, normalise=True, steps=tuple(places))]
+        if not problem.values_only:  # in the same pass: for any blend they are the same
+            ask.append(residuals.gradients)
+        by_length = problem.all_of(ask)[0]
         values = np.array([sums.value for sums in by_length])
         influences = np.stack([sums.influence for sums in by_length])  # [J, U]
         last = problem.interval(by_length[-1].value, by_length[-1].influence)

@@ -197,13 +197,16 @@ def _ratio_sums(chunk: Chunk, problem: Problem, design: Design) -> tuple[RatioSu
     p, logs = design.p, chunk.logs
     gram, drift, plain, rows = np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p)), 0.0
     for block in blocks(problem, chunk, design):
+        root = block.here * np.sqrt(block.known)[:, None]
+        gram += root.T @ root  # a matrix with itself costs half
         left = block.here.T * block.known
-        step = block.ahead - block.here
-        gram += left @ block.here
-        plain += left @ step
-        drift += (left * np.exp(chunk.log_ratios[block.rows])) @ step
+        after = block.ahead
+        plain += left @ after
+        left *= np.exp(chunk.log_ratios[block.rows])
+        drift += left @ (after - block.here)
         rows += float(block.known.sum())
-    initial = design.of(logs.contexts[logs.offsets[:-1]]).sum(axis=0)
+    plain -= gram
+    initial = design.rows_of(chunk, logs.offsets[:-1]).sum(axis=0)
     common: dict[str, Any] = {
         "gram": gram,
         "initial": initial,

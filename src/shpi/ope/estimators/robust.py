@@ -17,9 +17,10 @@ the textbook's form, ``paired=False``, where that is missing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,14 +31,16 @@ from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.importance import window_weights
 from shpi.ope.inference.steps import Normaliser, StepMeans, StepSummed, floored, summed
 from shpi.ope.inference.weighting import StepWeights, Terms, add_up
-from shpi.ope.models.backups import Adjoint, Backups, adjoint, contributions, fit_backups
+from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
 from shpi.ope.models.columns import note_of
 from shpi.ope.models.linear import Design, Target, sums_by_step
-from shpi.ope.models.predictions import Predicted, predict, value_limits
+from shpi.ope.models.predictions import kept_predictions, value_limits
 from shpi.ope.models.recipes import designed
-from shpi.ope.problem import Chunk, Known, Problem
+from shpi.ope.problem import Chunk, Known, Problem, once
 from shpi.ope.results import Estimate, Weights
 from shpi.protocols import Float64Array
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +133,10 @@ class Residuals:
             notes.append(f"the ridge of Q was raised {boost:g} times, because values left the possible range")
         return cls(problem=problem, fits=fits, paired=paired and possible, notes=tuple(notes), key=key)
 
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` returns, computed once for all estimators with the same settings."""
+        return self.problem.memo((key, self.key, self.paired), make)
+
     def sums(self, *, normalise: bool) -> Summed:
         """V(x_0) plus the corrections of all steps; paired if asked for."""
         return self.sums_at(normalise=normalise, steps=(None,))[0]
@@ -154,50 +161,44 @@ class Residuals:
         return by_steps
 
     def _means(
-        self, normalise: bool, steps: tuple[int | None, ...] = (None,)
+        self, normalise: bool, steps: tuple[int | None, ...]
     ) -> tuple[list[StepMeans], list[StepMeans]]:
         """The corrections by the weights of pi, and with equal weights, for each number of steps."""
+        of_pi, of_mu = self._summed(normalise)
+        weighted, equal = self.problem.all_of(
+            [
+                partial(of_pi.means, steps),
+                partial(self.memo, ("means", steps), partial(of_mu.means, steps)),
+            ]
+        )
+        return [floored(*pair) for pair in zip(weighted, equal, strict=True)], equal
 
-        def make() -> tuple[list[StepMeans], list[StepMeans]]:
-            of_pi, of_mu = self._summed(normalise, steps)
-            weighted, equal = self.problem.all_of([of_pi.means, of_mu.means])
-            return [floored(*pair) for pair in zip(weighted, equal, strict=True)], equal
+    def _summed(self, normalise: bool) -> tuple[StepSummed, StepSummed]:
+        """The first pass of `_means`, by the weights of pi and with equal ones."""
+        terms = partial(self._terms, of_mu=True) if self.paired else self._terms
+        weigh = partial(window_weights, k=None)
+        weighted = partial(summed, self.problem, weigh, self._terms, normalise=normalise)
+        equal = partial(summed, self.problem, StepWeights.equal, terms, normalise=True)
+        of_pi, of_mu = self.problem.all_of(
+            [
+                partial(self.memo, ("summed", normalise), weighted),
+                partial(self.memo, ("summed", "equal"), equal),
+            ]
+        )
+        return of_pi, of_mu
 
-        return self.problem.memo(("means", self.key, self.paired, normalise, steps), make)
-
-    def _summed(
-        self, normalise: bool, steps: tuple[int | None, ...] = (None,)
-    ) -> tuple[StepSummed, StepSummed]:
-        """The first pass of `_means`."""
-
-        def make() -> tuple[StepSummed, StepSummed]:
-            terms = self._behaviour_terms if self.paired else self._terms
-            weigh = partial(window_weights, k=None)
-            of_pi, of_mu = self.problem.all_of(
-                [
-                    partial(summed, self.problem, weigh, self._terms, normalise=normalise, steps=steps),
-                    partial(summed, self.problem, StepWeights.equal, terms, normalise=True, steps=steps),
-                ]
-            )
-            return of_pi, of_mu
-
-        return self.problem.memo(("summed", self.key, self.paired, normalise, steps), make)
-
+    @once
     def own_noise(self) -> Float64Array:
         """`noise_of_fit` of DR and WDR [U], times U and centred; DR takes that of WDR, to save a pass."""
         if self.problem.values_only:
             return np.zeros(self.problem.users)
-
-        def make() -> Float64Array:
-            reach = np.ones(self.problem.horizon)
-            try:
-                moved = self.problem.users * self.noise_of_fit(reach)
-            except DataError:  # no weight is left at some step, which plain means bear
-                moved = self.problem.users * self.noise_of_fit(reach, normalise=False)
-            centred: Float64Array = moved - moved.mean()
-            return centred
-
-        return self.problem.memo(("noise", self.key, self.paired), make)
+        reach = np.ones(self.problem.horizon)
+        try:
+            moved = self.problem.users * self.noise_of_fit(reach)
+        except DataError:  # no weight is left at some step, which plain means bear
+            moved = self.problem.users * self.noise_of_fit(reach, normalise=False)
+        centred: Float64Array = moved - moved.mean()
+        return centred
 
     def noise_of_fit(self, reach: Float64Array, *, normalise: bool = True) -> Float64Array:
         """How far each user moves sum_t reach_t (step t's correction) + V(x_0) through Q, [U] (times U).
@@ -205,27 +206,32 @@ class Residuals:
         For ``reach`` = 1, which is WDR, its mean over logs is 0: that is what doubly robust means. In one log
         it is not: what is left is the noise of Q times that of the weights.
         """
-        means, own = self._summed(normalise)
-        gradients = self.problem.total(
-            partial(self._gradients, reach=reach, of_pi=means.normaliser, of_mu=own.normaliser)
-        )
-        return through_fits(self.problem, self.fits, gradients)
+        ahead, taken = self.gradients(normalise=normalise)
+        # With h decisions to go, what follows belongs to the step before, and V(x_0) to none.
+        of_ahead, of_taken = np.append(reach[::-1], 1.0), np.append(0.0, reach[::-1])  # [H + 1]
+        return through_fits(self.problem, self.fits, ahead * of_ahead[:, None] - taken * of_taken[:, None])
 
-    def _gradients(
-        self, chunk: Chunk, reach: Float64Array, of_pi: Normaliser, of_mu: Normaliser
-    ) -> Float64Array:
-        """The derivative of the number of `noise_of_fit` by theta_h of every fold's fit, [K, H + 1, p]."""
+    @once
+    def gradients(self, *, normalise: bool = True) -> Float64Array:
+        """Derivatives by theta_h of every fold's fit, [2, K, H + 1, p].
+
+        The first are of V(x_0) and of what follows decisions, over all corrections; the second of the values
+        of the decisions themselves.
+        """
+        of_pi, of_mu = self._summed(normalise)
+        return self.problem.total(partial(self._gradients, of_pi=of_pi.normaliser, of_mu=of_mu.normaliser))
+
+    def _gradients(self, chunk: Chunk, of_pi: Normaliser, of_mu: Normaliser) -> Float64Array:
         problem = self.problem
-        terms, discounts = self._terms(problem, chunk), (problem.discounts * reach)[chunk.steps]
+        terms, discounts = self._terms(problem, chunk), problem.discounts[chunk.steps]
         discounts = problem.per_user * discounts
         taken = discounts * of_pi.shares(chunk, window_weights(chunk, None), terms)
-        gradients = self._ahead(chunk, taken, "pi")
+        ahead = self._ahead(chunk, taken, "pi")
         if self.paired:
             own = discounts * of_mu.shares(chunk, StepWeights.equal(chunk), terms)
-            gradients -= self._ahead(chunk, own, "mu")
+            ahead -= self._ahead(chunk, own, "mu")
             taken = taken - own
-        gradients -= self._by_fold(chunk, self.fits[0].design, taken, taken=True)
-        return gradients
+        return np.stack([ahead, self._by_fold(chunk, self.fits[0].design, taken, taken=True)])
 
     def _ahead(self, chunk: Chunk, slopes: Float64Array, target: Target) -> Float64Array:
         """The derivative of V(x_0) and of what follows each decision by theta_h of every fold's fit."""
@@ -239,45 +245,30 @@ class Residuals:
         psi = (codes[:, :, None] * design.of(logs.final_contexts[final])[:, None, :]).reshape(-1, design.p)
         psi *= problem.gamma * slopes[logs.offsets[1:][final] - 1][:, None]
         fold_of_final = chunk.fold_of_user[logs.user_codes[final]]
-        for k in range(len(self.fits)):
-            mine = fold_of_final == k
-            np.add.at(gradients[k], problem.horizon - lengths[final[mine]], psi[mine])
+        np.add.at(gradients, (fold_of_final, problem.horizon - lengths[final]), psi)
         return gradients
 
     def _by_fold(
         self, chunk: Chunk, design: Design, coefficients: Float64Array, *, taken: bool = False
     ) -> Float64Array:
-        """`sums_by_step` of each fold's decisions, by decisions to go, [K, H + 1, p]."""
-        horizon = self.problem.horizon
-        gradients = np.zeros((len(self.fits), horizon + 1, design.p))
-        for k in range(len(self.fits)):
-            mine = np.where(chunk.fold == k, coefficients, 0.0)
-            # Step t has H - t decisions to go.
-            gradients[k, 1:] = sums_by_step(chunk, design, mine, horizon, taken=taken)[::-1]
+        """`sums_by_step`, by decisions to go, [K, H + 1, p]."""
+        by_step = sums_by_step(chunk, design, coefficients, self.problem, taken=taken)
+        gradients = np.zeros((len(by_step), self.problem.horizon + 1, design.p))
+        gradients[:, 1:] = by_step[:, ::-1]  # step t has H - t decisions to go
         return gradients
 
     def _starts(self, chunk: Chunk) -> Float64Array:
         """Sums over each user's trajectories of V(x_0), by pi and, if it is known, by mu [1 or 2, users]."""
-        predicted, first = self._predicted(chunk), chunk.logs.offsets[:-1]
+        predicted, first = kept_predictions(self.problem, chunk, self.fits, self.key), chunk.logs.offsets[:-1]
         values = [predicted.value] if predicted.behaviour is None else [predicted.value, predicted.behaviour]
         return np.stack([add_up(chunk.logs.user_codes, value[first], chunk.logs.n_users) for value in values])
 
-    @property
-    def _known(self) -> Known:
-        return "paired return" if self.paired else "return"
-
-    def _terms(self, problem: Problem, chunk: Chunk) -> Terms:
-        predicted = self._predicted(chunk)
-        z = chunk.rewards + problem.gamma * predicted.following(chunk) - predicted.taken
-        return Terms(values=z, counts=problem.known_weights(chunk, self._known))
-
-    def _behaviour_terms(self, problem: Problem, chunk: Chunk) -> Terms:
-        predicted = self._predicted(chunk)
-        z = chunk.rewards + problem.gamma * predicted.following(chunk, predicted.behaviour) - predicted.taken
-        return Terms(values=z, counts=problem.known_weights(chunk, self._known))
-
-    def _predicted(self, chunk: Chunk) -> Predicted:
-        return chunk.keep(self.key, lambda: predict(self.problem, chunk, self.fits), Predicted)
+    def _terms(self, problem: Problem, chunk: Chunk, *, of_mu: bool = False) -> Terms:
+        predicted = kept_predictions(self.problem, chunk, self.fits, self.key)
+        ahead = predicted.following(chunk, predicted.behaviour if of_mu else None)
+        z = chunk.rewards + problem.gamma * ahead - predicted.taken
+        known: Known = "paired return" if self.paired else "return"
+        return Terms(values=z, counts=problem.known_weights(chunk, known))
 
 
 def _with_start(means: StepMeans, start: Float64Array) -> tuple[float, Float64Array]:
@@ -290,29 +281,25 @@ def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Ar
     ``gradients[k]`` [H + 1, p] is the derivative by the coefficients of the fit for fold k, in which every
     decision but those of fold k took part.
     """
-    parts = [adjoint(fit, gradient) for fit, gradient in zip(fits, gradients, strict=True)]
-    others = (reduce(Adjoint.__add__, parts[:j] + parts[j + 1 :]) for j in range(len(parts)))
-    return contributions(problem, fits[0].design, others)
+    adjoints = [adjoint(fit, gradient) for fit, gradient in zip(fits, gradients, strict=True)]
+    return contributions(problem, fits[0].design, adjoints)
 
 
+@once
 def cross_fits(
     problem: Problem, target: Target, features: Recipe | FeatureMap | None, ridge: float | None
 ) -> tuple[Backups, ...]:
     """Backups for every fold of users, fitted on the others."""
-
-    def make() -> tuple[Backups, ...]:
-        design, sums = designed(problem, target, features)
-        limits = value_limits(problem, problem.horizon)
-        return tuple(
-            fit_backups(
-                sums.without(fold),
-                design,
-                gamma=problem.gamma,
-                horizon=problem.horizon,
-                limits=limits,
-                ridge=ridge,
-            )
-            for fold in range(problem.settings.folds)
+    design, sums = designed(problem, target, features)
+    limits = value_limits(problem, problem.horizon)
+    return tuple(
+        fit_backups(
+            sums.without(fold),
+            design,
+            gamma=problem.gamma,
+            horizon=problem.horizon,
+            limits=limits,
+            ridge=ridge,
         )
-
-    return problem.memo(("backups", target, problem.number_of(features), ridge), make)
+        for fold in range(problem.settings.folds)
+    )

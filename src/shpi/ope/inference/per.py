@@ -13,7 +13,7 @@ from shpi.data.logged import LoggedData
 from shpi.data.question.count import in_window
 from shpi.errors import ConfigError
 from shpi.ope.estimators.base import Estimator, finish
-from shpi.ope.problem import Problem
+from shpi.ope.problem import Problem, once
 from shpi.ope.results import Estimate, Per
 from shpi.protocols import Float64Array
 
@@ -33,7 +33,10 @@ class PerUnit:
     def estimate(self, problem: Problem) -> Estimate:
         """Both estimates, and the linearised ratio for value and baseline alike."""
         top, count = problem.all_of(
-            [partial(self.estimator.estimate, problem), partial(self._count, problem)]
+            [
+                partial(self.estimator.estimate, problem),
+                lambda: self.estimator.estimate(counts_of(problem, self.unit)),
+            ]
         )
         if min(count.value, count.baseline) <= 0:
             raise ConfigError(expected=f"a positive number of {self.unit}s", found=f"{count.value:.3g}")
@@ -56,10 +59,6 @@ class PerUnit:
             consistent=top.consistent,
         )
         return replace(ratio, per=self.unit)
-
-    def _count(self, problem: Problem) -> Estimate:
-        counts = problem.memo(("count", self.unit), lambda: problem.with_metric(COUNTS[self.unit]))
-        return self.estimator.estimate(counts)
 
 
 PerDecision = partial(PerUnit, unit="decision")  # its name in version 0.1
@@ -86,6 +85,12 @@ COUNTS: dict[Per, Callable[[LoggedData], Float64Array]] = {
     "decision": one_per_decision,
     "session": one_per_session,
 }
+
+
+@once
+def counts_of(problem: Problem, unit: Per) -> Problem:
+    """The same problem about the number of decisions or sessions."""
+    return problem.with_metric(COUNTS[unit])
 
 
 def check_per(per: str, where: str = "") -> None:

@@ -136,86 +136,75 @@ class Shape:
         return self.alone
 
 
-def step_means(
-    problem: Problem,
-    weigh: Weigh,
-    terms: GetTerms,
-    *,
-    normalise: bool,
-    steps: int | None = None,
-    reference: StepMeans | None = None,
-) -> StepMeans:
-    """Two passes over the chunks: sums, then influences.
+def step_means(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) -> StepMeans:
+    """Two passes over the chunks: sums, then influences; without a floor.
 
     Args:
         problem: whose chunks are passed over.
         weigh: the weights of a chunk.
         terms: what is averaged.
         normalise: self-normalised, or plain.
-        steps: only the first so many steps count; None: all.
-        reference: the same with equal weights, for the floor of the errors; None: no floor.
     """
-    means = step_means_of(problem, weigh, terms, normalise=normalise, steps=(steps,))[0]
-    return means if reference is None else floored(means, reference)
+    return summed(problem, weigh, terms, normalise=normalise).means()[0]
 
 
-def step_means_of(
-    problem: Problem,
-    weigh: Weigh,
-    terms: GetTerms,
-    *,
-    normalise: bool,
-    steps: Sequence[int | None],
-) -> list[StepMeans]:
-    """`step_means` for several numbers of steps in the same two passes; without a floor."""
-    return summed(problem, weigh, terms, normalise=normalise, steps=steps).means()
-
-
-def summed(
-    problem: Problem,
-    weigh: Weigh,
-    terms: GetTerms,
-    *,
-    normalise: bool,
-    steps: Sequence[int | None] = (None,),
-) -> StepSummed:
+def summed(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) -> StepSummed:
     """The first of the two passes."""
-    sums = problem.total(partial(_sums, problem=problem, weigh=weigh, terms=terms, normalise=normalise))
+    sums = problem.total(partial(_sums, problem=problem, weigh=weigh, get_terms=terms, normalise=normalise))
     _check(sums, normalise)
     below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
-    normal = Normaliser(top=_scale_of(sums.top, normalise), kept=problem.kept, denominator=below)
-    counted = np.stack(
-        [np.arange(problem.horizon) < (problem.horizon if first is None else first) for first in steps]
+    normaliser = Normaliser(top=_scale_of(sums.top, normalise), kept=problem.kept, denominator=below)
+    return StepSummed(
+        problem=problem, sums=sums, normaliser=normaliser, weigh=weigh, terms=terms, normalise=normalise
     )
-    reach = _Reach(
-        problem=problem,
-        discounts=problem.discounts * counted,
-        normal=normal,
-        means=sums.weighted / below,
-        weight=np.where(sums.weight > 0, sums.weight, 1.0),
-        normalise=normalise,
-        ended=sums.ended if normalise else problem.ended,
-    )
-    return StepSummed(sums=sums, normaliser=normal, reach=reach, weigh=weigh, terms=terms)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepSummed:
-    """After the first pass: how much decisions count is known, but no influence."""
+    """After the first pass: means, and how much decisions count, but no influence."""
 
+    problem: Problem
     sums: StepSums
     normaliser: Normaliser
-    reach: _Reach
     weigh: Weigh
     terms: GetTerms
+    normalise: bool
 
-    def means(self) -> list[StepMeans]:
-        """The second pass; one for each number of steps."""
-        reach, sums, problem = self.reach, self.sums, self.reach.problem
+    @property
+    def by_step(self) -> Float64Array:
+        """M_t, [H]."""
+        return self.sums.weighted / self.normaliser.denominator
+
+    @property
+    def value(self) -> float:
+        """(trajectories per user) sum gamma^t M_t."""
+        return self.problem.per_user * float(self.problem.discounts @ self.by_step)
+
+    @property
+    def effective_users(self) -> float:
+        """A harmonic mean over steps, so that the worst steps count."""
+        problem, weight = self.problem, np.where(self.sums.weight > 0, self.sums.weight, 1.0)
+        flat = problem.discounts / problem.discounts.sum()
+        inverse = float(flat @ (self.sums.squares / weight**2))
+        return problem.users / problem.trajectories / inverse if inverse > 0 else 0.0
+
+    def means(self, steps: Sequence[int | None] = (None,)) -> list[StepMeans]:
+        """The second pass: one for each number of first steps that count; None: all of them."""
+        problem, sums, horizon = self.problem, self.sums, self.problem.horizon
+        counted = [np.arange(horizon) < (horizon if first is None else first) for first in steps]
+        reach = _Reach(
+            problem=problem,
+            discounts=problem.discounts * np.stack(counted),
+            normal=self.normaliser,
+            means=self.by_step,
+            weight=np.where(sums.weight > 0, sums.weight, 1.0),
+            normalise=self.normalise,
+            ended=sums.ended if self.normalise else problem.ended,
+        )
         influences, mass = problem.by_user(
-            partial(reach.asked, weigh=self.weigh, terms=self.terms)
+            partial(reach.of, weigh=self.weigh, get_terms=self.terms)
         )  # [J, U], [U]
-        weights = _weights(mass, sums, problem, self.normaliser)
+        weights = self._weights(mass)
         by_steps = []
         for discounts, influence in zip(reach.discounts, influences, strict=True):
             influence -= influence.mean()
@@ -231,6 +220,17 @@ class StepSummed:
             )
         return by_steps
 
+    def _weights(self, shares: Float64Array) -> Weights:
+        """From each user's share of the weight [U]."""
+        problem, sums, effective = self.problem, self.sums, self.effective_users
+        flat = problem.discounts / problem.discounts.sum()
+        with np.errstate(over="ignore"):
+            mean = float(flat @ (sums.weight * np.exp(self.normaliser.top))) / problem.trajectories
+        weight = np.where(sums.weight > 0, sums.weight, 1.0)
+        ratio = problem.users / problem.trajectories
+        worst = ratio / float((sums.squares / weight**2).max()) if effective > 0 else 0.0
+        return summary(shares, mean, effective, worst)
+
 
 def floored(means: StepMeans, reference: StepMeans) -> StepMeans:
     """Never surer than effective sample sizes allow; ``reference`` is the same with equal weights."""
@@ -241,11 +241,8 @@ def floored(means: StepMeans, reference: StepMeans) -> StepMeans:
     return replace(means, influence=influence)
 
 
-def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, terms: GetTerms, normalise: bool) -> StepSums:
-    return _sums_of(chunk, weigh(chunk), terms(problem, chunk), problem, normalise)
-
-
-def _sums_of(chunk: Chunk, weights: StepWeights, terms: Terms, problem: Problem, normalise: bool) -> StepSums:
+def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, normalise: bool) -> StepSums:
+    weights, terms = weigh(chunk), get_terms(problem, chunk)
     horizon, known = problem.horizon, terms.counts > 0
     rows = np.where(known, weights.rows, -np.inf)
     top = np.full(horizon, -np.inf)
@@ -292,12 +289,9 @@ class _Reach:
             for coefficient in coefficients
         ]
 
-    def asked(self, chunk: Chunk, weigh: Weigh, terms: GetTerms) -> tuple[Float64Array, Float64Array]:
-        """`of` in a pass."""
-        return self.of(chunk, weigh(chunk), terms(self.problem, chunk))
-
-    def of(self, chunk: Chunk, weights: StepWeights, terms: Terms) -> tuple[Float64Array, Float64Array]:
+    def of(self, chunk: Chunk, weigh: Weigh, get_terms: GetTerms) -> tuple[Float64Array, Float64Array]:
         """Influences [J, users of the chunk], and shares of the weight [users of the chunk]."""
+        weights, terms = weigh(chunk), get_terms(self.problem, chunk)
         problem, t, n_users = self.problem, chunk.steps, chunk.logs.n_users
         jackknife = problem.settings.errors == "jackknife"
         z = np.where(terms.counts > 0, terms.values, 0.0)
@@ -351,16 +345,12 @@ def _leverage(chunk: Chunk, share: Float64Array) -> Float64Array:
 
 
 def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
-    return np.exp(np.where(np.isfinite(top), top - _finite(common), -np.inf))
+    return np.exp(np.where(np.isfinite(top), top - _scale_of(common, normalise=True), -np.inf))
 
 
 def _scale_of(top: Float64Array, normalise: bool) -> Float64Array:
     """The logarithm that is taken out of every weight of a step [H]: the largest, or nothing."""
-    return _finite(top) if normalise else np.zeros(len(top))
-
-
-def _finite(top: Float64Array) -> Float64Array:
-    return np.where(np.isfinite(top), top, 0.0)
+    return np.where(np.isfinite(top), top, 0.0) if normalise else np.zeros(len(top))
 
 
 def _check(sums: StepSums, normalise: bool) -> None:
@@ -391,18 +381,6 @@ def _check(sums: StepSums, normalise: bool) -> None:
             found=f"one of 1e{sums.top.max() / np.log(10):.0f}",
             remedy="use an estimator that normalises its weights, or KStepSHPI(k=4)",
         )
-
-
-def _weights(shares: Float64Array, sums: StepSums, problem: Problem, normal: Normaliser) -> Weights:
-    """Effective users are a harmonic mean over steps, so that the worst steps count."""
-    flat = problem.discounts / problem.discounts.sum()
-    weight = np.where(sums.weight > 0, sums.weight, 1.0)
-    inverse = float(flat @ (sums.squares / weight**2))
-    with np.errstate(over="ignore"):
-        mean = float(flat @ (sums.weight * np.exp(normal.top))) / problem.trajectories
-    ratio = problem.users / problem.trajectories
-    worst = ratio / float((sums.squares / weight**2).max()) if inverse > 0 else 0.0
-    return summary(shares, mean, ratio / inverse if inverse > 0 else 0.0, worst)
 
 
 def summary(shares: Float64Array, mean: float, effective: float, worst: float | None = None) -> Weights:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,15 @@ from scipy import linalg
 
 from shpi.errors import DataError
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.models.linear import Design, ModelSums, blocks, products
+from shpi.ope.models.linear import (
+    Design,
+    ModelSums,
+    blocks,
+    by_fold_and_action,
+    one_follows,
+    positions_of,
+    products,
+)
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
@@ -137,20 +145,12 @@ def _inverse(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Adjoint:
-    """What a decision's contribution is made of; adjoints of several fits add up."""
+    """What a decision's contribution through one fit is made of."""
 
-    reward: Float64Array  # [J, p] of each fit the first factor, which multiplies phi (r - phi'theta_r)
-    fitted: Float64Array  # [J, p] of each fit theta_r
+    reward: Float64Array  # [p] the first factor, which multiplies phi (r - phi'theta_r)
+    fitted: Float64Array  # [p] theta_r
     ahead: Float64Array  # [p, p] phi' ahead psi
     here: Float64Array  # [p, p] phi' here phi, taken away
-
-    def __add__(self, other: Adjoint) -> Adjoint:
-        return Adjoint(
-            reward=np.concatenate([self.reward, other.reward]),
-            fitted=np.concatenate([self.fitted, other.fitted]),
-            ahead=self.ahead + other.ahead,
-            here=self.here + other.here,
-        )
 
 
 def adjoint(fit: Backups, gradients: Float64Array) -> Adjoint:
@@ -163,27 +163,21 @@ def adjoint(fit: Backups, gradients: Float64Array) -> Adjoint:
         nu[h] = last
     ahead = gamma * fit.factor @ (nu[1:].T @ fit.theta[:horizon])
     return Adjoint(
-        reward=(fit.reward_factor @ nu.sum(axis=0))[None],
-        fitted=fit.reward[None],
-        ahead=ahead,
-        here=ahead @ fit.step.T,
+        reward=fit.reward_factor @ nu.sum(axis=0), fitted=fit.reward, ahead=ahead, here=ahead @ fit.step.T
     )
 
 
 def contributions(
-    problem: Problem, design: Design, by_fold: Iterable[Adjoint], *, rewards_only: bool = False
+    problem: Problem, design: Design, adjoints: Sequence[Adjoint], *, rewards_only: bool = False
 ) -> Float64Array:
     """How far every user moves the number [U].
 
-    The k-th adjoint is for the decisions of the users in fold k; one alone is for all.
+    The k-th adjoint is of the fit in which all took part but the users of fold k; one alone is of a fit in
+    which all did.
     """
-    adjoints = list(by_fold)
-    if len(adjoints) == 1:
-        adjoints *= problem.settings.folds
-    asked = partial(
-        _contributions_of, problem=problem, design=design, adjoints=adjoints, ahead=not rewards_only
+    by_user, floors = problem.by_user_and_total(
+        partial(_contributions_of, problem=problem, design=design, adjoints=adjoints, ahead=not rewards_only)
     )
-    by_user, floors = problem.by_user_and_total(asked)
     of_reward, of_step, residual = by_user
     squares, sizes, spread, plain = floors
     noise = float(np.sum((of_reward - of_reward.mean()) ** 2))
@@ -203,49 +197,65 @@ def _contributions_of(
     used = slope != 0
     residual = np.where(used, of_reward, 0.0) / np.where(used, slope, 1.0)
     of_step = np.zeros(users)
-    if ahead and design.dense:
-        of_step = _steps_by_user(problem, chunk, design, adjoints)
-    elif ahead:
-        of_step = _steps_by_action(problem, chunk, design, adjoints)
+    if ahead:
+        through = _through(adjoints)
+        of_step = (_steps_by_user if design.dense else _steps_by_action)(problem, chunk, design, through)
     size = np.abs(slope)
     sums = np.array([size @ size, size.sum(), size @ residual**2, residual @ residual])
     by_user = [add_up(chunk.users, values, users) for values in (of_reward, residual)]
     return np.stack([by_user[0], of_step, by_user[1]]), sums
 
 
+def _through(adjoints: Sequence[Adjoint]) -> Through:
+    """For each fold, over the fits in which its users took part; one where all took part in one fit."""
+    if len(adjoints) == 1:
+        return [(adjoints[0].ahead, adjoints[0].here)]
+    others = [[part for part in adjoints if part is not left_out] for left_out in adjoints]
+    return [
+        (reduce(np.add, [part.ahead for part in parts]), reduce(np.add, [part.here for part in parts]))
+        for parts in others
+    ]
+
+
 def _reward_parts(
     chunk: Chunk, design: Design, adjoints: Sequence[Adjoint]
 ) -> tuple[Float64Array, Float64Array]:
     """The part of the reward, and the factor of the reward's residual, [n] each; 0 where it is unknown."""
-    n, q, fold = len(chunk.logs), design.codes.shape[1], chunk.fold
-    of_reward, slopes = np.zeros(n), np.zeros(n)
+    n, fits = len(chunk.logs), len(adjoints)
+    tables = np.concatenate([[part.reward for part in adjoints], [part.fitted for part in adjoints]])
+    by_code = tables.reshape(2 * fits, -1, design.d)  # [2 J, q, d]
+    both = np.empty((n, 2 * fits))
     size = max(_ENTRIES // (design.d + 4 * len(design.codes)), 64)
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
-        f, code = design.rows_of(chunk, rows), design.codes[design.group(chunk, rows)]
-        for k, table in enumerate(adjoints):
-            mine = np.flatnonzero((fold[rows] == k) & chunk.observed[rows])
-            if not len(mine):
-                continue
-            rewards, own, their = chunk.rewards[rows][mine], code[mine], f[mine]
-            for factor, fitted in zip(table.reward, table.fitted, strict=True):
-                slope = np.einsum("bq,bq->b", their @ factor.reshape(q, -1).T, own)
-                value = np.einsum("bq,bq->b", their @ fitted.reshape(q, -1).T, own)
-                slopes[start + mine] += slope
-                of_reward[start + mine] += slope * (rewards - value)
-    return of_reward, slopes
+        f, group = design.rows_of(chunk, rows), design.group(chunk, rows)
+        if design.dense:
+            products_of_codes = (f @ by_code.reshape(-1, design.d).T).reshape(len(f), 2 * fits, -1)
+            both[rows] = np.einsum("bjq,bq->bj", products_of_codes, design.codes[group])
+        else:
+            by_action = np.einsum("aq,jqd->adj", design.codes, by_code)
+            for a, mine in positions_of(group):
+                both[start + mine] = f[mine] @ by_action[a]
+    slopes, values = both[:, :fits], both[:, fits:]
+    slopes[~chunk.observed] = 0.0
+    if fits > 1:
+        slopes[np.arange(n), chunk.fold] = 0.0
+    return np.einsum("nj,nj->n", slopes, chunk.rewards[:, None] - values), slopes.sum(axis=1)
 
 
-def _steps_by_user(
-    problem: Problem, chunk: Chunk, design: Design, adjoints: Sequence[Adjoint]
-) -> Float64Array:
+Through = Sequence[tuple[Float64Array, Float64Array]]  # by fold, or one for all: ahead and here, [p, p]
+
+
+def _steps_by_user(problem: Problem, chunk: Chunk, design: Design, through: Through) -> Float64Array:
     """The part of the steps by user [users], from the users' sums of phi psi' and of phi phi'."""
     total = np.zeros(chunk.logs.n_users)
-    fold = chunk.fold_of_user
+    ahead, here = (
+        np.stack([matrix.ravel() for matrix in each], axis=1) for each in zip(*through, strict=True)
+    )
     for users, cross, gram in _moments(problem, chunk, design):
-        for k, table in enumerate(adjoints):
-            mine = fold[users] == k
-            total[users[mine]] += cross[mine] @ table.ahead.ravel() - gram[mine] @ table.here.ravel()
+        moved = cross @ ahead - gram @ here  # [u, K or 1]
+        own = chunk.fold_of_user[users] if len(through) > 1 else 0
+        total[users] += moved[np.arange(len(users)), own]
     return total
 
 
@@ -276,46 +286,37 @@ def _new_moments(
         left = phi if (block.known == 1).all() else phi * block.known[:, None]
         # Weights of 0 and 1 are their own squares, and a product of a matrix with itself costs half.
         right = left if ((block.known == 0) | (block.known == 1)).all() else phi
+        ahead = block.ahead
         cuts = np.append(np.flatnonzero(np.append(True, np.diff(users) > 0)), len(users))
         step = max(1, _SLAB // (p * p))
         for first in range(0, len(cuts) - 1, step):
             some = cuts[first : first + step + 1]
             cross, gram = np.empty((2, len(some) - 1, p, p))
             for j, (low, high) in enumerate(zip(some[:-1], some[1:], strict=True)):
-                np.matmul(left[low:high].T, block.ahead[low:high], out=cross[j])
+                np.matmul(left[low:high].T, ahead[low:high], out=cross[j])
                 np.matmul(left[low:high].T, right[low:high], out=gram[j])
             yield users[some[:-1]], cross.reshape(-1, p * p), gram.reshape(-1, p * p)
 
 
-def _steps_by_action(
-    problem: Problem, chunk: Chunk, design: Design, adjoints: Sequence[Adjoint]
-) -> Float64Array:
+def _steps_by_action(problem: Problem, chunk: Chunk, design: Design, through: Through) -> Float64Array:
     """The part of the steps by user [users], where codes are long: row by row, action by action."""
+    m, d, q, alone = design.codes, design.d, design.codes.shape[1], len(through) == 1
+    by_code = [[matrix.reshape(q, d, q, d) for matrix in both] for both in through]
+    formula, codes = ("aq,br,qdre->abde", (m, m)) if one_follows(chunk, design) else ("aq,qdre->adre", (m,))
+    aheads = np.stack([np.einsum(formula, *codes, ahead, optimize=True) for ahead, _ in by_code])
+    heres = [np.einsum("aq,ar,qdre->ade", m, m, here, optimize=True) for _, here in by_code]
     total = np.zeros(chunk.logs.n_users)
-    tables = [_by_action(design, table) for table in adjoints]
     for block in blocks(problem, chunk, design):
-        key = chunk.fold[block.rows] * len(design.codes) + block.group
-        order = np.argsort(key, kind="stable")
-        keys, first = np.unique(key[order], return_index=True)
-        of_step = np.zeros(len(key))
-        for key_of_group, mine in zip(keys, np.split(order, first[1:]), strict=True):
-            ahead, here = tables[int(key_of_group) // len(design.codes)]
-            a, f = int(key_of_group) % len(design.codes), block.here[mine]
-            values = np.einsum("bp,bp->b", f @ ahead[a], block.ahead[mine])
-            values -= np.einsum("bd,bd->b", f @ here[a], f)
-            of_step[mine] = block.known[mine] * values
-        total += add_up(chunk.users[block.rows], of_step, chunk.logs.n_users)
+        of_step = np.empty(len(block.here))
+        for k, a, mine in by_fold_and_action(chunk, block, design, alone=alone):
+            f, after = block.here[mine], block.after[mine]
+            of_step[mine] = -np.einsum("bd,bd->b", f @ heres[k][a], f)
+            if block.following is None:
+                values = (f @ aheads[k, a].reshape(d, q * d)).reshape(len(mine), q, d) @ after[:, :, None]
+                of_step[mine] += np.einsum("bq,bq->b", values[:, :, 0], block.code[mine])
+        if block.following is not None:
+            fold, pairs = 0 if alone else chunk.fold[block.rows] * len(m), aheads.reshape(-1, d, d)
+            for key, mine in positions_of((fold + block.group) * len(m) + block.following):
+                of_step[mine] += np.einsum("bd,bd->b", block.here[mine] @ pairs[key], block.after[mine])
+        total += add_up(chunk.users[block.rows], block.known * of_step, chunk.logs.n_users)
     return total
-
-
-def _by_action(design: Design, adjoint: Adjoint) -> tuple[Float64Array, Float64Array]:
-    """The matrices of an adjoint for the rows of each action, [A, d, p] and [A, d, d]."""
-    m, d = design.codes, design.d
-    q, p = m.shape[1], design.p
-
-    def left(matrix: Float64Array) -> Float64Array:
-        by_action: Float64Array = np.einsum("aq,qdp->adp", m, matrix.reshape(q, d, p))
-        return by_action
-
-    here: Float64Array = np.einsum("adre,ar->ade", left(adjoint.here).reshape(-1, d, q, d), m)
-    return left(adjoint.ahead), here

@@ -14,7 +14,7 @@ each may deviate. Beyond, (1, features of a), or where there are none (1, how of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -31,6 +31,7 @@ Target = Literal["pi", "mu", "state"]
 OWN_SLOPES = 60  # actions; beyond this they share their slopes
 DENSE = 4  # the longest codes whose products with features are written out
 _ENTRIES = 3_000_000  # of the largest temporary matrix
+_CACHED = 1 << 16  # numbers of a temporary matrix that is read again at once
 _HELD = 12_000_000  # numbers of a chunk's features that are held while it is open
 
 
@@ -103,54 +104,59 @@ class Block:
     rows: slice
     here: Float64Array  # [b, d] f(x_t)
     group: Int64Array  # [b]
-    ahead: Float64Array  # [b, p] psi(x_{t+1}); 0 where nothing follows or it is unknown
+    after: Float64Array  # [b, d] f(x_{t+1}); 0 where nothing follows or it is unknown
+    code: Float64Array  # [b, q] sum_a nu(a|x_{t+1}) m_a
+    following: Int64Array | None  # [b] the action that was logged next, in place of codes: `one_follows`
     known: Float64Array  # [b] how much it counts among transitions; 0: what follows is unknown
 
+    @property
+    def ahead(self) -> Float64Array:
+        """psi(x_{t+1}), [b, p]."""
+        return products(self.code, self.after)
 
-def blocks(problem: Problem, chunk: Chunk, design: Design, *, ahead: bool = True) -> Iterator[Block]:
-    """All decisions of a chunk, by blocks; ``ahead=False`` leaves out what follows them.
+
+def blocks(problem: Problem, chunk: Chunk, design: Design) -> Iterator[Block]:
+    """All decisions of a chunk, by blocks.
 
     After the last decision of a truncated trajectory mu(.|x') is unknown: only models of states use it.
     """
     logs, n = chunk.logs, len(chunk.logs)
-    size = max(_ENTRIES // (design.p + design.d), 64)
+    width = design.p if design.dense else design.d + design.codes.shape[1]
+    size = max(_ENTRIES // (width + design.d), 64)
     known = problem.known_weights(chunk, "next" if design.target == "state" else "inside")
+    nothing = (known == 0) | ~chunk.goes_on
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
-        if not ahead:
-            here, group = design.rows_of(chunk, rows), design.group(chunk, rows)
-            nothing = np.zeros((len(here), 0))
-            yield Block(rows=rows, here=here, group=group, ahead=nothing, known=np.zeros(len(here)))
-            continue
         extended = design.rows_of(chunk, slice(start, min(rows.stop + 1, n)))
-        here = extended[: rows.stop - start]
-        after = np.zeros_like(here)
+        here, after = extended[: rows.stop - start], np.empty((rows.stop - start, design.d))
         after[: len(extended) - 1] = extended[1:]
         ends = slice(*np.searchsorted(logs.offsets[1:] - 1, (start, rows.stop)))
         if ends.start < ends.stop:
             after[logs.offsets[1:][ends] - 1 - start] = design.of(logs.final_contexts[ends])
-        code = _next_codes(chunk, design, rows)  # [b, q]
-        code *= ((known > 0) & chunk.goes_on)[rows, None]
-        psi = (code[:, :, None] * after[:, None, :]).reshape(len(here), design.p)
+        after[nothing[rows]] = 0.0
+        group, (code, following) = design.group(chunk, rows), _next_codes(chunk, design, rows)
         yield Block(
-            rows=rows,
-            here=here,
-            group=design.group(chunk, rows),
-            ahead=psi,
-            known=known[rows],
+            rows=rows, here=here, group=group, after=after, code=code, following=following, known=known[rows]
         )
 
 
-def _next_codes(chunk: Chunk, design: Design, rows: slice) -> Float64Array:
-    """sum_a nu(a|x_{t+1}) m_a, [b, q]; at the end of a trajectory only for models of states."""
-    logs = chunk.logs
-    ahead = slice(rows.start + 1, min(rows.stop + 1, len(logs)))
-    codes = np.zeros((rows.stop - rows.start, design.codes.shape[1]))
-    codes[: max(ahead.stop - ahead.start, 0)] = target_codes(chunk, design, ahead)
+def one_follows(chunk: Chunk, design: Design) -> bool:
+    """Whether long codes of what follows are those of the action that was logged next: few of them differ."""
+    return design.target == "mu" and chunk.logs.behaviour is None and not design.dense
+
+
+def _next_codes(chunk: Chunk, design: Design, rows: slice) -> tuple[Float64Array, Int64Array | None]:
+    """`Block.code` and `Block.following`; of the last decision of all there is nothing."""
+    count, ahead = rows.stop - rows.start, slice(rows.start + 1, min(rows.stop + 1, len(chunk.logs)))
     if design.target == "state":
-        last = logs.offsets[1:] - 1
-        codes[last[(last >= rows.start) & (last < rows.stop)] - rows.start] = 1.0
-    return codes
+        return np.ones((count, 1)), None
+    if one_follows(chunk, design):
+        following = np.zeros(count, dtype=np.int64)
+        following[: ahead.stop - ahead.start] = chunk.logs.actions[ahead]
+        return np.zeros((count, 0)), following
+    codes = np.zeros((count, design.codes.shape[1]))
+    codes[: ahead.stop - ahead.start] = target_codes(chunk, design, ahead)
+    return codes, None
 
 
 # ---------------------------------------------------------------------- sums
@@ -181,8 +187,14 @@ class ModelSums:
 
 
 def model_sums(problem: Problem, design: Design) -> ModelSums:
-    """One pass over all chunks."""
-    return problem.total(partial(_sums_of, problem=problem, design=design))
+    """One pass over all chunks; sums by action are put together after it."""
+    total = problem.total(partial(_sums_of, problem=problem, design=design))
+    if design.dense:
+        return total
+    put_together = {
+        name: _assembled(design, getattr(total, name)) for name in ("reward_gram", "reward", "gram", "cross")
+    }
+    return replace(total, **put_together)
 
 
 def reward_sums(problem: Problem, design: Design) -> Float64Array:
@@ -205,22 +217,24 @@ def _rewards_of(chunk: Chunk, problem: Problem, design: Design) -> Float64Array:
 
 
 def _sums_of(chunk: Chunk, problem: Problem, design: Design) -> ModelSums:
-    """By products with phi where codes are short; else by the sums of each action, put together at last."""
-    p, folds = design.p, problem.settings.folds
-    wide = (design.p,) if design.dense else (len(design.codes), design.d)
+    """By products with phi where codes are short; else by action, in the shapes of `_assembled`."""
+    folds, p, d, actions = problem.settings.folds, design.p, design.d, len(design.codes)
+    wide: tuple[int, ...] = (p,) if design.dense else (actions, d)
+    ahead = (actions, actions, d, d) if one_follows(chunk, design) else (*wide, p)
     initial, rows = np.zeros((folds, p)), np.zeros((folds, 2))
     sums = {
         "reward_gram": np.zeros((folds, *wide, wide[-1])),
         "reward": np.zeros((folds, *wide)),
         "gram": np.zeros((folds, *wide, wide[-1])),
-        "cross": np.zeros((folds, *wide, p)),
+        "cross": np.zeros((folds, *ahead)),
     }
     add = _add_dense if design.dense else _add_by_action
     for block in blocks(problem, chunk, design):
         add(sums, rows, chunk, block, design)
-    _add_initial(initial, chunk, design)
-    if not design.dense:
-        sums = {name: _assembled(design, name, values) for name, values in sums.items()}
+    first, fold = chunk.logs.offsets[:-1], chunk.fold_of_user[chunk.logs.user_codes]
+    for k in range(folds):  # what the target would do first
+        for _, psi in target_features(chunk, design, first[fold == k]):
+            initial[k] += psi.sum(axis=0)
     return ModelSums(**sums, initial=initial, rows=rows)
 
 
@@ -257,41 +271,65 @@ def products(codes: Float64Array, features: Float64Array) -> Float64Array:
 def _add_by_action(
     sums: dict[str, Float64Array], rows: Float64Array, chunk: Chunk, block: Block, design: Design
 ) -> None:
-    groups = len(design.codes)
-    key = chunk.fold[block.rows] * groups + block.group
-    order = np.argsort(key, kind="stable")
-    keys, first = np.unique(key[order], return_index=True)
     rewards, observed = chunk.rewards[block.rows], chunk.observed[block.rows]
-    for key_of_group, mine in zip(keys, np.split(order, first[1:]), strict=True):
-        place = (int(key_of_group) // groups, int(key_of_group) % groups)
-        r = mine[observed[mine]]
-        own = block.here[r]
-        sums["reward_gram"][place] += own.T @ own
-        sums["reward"][place] += own.T @ rewards[r]
-        k = mine[block.known[mine] > 0]
-        left = block.here[k].T * block.known[k]
-        sums["gram"][place] += left @ block.here[k]
-        sums["cross"][place] += left @ block.ahead[k]
-        rows[place[0]] += (len(r), len(k))
+    for k, a, mine in by_fold_and_action(chunk, block, design):
+        f, weights, seen = block.here[mine], block.known[mine], observed[mine]
+        own = f if seen.all() else f[seen]
+        sums["reward_gram"][k, a] += own.T @ own
+        sums["reward"][k, a] += own.T @ rewards[mine][seen]
+        left = f.T * weights
+        sums["gram"][k, a] += left @ f
+        rows[k] += (seen.sum(), (weights > 0).sum())
+        if block.following is None:
+            psi = np.einsum("bq,bd->bqd", block.code[mine], block.after[mine])
+            sums["cross"][k, a] += left @ psi.reshape(len(mine), -1)
+    if block.following is not None:
+        cross = sums["cross"].reshape(-1, design.d, design.d)  # by fold, action and the one after it
+        actions = len(design.codes)
+        for key, mine in positions_of(
+            (chunk.fold[block.rows] * actions + block.group) * actions + block.following
+        ):
+            cross[key] += (block.here[mine].T * block.known[mine]) @ block.after[mine]
 
 
-def _assembled(design: Design, name: str, by_action: Float64Array) -> Float64Array:
-    """From sums by action to sums over phi = m_a (x) f, [K, p, p] or [K, p]."""
-    m, p = design.codes, design.p
-    if name in ("reward_gram", "gram"):
-        return np.stack(
-            [np.einsum("aq,ar,ade->qdre", m, m, gram, optimize=True).reshape(p, p) for gram in by_action]
-        )
-    return np.stack([np.einsum("aq,ad...->qd...", m, own).reshape(p, *own.shape[2:]) for own in by_action])
+def by_fold_and_action(
+    chunk: Chunk, block: Block, design: Design, *, alone: bool = False
+) -> Iterator[tuple[int, int, Int64Array]]:
+    """(fold, action, positions) of decisions of a block that share both; ``alone``: all in fold 0.
+
+    So few at a time that what is made of them stays in the cache.
+    """
+    actions = len(design.codes)
+    size = max(_CACHED // (design.p + design.d), 16)
+    for key, mine in positions_of((0 if alone else chunk.fold[block.rows] * actions) + block.group):
+        for start in range(0, len(mine), size):
+            yield key // actions, key % actions, mine[start : start + size]
 
 
-def _add_initial(initial: Float64Array, chunk: Chunk, design: Design) -> None:
-    """The features psi of the first contexts: what the target would do first."""
-    fold = chunk.fold_of_user[chunk.logs.user_codes]
-    first = chunk.logs.offsets[:-1]
-    for k in range(len(initial)):
-        for _, psi in target_features(chunk, design, first[fold == k]):
-            initial[k] += psi.sum(axis=0)
+def positions_of(keys: Int64Array) -> Iterator[tuple[int, Int64Array]]:
+    """Each key that occurs, in rising order, and where it does."""
+    order, ordered = _sorted(keys, int(keys.max(initial=0)) + 1)
+    bounds = np.append(np.flatnonzero(np.diff(ordered, prepend=-1)), len(keys))
+    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+        yield int(ordered[low]), order[low:high]
+
+
+def _assembled(design: Design, by_action: Float64Array) -> Float64Array:
+    """From sums by action to sums over phi = m_a (x) f, [K, p, p] or [K, p].
+
+    Sums of f [K, A, d], of f f' [K, A, d, d], of f psi' [K, A, d, p], or of f f(x')' by both actions
+    [K, A, A, d, d].
+    """
+    m, p, d = design.codes, design.p, design.d
+    if by_action.ndim == 5:
+        formula = "aq,br,abde->qdre"
+    elif by_action.shape[-2:] == (d, d):
+        formula = "aq,ar,ade->qdre"
+    else:
+        formula = "aq,ad...->qd..."
+    codes = [m] * formula[: formula.index("->")].count(",")
+    wide = [np.einsum(formula, *codes, own, optimize=True).reshape(p, -1) for own in by_action]
+    return np.stack(wide) if by_action.ndim > 3 else np.stack(wide)[:, :, 0]
 
 
 def target_features(
@@ -310,11 +348,12 @@ def target_codes(chunk: Chunk, design: Design, rows: Int64Array | slice) -> Floa
     if design.target == "state":
         return np.ones((len(logs.actions[rows]), 1))
     if design.target == "pi":
+        key = ("codes", codes.tobytes())
         if design.dense:  # short enough to be kept, so that pi(.|x) is looked at once
-            return chunk.asked(("codes", codes.tobytes()), lambda: _expected_codes(chunk, codes))[rows]
+            return chunk.keep(key, partial(_expected_codes, chunk, codes), for_all=True)[rows]
+        if len(logs) * codes.shape[1] <= _HELD:
+            return chunk.memo(key, partial(_expected_codes, chunk, codes))[rows]
         numbers = np.arange(len(logs))[rows]
-        if len(numbers) <= chunk.block:
-            return chunk.probs_of(rows) @ codes
         starts = range(0, len(numbers), chunk.block)  # a block of [b, A] at a time where actions are many
         return np.concatenate([chunk.probs_of(numbers[i : i + chunk.block]) @ codes for i in starts])
     return logs.behaviour[rows] @ codes if logs.behaviour is not None else codes[logs.actions[rows]]
@@ -326,20 +365,27 @@ def _expected_codes(chunk: Chunk, codes: Float64Array) -> Float64Array:
 
 
 def sums_by_step(
-    chunk: Chunk, design: Design, coefficients: Float64Array, horizon: int, *, taken: bool = False
+    chunk: Chunk, design: Design, coefficients: Float64Array, problem: Problem, *, taken: bool = False
 ) -> Float64Array:
-    """sum_i c_i psi(x_i) over the decisions of each step, [H, p]; phi(x_i, a_i) if ``taken``."""
-    total = np.zeros((horizon, design.codes.shape[1], design.d))
-    order, _ = chunk.by_step
-    wanted = order[coefficients[order] != 0]
-    size = max(_ENTRIES // (design.d + design.codes.shape[1]), 64)
-    for start in range(0, len(wanted), size):
-        rows = wanted[start : start + size]
+    """sum_i c_i psi(x_i) over the decisions of each fold and step, [K, H, p]; phi(x_i, a_i) if ``taken``."""
+    folds, horizon, q = problem.settings.folds, problem.horizon, design.codes.shape[1]
+    total = np.zeros((folds * horizon, q, design.d))
+    order, keys = chunk.memo(
+        ("by fold and step", horizon), lambda: _sorted(chunk.fold * horizon + chunk.steps, folds * horizon)
+    )
+    size = max(_ENTRIES // (design.d + q), 64)
+    for start in range(0, len(order), size):
+        rows = order[start : start + size]
         f = design.rows_of(chunk, rows)
         code = design.codes[chunk.logs.actions[rows]] if taken else target_codes(chunk, design, rows)
         code = code * coefficients[rows, None]
-        steps = chunk.steps[rows]  # in rising order
-        bounds = np.append(np.flatnonzero(np.append(True, np.diff(steps) > 0)), len(rows))
+        bounds = np.append(np.flatnonzero(np.diff(keys[start : start + size], prepend=-1)), len(rows))
         for low, high in zip(bounds[:-1], bounds[1:], strict=True):
-            total[steps[low]] += code[low:high].T @ f[low:high]
-    return total.reshape(horizon, design.p)
+            total[keys[start + low]] += code[low:high].T @ f[low:high]
+    return total.reshape(folds, horizon, design.p)
+
+
+def _sorted(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
+    """The positions in rising order of their keys, and those keys; ``count`` is more than the largest."""
+    order = np.argsort(keys.astype(np.uint16) if count <= 1 << 16 else keys, kind="stable")  # 16 bits: fast
+    return order, keys[order]

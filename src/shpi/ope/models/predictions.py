@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shpi.ope.models.backups import Backups
-from shpi.ope.models.linear import Design, target_codes
+from shpi.ope.models.linear import Design, positions_of, target_codes
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 from shpi.theory import geometric
@@ -40,6 +40,11 @@ def value_limits(problem: Problem, to_go: int) -> tuple[float, float]:
         low, high = min(low, 0.0), max(high, 0.0)
     weight = geometric(problem.gamma, to_go)
     return low * weight, high * weight
+
+
+def kept_predictions(problem: Problem, chunk: Chunk, fits: Sequence[Backups], key: Hashable) -> Predicted:
+    """`predict`, computed in the first pass that asks for it; the key tells fits apart."""
+    return chunk.keep(key, lambda: predict(problem, chunk, fits), Predicted)
 
 
 def predict(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Predicted:
@@ -139,15 +144,8 @@ def _final(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Float64Ar
     return final
 
 
-def _groups(fold: Int64Array, step: Int64Array) -> list[tuple[int, int, Int64Array]]:
+def _groups(fold: Int64Array, step: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
     """(fold, step, positions) of the rows that share a model."""
-    if not len(fold):
-        return []
-    width = int(step.max()) + 1
-    key = fold * width + step
-    order = np.argsort(key, kind="stable")
-    keys, first = np.unique(key[order], return_index=True)
-    return [
-        (int(key_of_group) // width, int(key_of_group) % width, mine)
-        for key_of_group, mine in zip(keys, np.split(order, first[1:]), strict=True)
-    ]
+    width = int(step.max(initial=0)) + 1
+    for key, mine in positions_of(fold * width + step):
+        yield key // width, key % width, mine

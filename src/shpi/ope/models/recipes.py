@@ -27,7 +27,7 @@ from shpi.ope.models.backups import fit_backups
 from shpi.ope.models.columns import Take, returns_of, room, telling_columns
 from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums, reward_sums
 from shpi.ope.models.predictions import predict, value_limits
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.protocols import BoolArray, Float64Array
 
 MAP_ROWS = 20_000  # contexts that a feature map is fitted to
@@ -62,55 +62,46 @@ def candidates(width: int, seed: int) -> list[Candidate]:
     return [Candidate(recipe=recipe, width=count) for recipe, count in fitting]
 
 
+@once
 def designed(
     problem: Problem, target: Target, features: Recipe | FeatureMap | None
 ) -> tuple[Design, ModelSums]:
     """The design and its sums, computed once for all estimators that agree on the features."""
-
-    def make() -> tuple[Design, ModelSums]:
-        design = make_design(problem, target, features)
-        return design, _sums(problem, design)
-
-    return problem.memo(("sums", target, problem.number_of(features)), make)
-
-
-def _sums(problem: Problem, design: Design) -> ModelSums:
-    """The sums; of a family of problems, which differ in their rewards, one computes what they share."""
+    design = make_design(problem, target, features)
+    # Of a family of problems, which differ in their rewards, one computes what they share.
     family, place = problem.family, ("sums", id(design), problem.metric)
-    if place in family:
-        same: ModelSums = family[place]
-        return same
-    known = problem.head.reward_observed is None or problem.metric is not None
-    others = ("sums", id(design), "rewards all known")
-    if known and others in family:
-        family[place] = replace(family[others], reward=reward_sums(problem, design))
-    else:
-        family[place] = model_sums(problem, design)
-        if known:
-            family.setdefault(others, family[place])
-    sums: ModelSums = family[place]
-    return sums
+    if place not in family:
+        known = problem.head.reward_observed is None or problem.metric is not None
+        others = ("sums", id(design), "rewards all known")
+        if known and others in family:
+            family[place] = replace(family[others], reward=reward_sums(problem, design))
+        else:
+            family[place] = model_sums(problem, design)
+            if known:
+                family.setdefault(others, family[place])
+    return design, family[place]
 
 
 def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
     """The given features, or the best ones, fitted to a sample of the whole log."""
     logs = problem.sample().logs
     codes = np.ones((1, 1)) if target == "state" else action_codes(logs, problem.times_taken)
-    recipe = features if features is not None else best_recipe(problem, codes)
-    place = ("design", target, repr(recipe))
-    if features is not None or place not in problem.family:
-        sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
-        design = Design(features=fit_features(recipe, sample), codes=codes, target=target)
-        if features is not None:
-            return design
-        problem.family[place] = design
-    kept: Design = problem.family[place]
-    return kept
+    sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
+    if features is not None:
+        return Design(features=fit_features(features, sample), codes=codes, target=target)
+    recipe, family = best_recipe(problem, codes), problem.family
+    fitted = repr(recipe)  # for all targets the same map: it is computed once for all that look at a chunk
+    if fitted not in family:
+        family[fitted] = fit_features(recipe, sample)
+    if (target, fitted) not in family:
+        family[target, fitted] = Design(features=family[fitted], codes=codes, target=target)
+    design: Design = family[target, fitted]
+    return design
 
 
 def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
     """The best recipe that leaves room for the codes [A, q]; if none does, lines in as many columns as do."""
-    ranked = problem.memo("recipes", lambda: _ranked_once(problem))
+    ranked = _ranked(problem)
     width, most = problem.head.schema.width, room(codes, problem.settings.folds)
     fitting = [candidate for candidate in ranked if candidate.width <= most]
     for candidate in fitting:
@@ -122,18 +113,21 @@ def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
     return Chain((Take(columns=columns, width_in=width), *lines(intercept=False).steps))
 
 
-def _ranked_once(problem: Problem) -> list[Candidate]:
-    """Of a family of problems, those of which only the value is asked for take the features of the first."""
+@once
+def _ranked(problem: Problem) -> list[Candidate]:
+    """All candidates, the best first.
+
+    Of a family of problems, those of which only the value is asked for take the order of the first.
+    """
     if not problem.values_only or "recipes" not in problem.family:
-        ranked = _ranked(problem)
+        ranked = _newly_ranked(problem)
         problem.family.setdefault("recipes", ranked)
         return ranked
     shared: list[Candidate] = problem.family["recipes"]
     return shared
 
 
-def _ranked(problem: Problem) -> list[Candidate]:
-    """All candidates, the best first."""
+def _newly_ranked(problem: Problem) -> list[Candidate]:
     recipes = candidates(problem.head.schema.width, problem.settings.seed)
     if len(recipes) == 1:
         return recipes

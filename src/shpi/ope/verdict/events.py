@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.protocols import BoolArray, Float64Array
 
 LEAST_EVENTS = 5  # users; with fewer, a Poisson count is known to no better than a factor of three
@@ -47,12 +47,9 @@ class Events:
         )
 
 
+@once
 def events(problem: Problem) -> Events | None:
     """The favoured action of which the least is known; None if none is favoured, or rewards never differ."""
-    return problem.memo("events", lambda: _events(problem))
-
-
-def _events(problem: Problem) -> Events | None:
     if problem.reward_range[0] == problem.reward_range[1]:
         return None
     ordinary = _ordinary(problem)

@@ -23,7 +23,7 @@ from shpi._core.distributions import chi_square_quantile
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import FAR, RARE
 from shpi.ope.inference.weighting import add_up
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import Estimate
 from shpi.protocols import BoolArray, Float64Array
 
@@ -38,10 +38,9 @@ def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) ->
         estimate: estimate of the lift; what its influences show already is not added again.
         share: share of the policy in a mixture with mu.
     """
-    far = problem.memo("users far from all others", lambda: _far(on_policy(problem).influence))
+    far, returns = _far(problem), on_policy(problem).influence
     if not far.any():
         return 0.0
-    returns = on_policy(problem).influence
     sizes = returns[far] - float(np.mean(returns[~far]))
     most = float(chi_square_quantile(SURE, 2 * (int(far.sum()) + 1))) / 2
     weights = problem.by_user(partial(_weights, share=share))  # [U]
@@ -51,8 +50,10 @@ def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) ->
     return max(expected - shown, 0.0) / problem.users**2
 
 
-def _far(returns: Float64Array) -> BoolArray:
+@once
+def _far(problem: Problem) -> BoolArray:
     """The largest group of at most 34 users who lie far from all others, on either side [U]."""
+    returns = on_policy(problem).influence
     users = len(returns)
     order = np.argsort(-np.abs(returns - np.median(returns)))
     far = np.zeros(users, dtype=bool)

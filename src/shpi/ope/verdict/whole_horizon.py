@@ -31,10 +31,10 @@ import numpy as np
 from shpi.errors import ShpiError
 from shpi.ope.diagnostics.weights import carries
 from shpi.ope.estimators.importance import prefix_sums
-from shpi.ope.estimators.kstep import Deltas, weighted_deltas
+from shpi.ope.estimators.kstep import Deltas, WeightedDeltas
 from shpi.ope.inference.per import counted_per
 from shpi.ope.inference.weighting import StepWeights
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import Estimate, Lead, Per
 from shpi.protocols import Float64Array
 
@@ -54,8 +54,10 @@ class WholeHorizon:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        deltas = Deltas.of(problem)
-        return weighted_deltas(self.name, deltas, problem, self._weights, consistent=True)
+        weighted = WeightedDeltas(
+            deltas=Deltas.of(problem), counted=problem, weigh=self._weights, key=("share", self.share)
+        )
+        return weighted.estimate(self.name, consistent=True)
 
     def _weights(self, chunk: Chunk) -> StepWeights:
         """The products w_{0:t} of the mixture's ratios."""
@@ -65,31 +67,24 @@ class WholeHorizon:
         return StepWeights(rows=rows, after=rows[chunk.logs.offsets[1:] - 1])
 
 
+@once
 def whole(problem: Problem, per: Per, share: float = 1.0) -> Estimate | None:
     """The estimate over the whole horizon, once for all that ask; None if the log has no answer."""
-    chosen = counted_per(WholeHorizon(share=share), per)
-
-    def make() -> Estimate | None:
-        try:
-            return chosen.estimate(problem)
-        except ShpiError:
-            return None
-
-    return problem.memo(("whole horizon", share, per), make)
+    try:
+        return counted_per(WholeHorizon(share=share), per).estimate(problem)
+    except ShpiError:
+        return None
 
 
+@once
 def mixtures(problem: Problem, per: Per) -> tuple[Lead, ...]:
     """All shares whose weights carry an answer over the whole horizon, the smallest first."""
-
-    def make() -> tuple[Lead, ...]:
-        estimates = problem.all_of([partial(whole, problem, per, share) for share in SHARES])
-        return tuple(
-            Lead(share=share, estimate=estimate)
-            for share, estimate in zip(SHARES, estimates, strict=True)
-            if estimate is not None and carries(problem, estimate)
-        )
-
-    return problem.memo(("mixtures", per), make)
+    estimates = problem.all_of([partial(whole, problem, per, share) for share in SHARES])
+    return tuple(
+        Lead(share=share, estimate=estimate)
+        for share, estimate in zip(SHARES, estimates, strict=True)
+        if estimate is not None and carries(problem, estimate)
+    )
 
 
 def largest_mixture(problem: Problem, per: Per) -> Lead | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shpi.ope.problem import Chunk
-from shpi.protocols import BoolArray, Float64Array, Int64Array
+from shpi.protocols import BoolArray, Float64Array
 
 TIME_CELLS = 8  # pieces of the log's time, with equally many decisions
 MOST_DIMENSIONS, MOST_METRICS = 12, 3  # columns of the context, and earlier outcomes, that are looked at
@@ -139,8 +139,8 @@ def _shifted(chunk: Chunk, values: Float64Array) -> Float64Array:
 
 
 def sum_before(chunk: Chunk, values: Float64Array) -> Float64Array:
-    """The sum over the earlier decisions of the same trajectory [n]."""
-    total = np.append(0.0, np.cumsum(values))[:-1]
-    first: Int64Array = chunk.logs.offsets[:-1][chunk.logs.trajectory_of_row]
-    before: Float64Array = total - total[first]
-    return before
+    """The sum over the earlier decisions of the same trajectory, of [n] or of each column of [n, G]."""
+    before = np.zeros_like(values)
+    np.cumsum(values[:-1], axis=0, out=before[1:])
+    first = before[chunk.logs.offsets[:-1]]
+    return before - np.repeat(first, np.diff(chunk.logs.offsets), axis=0)

@@ -37,8 +37,8 @@ from shpi.data._log.clock import Clock
 from shpi.data.durations import MICROSECONDS
 from shpi.ope.checks.balance.instruments import Instruments, sum_before
 from shpi.ope.checks.balance.residuals import Groups
-from shpi.ope.checks.days import Days, days_of
-from shpi.ope.problem import Chunk, Problem
+from shpi.ope.checks.days import days_of
+from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import Diagnostic, Severity
 from shpi.protocols import Float64Array
 
@@ -88,27 +88,21 @@ def about_balance(problem: Problem) -> list[Diagnostic]:
     """One diagnostic of all imbalances, and one if days were switched as a whole."""
     if problem.propensity_mode == "absent":
         return []
-    groups = Groups.of(problem)
-    days = days_of(problem, groups)
-    finding = _clearest_once(problem, groups, days)
+    days = days_of(problem)
     about_days = [] if days is None else days.diagnostics()
-    return [*about_days, _said(finding, estimated=problem.propensity_mode == "estimated")]
+    return [*about_days, _said(clearest(problem), estimated=problem.propensity_mode == "estimated")]
 
 
 def visible_override(problem: Problem) -> float | None:
     """The share of decisions whose override the frequencies of actions would show; None: nobody knows."""
-    groups = Groups.of(problem)
-    return _clearest_once(problem, groups, days_of(problem, groups)).visible
+    return clearest(problem).visible
 
 
-def _clearest_once(problem: Problem, groups: Groups, days: Days | None) -> Finding:
-    return problem.memo("clearest imbalance", lambda: clearest(problem, groups, days))
-
-
-def clearest(problem: Problem, groups: Groups, days: Days | None) -> Finding:
+@once
+def clearest(problem: Problem) -> Finding:
     """The imbalance that chance explains least."""
-    sample = problem.sample()
-    instruments = problem.memo("instruments", lambda: Instruments.of(sample))
+    groups, days, sample = Groups.of(problem), days_of(problem), problem.sample()
+    instruments = Instruments.of(sample)
     estimated = problem.propensity_mode == "estimated"
     switched = days is not None and days.switched
     sums = _sums(sample, groups, instruments, estimated=estimated, by_day=switched)
@@ -150,7 +144,7 @@ def _sums(
     residuals = groups.residuals(chunk)  # [n, G]
     columns = instruments.columns(chunk)  # [n, J], zeros and ones
     propensities = _said_by(chunk, groups)  # [n, G]
-    earlier = np.stack([sum_before(chunk, np.clip(e, -5.0, 5.0)) for e in residuals.T], axis=1)  # [n, G]
+    earlier = sum_before(chunk, np.clip(residuals, -5.0, 5.0))  # [n, G]
     expected = np.column_stack([propensities.T @ columns, np.sum(propensities * np.abs(earlier), axis=0)])
     weight = np.column_stack([np.tile(columns.sum(axis=0), (len(groups), 1)), np.abs(earlier).sum(axis=0)])
     if not estimated and not by_day:
