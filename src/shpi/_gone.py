@@ -104,6 +104,7 @@ GONE = {
         "Verdict.reasons says what estimators leave out (shpi.ope.Verdict)",
         ("shpi.ope.gate.LEFT_OUT", "shpi.ope.gate.leaves_out"),
     ),
+    "shpi.ope.estimators.kstep.weighted_deltas": "shpi.ope.estimators.kstep.WeightedDeltas",
     "shpi.ope.checks.sensitivity.MOST_ROWS": "Problem.sample draws users by their hash (shpi.ope.Problem)",
     "shpi.ope.verdict.whole_horizon.proven_mixtures": "shpi.ope.verdict.whole_horizon.mixtures has them all",
     "shpi.oracles.ridge.MAX_STATISTICS": "shpi._core.memory.require_memory compares with the memory there is",

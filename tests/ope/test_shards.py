@@ -140,7 +140,8 @@ def test_shards_are_read_once_and_the_policy_is_asked_once(tmp_path, monkeypatch
     shards = write_shards([whole.select(np.arange(i, 300, 3)) for i in range(3)], tmp_path / "shards")
     decoded = []
     monkeypatch.setattr(
-        "shpi.data.shards.read_canonical", lambda file: (decoded.append(file.name), read_canonical(file))[1]
+        "shpi.data._shards.divide.read_canonical",
+        lambda file: (decoded.append(file.name), read_canonical(file))[1],
     )
     evaluation = evaluate(policy, shards, gate=Gate(), gamma=0.9)
     assert sorted(decoded) == [file.name for file in shards.files]

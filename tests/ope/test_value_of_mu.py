@@ -179,11 +179,11 @@ def test_the_diagnostic_warns_of_a_value_that_is_mostly_expected() -> None:
     assert f"the table holds {by_hand(logs):.5g}" in diagnostic.sentence
 
 
-def test_the_diagnostic_catches_a_value_that_is_wrong() -> None:
+def test_the_diagnostic_catches_a_value_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = read_log(shop(0).filter(pl.col("t") < 60 * DAY), COLUMNS)
     problem = Problem.of(UniformPolicy(3), logs)
     wrong = replace(on_policy(problem), value=1.494)
-    problem._memo["on-policy"] = wrong
+    monkeypatch.setattr("shpi.ope.checks.table.on_policy", lambda problem: wrong)
     assert about_table(problem)[0].severity == "fatal"
 
 
