@@ -30,14 +30,11 @@ def test_the_page_follows_from_the_rows(tmp_path: Path) -> None:
     assert drawn == kept
 
 
-def test_nothing_failed_and_one_commit_made_all_rows_of_a_method_in_a_world() -> None:
+def test_nothing_failed_and_one_commit_made_all_rows() -> None:
     rows = [row for path in RESULTS.glob("*.jsonl") for row in Store(RESULTS).read(path.stem)]
     assert len({row.cell for row in rows}) > 900
     assert not Results(rows).failures()
-    made: dict[tuple[str, str], set[str]] = {}  # the defaults may have changed since others were run
-    for row in rows:
-        made.setdefault((row.method, row.world.partition(",")[0]), set()).add(row.commit)
-    assert all(len(commits) == 1 for commits in made.values()), made
+    assert len({row.commit for row in rows}) == 1
     assert not any(row.commit.endswith("+") for row in rows)
     assert max(row.peak_mb or 0.0 for row in rows) < 8_000
 
