@@ -23,8 +23,8 @@ from shpi.protocols import Float32Array, Simulator
 from shpi.values.neural.brief import default_weights
 
 _DECAY, _DECAY_SQUARE, _TINY = 0.9, 0.999, 1e-8  # of Adam, torch's defaults
-# Moments of silent units fade below 1e-38, where the processor takes some ten times as long for a number. Below
-# _FADED they no longer move any weight; in _PAUSE steps they fade by 0.9^100 = 3e-5, so none gets that small.
+# Moments of silent units fade below 1e-38, where the processor takes some ten times as long for a number.
+# Below _FADED they no longer move any weight; in _PAUSE steps they fade by 0.9^100 = 3e-5, none gets there.
 _FADED, _PAUSE = 1e-33, 100
 
 
