@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shpi._torch.adam import Adam
 from shpi._torch.networks import one_thread
 from shpi._torch.perceptron import Perceptron, perceptrons
 from shpi.errors import DataError
@@ -136,3 +137,21 @@ def test_numbers_that_slow_the_processor_down_are_zero_while_a_network_learns(be
         assert (outside == 0.0) == before
     finally:
         torch.set_flush_denormal(False)
+
+
+def test_adam_gives_the_bits_of_torch():
+    torch = pytest.importorskip("torch", reason="needs the extra neural")
+    random = torch.Generator().manual_seed(0)
+    start = torch.randn(1000, generator=random)
+    ours, theirs = start.clone(), start.clone()
+    for values in (ours, theirs):
+        values.grad = torch.zeros_like(values)
+    pair = Adam(torch, ours, 1e-2), torch.optim.Adam([theirs], lr=1e-2, fused=True)
+    with torch.no_grad():
+        for _ in range(200):
+            slope = torch.randn(1000, generator=random) * (start > 0)
+            for values, adam in zip((ours, theirs), pair, strict=True):
+                values.grad.copy_(slope)
+                adam.step()
+    assert torch.equal(ours, theirs)
+    assert not torch.equal(ours, start)
