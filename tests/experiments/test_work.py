@@ -15,8 +15,9 @@ from shpi.experiments import catalogue
 from shpi.experiments._run import worlds
 from shpi.experiments._run.cells import Cell, Log
 from shpi.experiments._run.settings import CB, LOGGING, OURS, Method, Settings
-from shpi.experiments._run.work import find, made, run
+from shpi.experiments._run.work import find, made, run, tried
 from shpi.experiments.paper.mse import Replay
+from shpi.policies import UniformPolicy
 
 TINY = Settings(seeds=(0,), quick=True)
 LOG = Log(world="synthetic", epsilon=1.0, users=30, seed=3)
@@ -25,6 +26,10 @@ BROUGHT = replace(OURS, options={**OURS.options, "value": "lstd", "tested": Fals
 
 def small(method: Method, log: Log = LOG, **changes: object) -> Cell:
     return replace(method.on(log, TINY), rollouts=10, **changes)  # type: ignore[arg-type]
+
+
+def values_kept() -> int:
+    return sum(key.startswith("value ") for key in worlds._kept)
 
 
 def test_logging_policy_and_learner_are_tried_on_the_same_users() -> None:
@@ -44,9 +49,9 @@ def test_the_log_and_its_value_are_made_once() -> None:
     assert worlds.simulate(other) is not first
     kept = [run(small(replace(BROUGHT, k=k))).values for k in (5, 2)]
     assert kept[1] == alone  # V of another cell of the log changes nothing
-    assert len(worlds._values) >= 1
+    assert values_kept() == 1
     run(small(OURS))  # which estimates V in every round by itself
-    assert len(worlds._values) == 1
+    assert values_kept() == 1
 
 
 def test_a_value_that_is_kept_serves_backshift_too() -> None:
@@ -56,6 +61,26 @@ def test_a_value_that_is_kept_serves_backshift_too() -> None:
     worlds.simulate(replace(LOG, seed=4))
     run(small(replace(BROUGHT, k=2)))
     assert run(shifted).values == alone
+
+
+@pytest.mark.parametrize("backshift", [False, True])
+def test_a_clone_that_is_kept_changes_nothing_and_its_seconds_count(backshift: bool) -> None:
+    options = {"backshift": True} if backshift else {}
+    cells = [small(CB), *(small(replace(OURS, k=k, options=options)) for k in (1, 5))]
+    alone = []
+    for cell in cells:
+        fresh = made(cell).fit(worlds.simulate(LOG))  # as a user would
+        alone.append(tried(cell, fresh))
+    worlds.simulate(replace(LOG, seed=4))
+    outcomes = [run(cell) for cell in cells]
+    assert [outcome.values for outcome in outcomes] == alone
+    clones = [key for key in worlds._kept if key.startswith("clone ")]
+    assert len(clones) == 1
+    assert all(outcome.seconds >= worlds._kept[clones[0]][1] for outcome in outcomes)
+    worlds._kept[clones[0]] = worlds._kept[clones[0]][0], 1000.0
+    assert run(replace(cells[1], k=2)).seconds > 1000.0
+    worlds.simulate(replace(LOG, seed=4))
+    assert [run(cell).values for cell in reversed(cells)] == alone[::-1]  # in any order
 
 
 def test_the_learner_of_every_cell_can_be_made() -> None:
@@ -108,6 +133,13 @@ def test_replay_follows_the_logged_actions_and_sees_their_rewards() -> None:
     # Under mu alone, one step of mu and one of pi = mu are the same thing.
     mu = replay.mu
     assert np.allclose(replay.value(mu, 1), replay.value(mu, 150))
+    # What does not depend on the policy is kept.
+    assert np.array_equal(replay.value_of_mu(), replay.value(UniformPolicy(10), 1))
+    assert np.array_equal(
+        replay.value_of_mu(logged_first=False), replay.value(UniformPolicy(10), 0, logged_first=False)
+    )
+    assert not np.array_equal(replay.value_of_mu(), replay.value_of_mu(logged_first=False))
+    assert replay.value_of_mu() is replay.value_of_mu()
 
 
 def test_mse_of_a_tiny_log_is_finite() -> None:

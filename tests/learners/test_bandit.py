@@ -13,7 +13,7 @@ from shpi.features import Cells, Identity
 from shpi.learners import ContextualBandit
 from shpi.learners.bandit import SumScorer
 from shpi.oracles import Gbdt, Ridge
-from shpi.policies import LinearScorer
+from shpi.policies import LinearScorer, UniformPolicy
 from shpi.testing import check_learner
 from shpi.testing.tabular import TabularMDP, random_mdp
 from shpi.testing.tastes import Tastes
@@ -192,6 +192,8 @@ def test_support_keeps_to_what_mu_does():
     )
     assert (wide.argmax(axis=1) == best).mean() > 0.8
     assert (narrow.argmax(axis=1) != best).all()
+    told = ContextualBandit(support=0.2, behaviour=UniformPolicy(4)).fit(logs).action_probs(np.eye(7))
+    np.testing.assert_array_equal(told, wide)  # a mu that is known need not be recovered
 
 
 # ---------------------------------------------------------------------- bad input

@@ -182,3 +182,23 @@ def test_one_row_updates_equal_torch() -> None:
         adam.zero_grad()
         ((q - wanted) ** 2).mean().backward()
         adam.step()
+
+
+def test_faded_moments_become_zero_and_no_weight_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained() -> OneRowNetwork:
+        sizes, rng = (2, 8, 3), np.random.default_rng(0)
+        net = OneRowNetwork(sizes, default_weights(sizes, rng), 3e-3)
+        for step in range(2000):
+            activations = net.activations(rng.standard_normal(2).astype(np.float32))
+            action = 0 if 500 < step < 1700 else int(rng.integers(3))  # the others fade, and come back
+            net.update(activations, action, float(activations[-1][action]) - 1.0)
+            smallest.append(min(float(np.abs(m[m != 0]).min()) for m in (net.mean, net.square)))
+        return net
+
+    smallest: list[float] = []
+    net = trained()
+    assert min(smallest) >= np.finfo(np.float32).tiny
+    monkeypatch.setattr("shpi.learners.online.released_sarsa._PAUSE", 10**9)
+    smallest = []
+    np.testing.assert_array_equal(net.values, trained().values)
+    assert min(smallest) < np.finfo(np.float32).tiny

@@ -67,7 +67,7 @@ def test_a_learner_of_each_kind_learns():
     ("name", "options", "message"),
     [
         ("bandits", {}, "the name of a learner, one of shpi"),
-        ("bandit", {"k": 3}, "options of 'bandit' among oracle, target, support, seed, found k"),
+        ("bandit", {"k": 3}, "options of 'bandit' among oracle, target, support, behaviour, seed, found k"),
         ("bandit", {"oracle": "tree"}, "oracle among ridge, gbdt, mlp, vw"),
         ("shpi", {"value": "big"}, "value among lstd"),
         ("shpi", {"iterations": "ten"}, "of the right types"),

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shpi._torch.adam import Adam
+from shpi._torch.networks import one_thread
 from shpi._torch.perceptron import Perceptron, perceptrons
 from shpi.errors import DataError
 from shpi.testing.tabular import TabularMDP, random_mdp
@@ -116,3 +118,40 @@ def test_the_gradients_by_hand_are_those_of_the_printed_losses(refresh: bool) ->
     ahead = target(both[7:])[:, 0] if refresh else v(both[7:])
     torch.mean((rewards + discounts * ahead - v(both[:7])) ** 2).backward()
     torch.testing.assert_close(values.grad, free.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_numbers_that_slow_the_processor_down_are_zero_while_a_network_learns(before):
+    torch = pytest.importorskip("torch", reason="needs the extra neural")
+    if not torch.set_flush_denormal(before):
+        pytest.skip("this processor cannot do it")
+
+    def small() -> float:
+        return float(torch.tensor(1e-40) * 1.0)
+
+    try:
+        outside = small()
+        with one_thread():
+            assert small() == 0.0
+        assert small() == outside
+        assert (outside == 0.0) == before
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_adam_gives_the_bits_of_torch():
+    torch = pytest.importorskip("torch", reason="needs the extra neural")
+    random = torch.Generator().manual_seed(0)
+    start = torch.randn(1000, generator=random)
+    ours, theirs = start.clone(), start.clone()
+    for values in (ours, theirs):
+        values.grad = torch.zeros_like(values)
+    pair = Adam(torch, ours, 1e-2), torch.optim.Adam([theirs], lr=1e-2, fused=True)
+    with torch.no_grad():
+        for _ in range(200):
+            slope = torch.randn(1000, generator=random) * (start > 0)
+            for values, adam in zip((ours, theirs), pair, strict=True):
+                values.grad.copy_(slope)
+                adam.step()
+    assert torch.equal(ours, theirs)
+    assert not torch.equal(ours, start)

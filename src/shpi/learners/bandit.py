@@ -33,7 +33,7 @@ from shpi.oracles.base import WeightKind, combined_weights, score_blocks
 from shpi.policies import Greedy, SupportLimited
 from shpi.policies.near_mu.support import RelativeDensity
 from shpi.policies.scorers import Scorer
-from shpi.protocols import BoolArray, Float64Array, FloatArray
+from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy
 
 Target = Literal["direct", "mtr", "dr"]
 
@@ -46,14 +46,16 @@ class ContextualBandit:
         oracle: the regression. The target decides how its rows are weighted, whatever the oracle says.
         target: "direct", "mtr" (inverse propensities) or "dr" (doubly robust); the last two need
             propensities.
-        support: an action is eligible where mu(a|x), cloned from the log, is at least this share of the
+        support: an action is eligible where mu(a|x) is at least this share of the
             largest mu(.|x). None: every action that the log ever took is.
+        behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
         seed: random seed of the oracle, of the clone and of the folds of "dr".
     """
 
     oracle: Oracle = field(default_factory=Ridge)
     target: Target = "direct"
     support: float | None = 0.1
+    behaviour: Policy | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -92,7 +94,7 @@ class ContextualBandit:
             scorer = regress(self.oracle, logs, rewards, usable, kind, seeds[0])
         if self.support is None:
             return greedy_among_seen(scorer, logs)
-        mu = BehaviourCloning(seed=self.seed).fit(logs)
+        mu = self.behaviour or BehaviourCloning(seed=self.seed).fit(logs)
         return SupportLimited(scorer, mu, RelativeDensity(mu), self.support, "mbs")
 
     def _doubly_robust(

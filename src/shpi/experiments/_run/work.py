@@ -11,10 +11,13 @@ from typing import Any
 
 from shpi.data._log.release import ReleasedRows
 from shpi.data.logged import LoggedData
+from shpi.data.question import whole_story
 from shpi.errors import ConfigError
 from shpi.experiments._run import worlds
 from shpi.experiments._run.cells import Cell, Outcome
-from shpi.learners import OfflineSHPI, registry
+from shpi.learners import BehaviourCloning, ContextualBandit, OfflineSHPI, registry
+from shpi.learners._shpi.shapes import few_contexts
+from shpi.learners.base import learned_from
 from shpi.protocols import Policy
 
 Work = Callable[[Cell], Outcome]
@@ -60,12 +63,12 @@ def fitted(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
     """The policy, and the CPU seconds that it takes to learn it."""
     if cell.learner is None:
         raise ConfigError(expected="the name of a learner", found="none", where=cell.method)
-    return worlds.kept_policy(fit_key(cell), lambda: _fit(cell, logs))
+    return worlds.kept(fit_key(cell), lambda: _fit(cell, logs))
 
 
 def _fit(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
-    learner, saved = with_kept_value(made(cell), cell)
     began = time.process_time()
+    learner, saved = with_shared_parts(made(cell), cell, logs)
     policy: Policy = learner.fit(logs)
     return policy, time.process_time() - began + sum(saved)
 
@@ -99,12 +102,34 @@ def made(cell: Cell) -> Any:
     return learner if steps is None else replace(learner, value=replace(learner.value, steps=steps))
 
 
-def with_kept_value(learner: Any, cell: Cell) -> tuple[Any, list[float]]:
-    """The same learner, whose V is fitted once for all cells of the log; and the seconds that this saves."""
+def with_shared_parts(learner: Any, cell: Cell, logs: LoggedData) -> tuple[Any, list[float]]:
+    """The same learner, whose V and clone of mu are fitted once for all cells of the log.
+
+    The second value lists the CPU seconds that a cell did not have to spend, so that they can be added to
+    what is reported.
+    """
     saved: list[float] = []
-    if not isinstance(learner, OfflineSHPI) or learner.value is None:
-        return learner, saved
-    return replace(learner, value=worlds.Kept(learner.value, cell.log, saved)), saved
+    if isinstance(learner, OfflineSHPI) and learner.value is not None:
+        learner = replace(learner, value=worlds.Kept(learner.value, cell.log, saved))
+    if _clones(learner, logs):
+        cloning = BehaviourCloning(seed=learner.seed)
+        mu = worlds.kept_fit(f"clone {cloning!r}", lambda: cloning.fit(logs), saved)
+        learner = replace(learner, behaviour=mu)
+    return learner, saved
+
+
+def _clones(learner: Any, logs: LoggedData) -> bool:
+    """Whether the learner clones mu from this very log: not from a sample of its users, nor by counting."""
+    if isinstance(learner, ContextualBandit):
+        return learner.behaviour is None and learner.support is not None
+    if not isinstance(learner, OfflineSHPI) or not learner.tested:
+        return False
+    return (
+        learner.behaviour is None
+        and learner.view is None
+        and learned_from(whole_story(logs), seed=learner.seed) is logs
+        and few_contexts(logs) is None
+    )
 
 
 def tried(cell: Cell, policy: Policy) -> dict[str, float]:

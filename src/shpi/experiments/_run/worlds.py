@@ -1,4 +1,8 @@
-"""Worlds, logging policies and logs of the experiments; the last log is kept for the cells that share it."""
+"""Worlds, logging policies and logs of the experiments.
+
+Cells of one log come one after the other, so a process keeps the last log and what its cells share: values,
+clones, policies, true values. Nothing of it depends on the order of the cells.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from shpi.data.logged import LoggedData
 from shpi.envs import make
@@ -19,9 +23,8 @@ from shpi.protocols import Policy, Simulator
 from shpi.values import FittedValue, ValueModel
 
 NEW_USERS = 10_007  # those who try a policy: the seed of the log plus this
-_log: dict[str, LoggedData] = {}  # the last log, by its key
-_values: dict[str, tuple[FittedValue, float]] = {}  # values fitted to it, with their CPU seconds
-_policies: dict[str, tuple[Policy, float]] = {}  # policies learned from it, likewise
+T = TypeVar("T")
+_kept: dict[str, Any] = {}  # the last log and what its cells share, by what determines it
 
 
 def world(name: str, params: Mapping[str, Any]) -> Simulator:
@@ -42,21 +45,36 @@ def logging_policy(name: str, params: Mapping[str, Any], epsilon: float) -> Poli
 
 
 def simulate(log: Log) -> LoggedData:
-    """The log; it is kept until another one is asked for."""
-    if log.key not in _log:
-        _log.clear()
-        _values.clear()
-        _policies.clear()
-        mu = logging_policy(log.world, log.params, log.epsilon)
-        _log[log.key] = rollout(world(log.world, log.params), mu, log.users, log.seed)
-    return _log[log.key]
+    """The log; it and what is learned from it are kept until another one is asked for."""
+    if f"log {log.key}" not in _kept:
+        _kept.clear()
+    return kept(f"log {log.key}", lambda: _simulated(log))
 
 
-def kept_policy(key: str, fit: Callable[[], tuple[Policy, float]]) -> tuple[Policy, float]:
-    """A policy and its CPU seconds; learned once for all cells of the last log that ask for the same."""
-    if key not in _policies:
-        _policies[key] = fit()
-    return _policies[key]
+def _simulated(log: Log) -> LoggedData:
+    mu = logging_policy(log.world, log.params, log.epsilon)
+    return rollout(world(log.world, log.params), mu, log.users, log.seed)
+
+
+def kept(key: str, make: Callable[[], T]) -> T:
+    """What ``make`` gives; it is made once for all cells of the last log that ask for the same."""
+    if key not in _kept:
+        _kept[key] = make()
+    return cast("T", _kept[key])
+
+
+def kept_fit(key: str, fit: Callable[[], T], saved: list[float]) -> T:
+    """The same of a fit; the CPU seconds that a later cell does not have to spend are added to ``saved``."""
+
+    def timed() -> tuple[T, float]:
+        began = time.process_time()
+        return fit(), time.process_time() - began
+
+    known = key in _kept
+    fitted, seconds = kept(key, timed)
+    if known:
+        saved.append(seconds)
+    return fitted
 
 
 def score(name: str, params: Mapping[str, Any], policy: Policy, rollouts: int, seed: int) -> dict[str, float]:
@@ -86,14 +104,8 @@ class Kept:
 
     def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> FittedValue:
         """The value as the model itself would fit it."""
-        key = f"{self.log.key} {self.model!r} {gamma} {seed} {len(logs)}"
-        if key in _values:
-            self.saved.append(_values[key][1])
-        else:
-            began = time.process_time()
-            fitted = self.model.fit(logs, gamma=gamma, seed=seed)
-            _values[key] = fitted, time.process_time() - began
-        return _values[key][0]
+        key = f"value {self.log.key} {self.model!r} {gamma} {seed} {len(logs)}"
+        return kept_fit(key, lambda: self.model.fit(logs, gamma=gamma, seed=seed), self.saved)
 
 
 @lru_cache(maxsize=8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shpi.experiments._page.compare import FEWEST, LEVEL, plain, spread
-from shpi.experiments._page.figures import grouped
+from shpi.experiments._page.figures import boxes
 from shpi.experiments._page.stats import paired, summarise
 from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Claim, Experiment, Results, Table
@@ -40,7 +40,7 @@ def show(results: Results) -> list[Block]:
         label = f"{world}, epsilon = {epsilon:g}"
         title = f"{label}: score of new users by horizon"
         figures.append(
-            grouped(f"auto-k-{len(rows)}.svg", title, list(summaries), {"score": list(summaries.values())})
+            boxes(results, f"auto-k-{len(rows)}.svg", title, list(trials), world=world, epsilon=epsilon)
         )
         rows.append(
             (label, counts, *(spread((summary.mean, summary.deviation)) for summary in summaries.values()))

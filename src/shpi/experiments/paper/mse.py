@@ -66,8 +66,9 @@ def work(cell: Cell) -> Outcome:
         for kind, k in KINDS.items()
     }
     replay = Replay(cell, logs.actions, logs.offsets, times, replays)
-    level = replay.value(policy, 0, logged_first=False)  # V_mu
-    truth = {kind: replay.value(policy, k) - level for kind, k in KINDS.items()}
+    level = replay.value_of_mu(logged_first=False)  # V_mu
+    truth = {"A^mu": replay.value_of_mu() - level}
+    truth |= {kind: replay.value(policy, k) - level for kind, k in KINDS.items() if k > 1}
     errors = {f"{kind}, {OWN}": _mse(estimates[kind], truth[kind]) for kind in KINDS}
     errors |= {f"{kind}, {PI}": _mse(estimates[kind], truth["A^pi"]) for kind in KINDS}
     return Outcome(values=errors, seconds=seconds)
@@ -86,8 +87,16 @@ class Replay:
         self.worlds = [make(cell.log.world, **params) for _ in range(replays)]
         self.mu = worlds.logging_policy(cell.log.world, params, cell.log.epsilon)
         self.seed, self.times = cell.log.seed, times
+        self.key = f"{cell.log.key} {len(times)} {replays}"  # of what does not depend on a policy
         logged = np.stack([actions[first : first + T] for first in offsets[: len(times)]])  # [n, T]
         self.logged = np.tile(logged, (replays, 1))  # [R n, T]
+
+    def value_of_mu(self, *, logged_first: bool = True) -> Float64Array:
+        """The same [n] for mu alone, after the logged action or at once; it serves every cell of the log."""
+        steps = int(logged_first)  # of no other policy
+        return worlds.kept(
+            f"value of mu {self.key} {steps}", lambda: self.value(self.mu, steps, logged_first=logged_first)
+        )
 
     def value(self, policy: Policy, steps: int, *, logged_first: bool = True) -> Float64Array:
         """The mean discounted sum [n]: the logged action, ``steps`` - 1 of the policy, then mu."""
@@ -99,10 +108,11 @@ class Replay:
             since = t - times  # negative: still on the way to the state
             draws = rng.random(len(times))
             replayed = (since < 0) | ((since == 0) & logged_first)
-            by_pi = ~replayed & (since < steps)
+            decides = ~replayed & (since < AHEAD)  # later rewards do not count
+            by_pi = decides & (since < steps)
             actions = self.logged[:, min(t, T - 1)].astype(np.int64)
             _decide(actions, by_pi, policy, contexts, draws)
-            _decide(actions, ~replayed & ~by_pi, self.mu, contexts, draws)
+            _decide(actions, decides & ~by_pi, self.mu, contexts, draws)
             each = [w.step(a) for w, a in zip(self.worlds, actions.reshape(-1, n), strict=True)]
             contexts = np.concatenate([step.contexts for step in each])
             rewards = np.concatenate([step.rewards for step in each])

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shpi._core.progress import progress_bar
+from shpi._torch.adam import Adam
 from shpi._torch.perceptron import Perceptron
 from shpi.errors import require_settings
 from shpi.learners.neural._replay import CHUNK, Batch, Replay
@@ -74,7 +75,7 @@ def train(
     target = Perceptron(replay.torch, q.sizes, average[: len(q.values)])
     if settings.copy_every is not None:
         target = q.copy()
-    adam = replay.torch.optim.Adam([values], lr=settings.learning_rate, fused=True)
+    adam = Adam(replay.torch, values, settings.learning_rate)
     with progress_bar(type(settings).__name__, settings.steps, settings.progress) as advance:
         for step, batch in enumerate(replay.batches(rng, settings.steps, settings.batch), start=1):
             write_gradient(batch, target)

@@ -23,6 +23,9 @@ from shpi.protocols import Float32Array, Simulator
 from shpi.values.neural.brief import default_weights
 
 _DECAY, _DECAY_SQUARE, _TINY = 0.9, 0.999, 1e-8  # of Adam, torch's defaults
+# Moments of silent units fade below 1e-38, where the processor takes some ten times as long for a number.
+# Below _FADED they no longer move any weight; in _PAUSE steps they fade by 0.9^100 = 3e-5, none gets there.
+_FADED, _PAUSE = 1e-33, 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +154,9 @@ class OneRowNetwork:
         np.divide(self.mean, room, out=room)
         room *= np.float32(self.rate / (1 - _DECAY**self.steps))
         self.values -= room
+        if self.steps % _PAUSE == 0:
+            for moments in (self.mean, self.square):
+                moments[np.abs(moments) < _FADED] = 0.0
 
 
 def _views(sizes: tuple[int, ...], vector: Float32Array) -> tuple[list[Float32Array], list[Float32Array]]:

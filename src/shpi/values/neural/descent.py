@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from shpi._torch.adam import Adam
 from shpi._torch.networks import network_layers, one_thread
 from shpi._torch.perceptron import Perceptron
 from shpi.data.logged import LoggedData
@@ -98,7 +99,7 @@ def _train(
     with one_thread() as torch, torch.no_grad():
         values, net = _network(torch, (inputs.width, *model.hidden, 1), level, seed)
         target = net.copy()
-        adam = torch.optim.Adam([values], lr=model.learning_rate, fused=True)
+        adam = Adam(torch, values, model.learning_rate)
         sample = _sampler(torch, logs, inputs, rows, unit, gamma, model.batch, draws)
         for step in range(model.steps):
             if refresh == 0:

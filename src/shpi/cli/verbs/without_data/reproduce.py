@@ -177,7 +177,9 @@ def _bar() -> Iterator[Callable[[Cell, Outcome, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    hour = 3600.0  # cells take up to a minute each: over the usual 30 s there is no speed to tell
+    display = Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=hour)
+    with display as bar:
         task = bar.add_task("the first cells are running", total=None)
         done = 0
 
