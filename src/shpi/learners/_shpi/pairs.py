@@ -92,7 +92,8 @@ class Decisions:
 
         def relative(block: Block) -> Float32Array:
             scores = scorer.scores(contexts[block.rows])
-            return (scores - scores.mean(axis=1, keepdims=True)).astype(np.float32)
+            centred: Float64Array = scores - scores.mean(axis=1, keepdims=True)
+            return centred.astype(np.float32)
 
         if not isinstance(scorer, LinearScorer):
             return Pairs(make=relative)
