@@ -367,15 +367,14 @@ def _moments(states: StateMap, followed: float, weights: Float64Array) -> Float6
     n, width = len(weights), len(states.penalty)
     chosen, total = np.flatnonzero(weights), np.zeros((width, width))
     scale, steps = weights.astype(np.float32)[:, None], states.steps
+    factor = np.float32(-steps.gamma * (1 - 1 / followed))
     for first in range(0, len(chosen), BLOCK):
         rows = chosen[first : first + BLOCK]
         index = slice(rows[0], rows[-1] + 1) if len(chosen) == n else rows  # a slice copies nothing
         ahead = slice(rows[0] + 1, rows[-1] + 2) if len(chosen) == n else rows + 1
         phi, ends = states.phi[index], np.flatnonzero(steps.last[index])
-        step = states.phi[ahead] * np.float32(-steps.gamma * (1 - 1 / followed))
-        step[ends] = states.final[steps.trajectory[rows[ends]]] * np.float32(
-            -steps.gamma * (1 - 1 / followed)
-        )
+        step = states.phi[ahead] * factor
+        step[ends] = states.final[steps.trajectory[rows[ends]]] * factor
         step += phi
         total += (phi * scale[index]).T @ step
     return total
