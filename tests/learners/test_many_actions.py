@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 import shpi
 from shpi.learners._shpi import pairs
-from shpi.learners._shpi.pairs import Pairs, tilted
+from shpi.learners._shpi.pairs import tilted
 from shpi.learners.base import learned_from
 from shpi.policies.near_mu.tilted import tilt
 
@@ -63,12 +60,8 @@ def test_a_block_is_tilted_as_a_table(size: float) -> None:
     scores[:, 7] = 30.0
     actions = random.integers(8, 50, 40)
 
-    def anew(table: Any) -> Callable[[Any], Any]:
-        return lambda rows: table[rows].copy()
-
-    lazy = [Pairs(make=anew(table), n=40, n_actions=50) for table in (mu, scores)]
     expected = tilt(mu, scores, size, 1.0)[np.arange(40), actions]
-    np.testing.assert_allclose(tilted(lazy[0], lazy[1], size, 1.0, actions), expected, rtol=1e-3, atol=1e-30)
+    np.testing.assert_allclose(tilted(mu, scores, size, actions), expected, rtol=1e-3, atol=1e-30)
 
 
 @pytest.mark.parametrize(

@@ -171,11 +171,11 @@ def test_factors_are_computed_once_for_the_same_rows():
     prepared = Ridge(features=LINEAR).prepare(logs, seed=0)
     valid = np.arange(1000) % 2 == 0
     prepared.fit(logs.rewards, valid=valid)
-    first = prepared._memo["spectrum"]
+    first = prepared._memo["factors"][-1]
     prepared.fit(logs.rewards + 1.0, valid=valid.copy())
-    assert prepared._memo["spectrum"] is first
+    assert prepared._memo["factors"][-1] is first
     prepared.fit(logs.rewards)
-    assert prepared._memo["spectrum"] is not first
+    assert prepared._memo["factors"][-1] is not first
 
 
 # ---------------------------------------------------------------------- tuning

@@ -86,6 +86,9 @@ class CellsMap:
 
 def distinct(contexts: FloatArray, at_most: int) -> Float64Array | None:
     """The distinct contexts [S, d] in order of their first appearance; None if there are too many."""
+    head = contexts[: 4 * at_most + 1]
+    if len(head) < len(contexts) and distinct(head, at_most) is None:
+        return None  # as most logs say at once
     x = at_least_one_row(contexts) + 0.0
     _, first = np.unique(_hashes(x), return_index=True)  # two contexts share one of 2^64 hashes: never
     return x[np.sort(first)] if len(first) <= at_most else None

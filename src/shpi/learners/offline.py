@@ -35,7 +35,7 @@ from shpi.learners._shpi.climb import Candidate, Climb
 from shpi.learners._shpi.judge import PROMISED, Judge
 from shpi.learners._shpi.lift import Lift, ordered_lifts
 from shpi.learners._shpi.on_log import Improvement, LimitedImprovement
-from shpi.learners._shpi.pairs import probs_of
+from shpi.learners._shpi.pairs import Decisions
 from shpi.learners._shpi.proximal import Proximal
 from shpi.learners._shpi.readings import paper_settings, released_settings, repaired_settings
 from shpi.learners._shpi.shapes import default_oracles, few_contexts
@@ -205,14 +205,14 @@ class OfflineSHPI:
         if self.oracle is not None:
             oracles = {"the given oracle": self.oracle}
         half = (np.random.default_rng(self.seed).permutation(logs.n_users) % 2)[judge.user]
-        propensities, probs = propensities_of(logs, "OfflineSHPI"), probs_of(mu, logs)
+        propensities, decisions = propensities_of(logs, "OfflineSHPI"), Decisions.of(logs, mu, half)
         with progress_bar("candidates", 20, self.progress) as advance:
             climb = Climb(
                 logs=logs,
                 judge=judge,
-                mu=probs,
+                decisions=decisions,
                 propensities=propensities,
-                clone=probs.of_actions(logs.actions) / propensities,
+                clone=decisions.of_actions() / propensities,
                 oracles={name: oracle.prepare(logs, seed=self.seed) for name, oracle in oracles.items()},
                 horizons=HORIZONS if self.k == "auto" else (self.k,),
                 advantages=self._advantages(logs),

@@ -46,6 +46,7 @@ ROWS_PER_FEATURE = 10  # with fewer rows per action and feature than this, likew
 FEATURE_ROWS = 50_000  # rows that the default features are fitted on, about; evenly spaced
 MAX_COUPLED = 4096  # the largest shared system, p (1 + m)
 CURVED_STATISTICS = 1 << 28  # bytes of [A, p, p] up to which curves are a default: 830 actions
+WEIGHTINGS = 3  # of the rows, whose factors are kept: all users and both halves take turns
 COPIES = 5  # of [A, p, p] beside those of the folds: all rows, all but a fold, eigenvectors, products
 
 
@@ -167,6 +168,21 @@ class Ridge:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Factors:
+    """The spectrum of the Gram matrices under one weighting of the rows, and the last solver made of it."""
+
+    omega: Float64Array | None
+    spectrum: Spectrum
+    solvers: dict[tuple[float, float], Solver] = field(default_factory=dict)  # by penalties
+
+    def serves(self, omega: Float64Array | None) -> bool:
+        """Whether these are the factors for such weights [n]."""
+        if omega is None or self.omega is None:
+            return omega is self.omega
+        return np.array_equal(self.omega, omega)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedRidge:
     """A ridge that has seen the log. ``choice`` says what ``tune`` found."""
 
@@ -196,7 +212,7 @@ class PreparedRidge:
     def fit(
         self, targets: ArrayLike, weights: ArrayLike | None = None, valid: BoolArray | None = None
     ) -> LinearScorer:
-        """The closed form for these targets; the factors of the last call serve again if its rows do."""
+        """The closed form for these targets; the factors of the last calls serve again if the rows do."""
         scaled = self._scaled(targets, weights, valid)
         values = scaled.values if scaled.weights is None else scaled.values * scaled.weights
         cross = cross_moments(self.phi, self.features.width, self.logs.actions, self.logs.n_actions, values)
@@ -262,19 +278,20 @@ class PreparedRidge:
         return standardise_targets(targets, len(self.logs), weights=omega, valid=valid)
 
     def _solver(self, omega: Float64Array | None) -> Solver:
-        """The factors for these row weights and penalties; those of the last call if nothing changed."""
-        memo, key, logs = self._memo, (self.penalty, self.shared_penalty), self.logs
-        same = "spectrum" in memo and (memo["omega"] is None) == (omega is None)
-        if same and omega is not None:
-            same = np.array_equal(memo["omega"], omega)
-        if not same:
-            grams = gram_statistics(self.phi, self.features.width, logs.actions, logs.n_actions, omega)
-            memo["spectrum"], memo["omega"] = Spectrum.of(grams), omega
-        if not same or memo["key"] != key:
-            coupling = Coupling.of(memo["spectrum"], self.psi, self.penalty)
-            memo["solver"], memo["key"] = coupling.solver(self.shared_penalty), key
-        solver: Solver = memo["solver"]
-        return solver
+        """The factors for these row weights and penalties; those of the last calls serve again."""
+        known: list[Factors] = self._memo.setdefault("factors", [])
+        mine = next((factors for factors in known if factors.serves(omega)), None)
+        if mine is None:
+            width, actions, count = self.features.width, self.logs.actions, self.logs.n_actions
+            grams = gram_statistics(self.phi, width, actions, count, omega)
+            mine = Factors(omega=omega, spectrum=Spectrum.of(grams))
+            known.append(mine)
+            del known[:-WEIGHTINGS]
+        key = (self.penalty, self.shared_penalty)
+        if key not in mine.solvers:
+            mine.solvers.clear()
+            mine.solvers[key] = Coupling.of(mine.spectrum, self.psi, key[0]).solver(key[1])
+        return mine.solvers[key]
 
     def phi(self, rows: slice) -> Float64Array:
         """Rows of the feature matrix, [m, p]."""

@@ -21,7 +21,7 @@ from shpi.advantages import Advantages, Horizon, ratios_of, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Influence, Judge
 from shpi.learners._shpi.lift import beats
-from shpi.learners._shpi.pairs import Pairs, by_half, centred, scaled, scores_of, spread_of, tilted
+from shpi.learners._shpi.pairs import Decisions, Pairs
 from shpi.oracles import PreparedOracle
 from shpi.oracles.ridge import PreparedRidge
 from shpi.policies import AmongLikely, Policy
@@ -38,6 +38,7 @@ FAVOURITE = 32.0  # the power that leaves mu's favourite action
 SUPPORTED = 0.9  # mean ratio below which pi does what mu never does
 SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
 SQUARES = 30  # weights of f, over all draws of random signs, that tell its share of noise
+HELD_OUT, OWN, ALL = (1, 2), (2, 1), (0, 0)  # the side whose f serves half 0, and that for half 1
 LIKELY = 0.1  # of the favourite's probability: actions that are considered where mu cannot be imitated
 
 
@@ -92,10 +93,14 @@ class Direction:
     words: str
     scorers: tuple[Scorer, ...]
     spreads: tuple[float, ...]
-    held_out: Pairs  # [n, A] f of the other half, scaled under mu
-    taken: Float32Array  # [n] the same of the action that was taken, less the mean under mu
+    held_out: Pairs  # [n, A] f of the other half, up to a number for each context
+    taken: Float32Array  # [n] f of the action that was taken, scaled and less the mean under mu
     known: tuple[Advantages, ...]  # A_k by side, which f is regressed on
     slope: Float64Array = field(default_factory=lambda: np.zeros(0))  # [users] parts of d lift / d size at 0
+
+    def plan(self, size: float, words: str = "") -> Candidate:
+        """A step of this size, to be tested."""
+        return Candidate(words=words, scorers=self.scorers, spreads=self.spreads, size=size)
 
     @property
     def t(self) -> float:
@@ -111,7 +116,7 @@ class Climb:
     Args:
         logs: the log.
         judge: the judge of policies on that log.
-        mu: mu(a|x_t) [n, A] of the logging policy, or of its clone.
+        decisions: the decisions, with the probabilities of the logging policy or of its clone.
         propensities: mu(a_t|x_t) as logged [n].
         clone: the ratios of ``mu`` to the propensities [n].
         oracles: prepared regressions, from plain to curved.
@@ -126,7 +131,7 @@ class Climb:
 
     logs: LoggedData
     judge: Judge
-    mu: Pairs
+    decisions: Decisions
     propensities: Float64Array
     clone: Float64Array
     oracles: Mapping[str, PreparedOracle]
@@ -148,7 +153,7 @@ class Climb:
         tried = list(self._tried(Candidate(words="the logging policy")))
         realised = replace(self, judge=replace(self.judge, realised=True))
         directions = self._steepest(tried)
-        rho = self._ratios(directions[0].held_out, FIRST_SIZE, 1.0)
+        rho = self._ratios(directions[0].held_out, directions[0].plan(FIRST_SIZE))
         by_value, by_log = self.judge.lift(rho), realised.judge.lift(rho)
         gap = by_value.less(by_log)
         if by_value.error < by_log.error and abs(gap.estimate) <= DISAGREE * gap.error:
@@ -177,34 +182,22 @@ class Climb:
                 followed.pop(0)
                 if not followed:
                     break
-        favourite = Candidate(
-            words="mu's favourite action",
-            scorers=directions[0].scorers,
-            spreads=directions[0].spreads,
-            power=FAVOURITE,
-        )
-        self._test(favourite, None, tested, noise=0.0)
+        favourite = directions[0].plan(0.0, "mu's favourite action")
+        self._test(replace(favourite, power=FAVOURITE), None, tested, noise=0.0)
         return [replace(c, crowned=any(c is champion for champion in champions)) for c in tested]
 
     def bold(self, direction: Direction) -> Candidate:
         """F's best among the actions that the clone is likely to take, where it cannot stand for mu."""
         best = np.empty(len(self.logs), dtype=np.int64)
-        for rows in self.mu.blocks():
-            mu = self.mu[rows]
+        for block in self.decisions.blocks:
+            mu = self.decisions.mu[block]
             likely = mu >= LIKELY * mu.max(axis=1, keepdims=True)
             if self.logs.candidates is not None:
-                likely &= self.logs.candidates[rows]
-            best[rows] = np.where(likely, direction.held_out[rows], -np.inf).argmax(axis=1)
+                likely &= self.logs.candidates[block.rows]
+            best[block.rows] = np.where(likely, direction.held_out[block], -np.inf).argmax(axis=1)
         rho = (best == self.logs.actions) / self.propensities
-        return Candidate(
-            words=f"the best of the likely actions in f of {direction.words}",
-            scorers=direction.scorers,
-            spreads=direction.spreads,
-            size=np.inf,
-            crowned=True,
-            influence=self.judge.lift(rho),
-            rho=rho.astype(np.float32),
-        )
+        plan = direction.plan(np.inf, f"the best of the likely actions in f of {direction.words}")
+        return replace(plan, crowned=True, influence=self.judge.lift(rho), rho=rho.astype(np.float32))
 
     def rival(self, words: str, fit: Callable[[LoggedData], Policy]) -> Candidate:
         """Another learner's policy, learned by each side and judged like every candidate."""
@@ -229,12 +222,7 @@ class Climb:
         """The champion's successors in this direction, from a size on, each better than the one before."""
         steps, last, noise = [champion], None, self._noise(direction)
         while size <= LARGEST_SIZE:
-            plan = Candidate(
-                words=f"round {number}: {direction.words}, size {size:g}",
-                scorers=direction.scorers,
-                spreads=direction.spreads,
-                size=size,
-            )
+            plan = direction.plan(size, f"round {number}: {direction.words}, size {size:g}")
             new = self._test(plan, direction.held_out, tested, noise)
             if last is not None and not new.better_than(last):
                 break
@@ -247,7 +235,7 @@ class Climb:
         self, plan: Candidate, scores: Pairs | None, tested: list[Candidate], noise: float
     ) -> Candidate:
         """The plan with its influence; a policy that the log does not support, or that is mu, has none."""
-        rho = self._ratios(scores, plan.size, plan.power)
+        rho = self._ratios(scores, plan)
         self.advance(1)
         if rho.mean() < SUPPORTED or np.abs(rho - 1).max() < SAME:
             return plan
@@ -256,22 +244,26 @@ class Climb:
         tested.append(new)
         return new
 
-    def _ratios(self, scores: Pairs | None, size: float, power: float) -> Float64Array:
-        """pi(a_t|x_t) / mu(a_t|x_t) [n] of mu^power exp(size f)."""
-        return tilted(self.mu, scores, size, power, self.logs.actions) / self.propensities
+    def _ratios(
+        self, scores: Pairs | None, plan: Candidate, sides: tuple[int, int] = HELD_OUT
+    ) -> Float64Array:
+        """pi(a_t|x_t) / mu(a_t|x_t) [n] of mu^power exp(size f), f as these sides have learned it."""
+        sizes = [plan.size / plan.spreads[side] for side in sides]
+        return self.decisions.taken_probs(scores, sizes, plan.power) / self.propensities
 
     def _tried(
         self, champion: Candidate, last: Direction | None = None, followed: float = PROMISED
     ) -> Iterator[Direction]:
         """An f of every shape and k from mu; later of the shape and k that were chosen."""
-        bonuses, ratios = [], []
+        bonuses, ratios, rhos = [], [], []
+        if champion.scorers:  # as each side has learned it: a half looks at its own decisions only
+            for sides in (ALL, OWN):
+                scores = self.decisions.by_half(champion.scorers, sides)
+                rhos.append(self._ratios(scores, champion, sides))
         for side, learned in enumerate(self.sides):
-            rho, probs = None, self.propensities
-            if champion.scorers:  # as that side has learned it; mu has none
-                table = scores_of(champion.scorers[side], self.logs, champion.spreads[side])
-                rho = self._ratios(table, champion.size, champion.power)
-                probs = rho * self.propensities
+            rho = rhos[min(side, 1)] if rhos else None  # mu has none
             bonuses.append(self.judge.values(rho, learned, followed) if self.bonus is None else self.bonus)
+            probs = self.propensities if rho is None else rho * self.propensities
             ratios.append(ratios_of(self.logs, probs))
         for name in self.oracles:
             for k in self.horizons:
@@ -294,32 +286,33 @@ class Climb:
         self, name: str, k: Horizon, bonuses: list[StateValues], ratios: list[Float64Array]
     ) -> Direction:
         """F of one shape and k, learned by each side from its A_k."""
-        scorers, spreads, tables, targets = [], [], [], []
+        scorers, targets = [], []
         for side, learned in enumerate(self.sides):
             known = self.advantages(bonuses[side], k=k, ratios=ratios[side])
             if (known.valid & learned).any():
                 known = replace(known, valid=known.valid & learned)
             if (name, k) not in self._tuned:
                 self._tuned[name, k] = self.oracles[name].tune(known.values, valid=known.valid)
-            tuned = self._tuned[name, k]
-            scorer = tuned.fit(known.values, valid=known.valid)
-            table, spread = scaled(tuned, scorer, self.logs, self.mu)
-            scorers.append(scorer)
-            spreads.append(spread)
+            scorers.append(self._tuned[name, k].fit(known.values, valid=known.valid))
             targets.append(known)
-            if side > 0:
-                tables.append(table)
-        held_out = by_half(self.sides[1], tables)
+        held_out = self.decisions.by_half(scorers, HELD_OUT, keep=True)
+        spreads = tuple(self._spread(scorers, side, held_out) for side in range(len(scorers)))
         return Direction(
             shape=name,
             k=k,
             words=f"{name}, k = {k}",
             scorers=tuple(scorers),
-            spreads=tuple(spreads),
+            spreads=spreads,
             held_out=held_out,
-            taken=centred(held_out, self.mu, self.logs.actions),
+            taken=self.decisions.centred(held_out, spreads[1:]),
             known=tuple(targets),
         )
+
+    def _spread(self, scorers: list[Scorer], side: int, held_out: Pairs) -> float:
+        """The standard deviation of a side's f under mu; what is kept of it is not made again."""
+        scores = self.decisions.scores(scorers[side])
+        mixed = Pairs(make=lambda block: (held_out if HELD_OUT[block.half] == side else scores)[block])
+        return self.decisions.spread(mixed, self.decisions.most) or 1.0
 
     def _noise(self, direction: Direction) -> float:
         """The share of f's variance under mu that is noise: that of an f whose users get random signs."""
@@ -332,5 +325,6 @@ class Climb:
             for _ in range(1 + SQUARES // (tuned.features.width * self.logs.n_actions)):
                 signs = rng.choice([-1.0, 1.0], size=self.logs.n_users)[self.judge.user]
                 scorer = tuned.fit(signs * known.values, valid=known.valid)
-                shares.append((spread_of(scorer, self.logs, self.mu) / direction.spreads[side]) ** 2)
+                spread = self.decisions.spread(self.decisions.scores(scorer), self.decisions.some)
+                shares.append((spread / direction.spreads[side]) ** 2)
         return min(float(np.mean(shares)), 1.0)

@@ -21,7 +21,7 @@ has none; in HIV, where a bolder policy ends outside the log, the worst candidat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
@@ -44,7 +44,8 @@ N_FOURIER = 100  # random Fourier features of each draw
 RIDGE = 1e-3  # penalty, as a share of the Gram matrix's diagonal
 TAIL = 3.0  # standard deviations at which the squares are cut
 MAP_ROWS = 50_000  # contexts that the features are fitted to
-BLOCK = 4_096  # rows whose features stay in the cache
+LEAST = 1e-20  # a smaller ratio counts as 0: products of denormal numbers take a hundred times as long
+BLOCK = 2_048  # rows whose features stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,19 +92,58 @@ class Influence:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Steps:
+    """Which state follows which."""
+
+    usable: BoolArray  # [n] reward and next context are known
+    trajectory: IntArray  # [n]
+    last: BoolArray  # [n] whether it is the last decision of its trajectory
+    gamma: float
+
+    def change(self, here: Float64Array, final: Float64Array) -> Float64Array:
+        """The change u - gamma u' [n] of a number u of every state [n] and of the ends [N]."""
+        ahead = np.append(here[1:], 0.0)
+        ahead[self.last] = final
+        return np.where(self.usable, here - self.gamma * ahead, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class StateMap:
     """One set of features, and V^mu in it."""
 
     features: FeatureMap
+    within: bool  # whether these are the first columns of the next set
     theta: Float64Array  # [p] of V^mu
-    phi: Float32Array  # [n, p]
-    change: Float32Array  # [n, p] phi - gamma phi'
+    phi: Float32Array  # [n + 1, p]; the last row says nothing
+    steps: Steps
     final: Float32Array  # [N, p] after the last decision; 0 after a termination
+    starts: Float64Array  # [p] mean phi of the first decisions, per user
     penalty: Float64Array  # [p]
     delta: Float64Array  # [n] of V^mu; 0 where the log does not say what followed
     surprise: Float64Array  # [n] all that followed, discounted, less V^mu
     system: Float64Array  # [p, p] that V^mu solved
     by_user: Float64Array  # [users, p] sum of phi delta
+
+    def at_rows(self, *thetas: FloatArray) -> Float64Array:
+        """The products phi'theta at the logged states, [m, n] for m thetas, in single precision."""
+        columns = np.stack(thetas, axis=1).astype(np.float32)
+        return np.ascontiguousarray((self.phi[:-1] @ columns).T, dtype=np.float64)
+
+    def at_ends(self, theta: Float64Array) -> Float64Array:
+        """The same after the last decisions [N]."""
+        return (self.final @ theta.astype(np.float32)).astype(np.float64)
+
+    def change(self, here: Float64Array, theta: Float64Array) -> Float64Array:
+        """(phi - gamma phi')'theta [n], where phi'theta is known; 0 where the next state is not."""
+        return self.steps.change(here, self.at_ends(theta))
+
+    def sum_of_changes(self, weights: Float64Array) -> Float64Array:
+        """Sum of weights (phi - gamma phi') [p], for weights [n] that are 0 where a row is left out."""
+        passed = np.where(self.steps.last, 0.0, self.steps.gamma * weights)
+        weights_of_phi = weights - np.append(0.0, passed[:-1])
+        ends = (self.steps.gamma * weights[self.steps.last]).astype(np.float32)
+        total: Float32Array = weights_of_phi.astype(np.float32) @ self.phi[:-1] - ends @ self.final
+        return total.astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,6 +160,9 @@ class Judge:
     usual: Float64Array  # [2] the mean of what users had brought, beside the contexts; empty with a table
     realised: bool = False  # whether A^mu is taken from what followed, instead of V^mu at the next state
     _of_mu: dict[float, list[Float64Array]] = field(default_factory=dict, repr=False)  # visits, by `followed`
+    _thetas: dict[bytes, Float64Array] = field(default_factory=dict, repr=False)  # of V^mu, by rows
+    _last: dict[float, tuple[Float64Array, list[Float64Array]]] = field(default_factory=dict, repr=False)
+    # the last ratios and their systems, by `followed`: two judges and a test ask for the first candidate
 
     @classmethod
     def of(cls, logs: LoggedData, *, gamma: float, seed: int) -> Judge:
@@ -137,21 +180,32 @@ class Judge:
         user = logs.user_codes[logs.trajectory_of_row]
         table, wide, usual = few_contexts(logs), logs, np.zeros(0)
         features: list[FeatureMap] = []
+        widths: tuple[int | None, ...] = (None,)  # columns of a set of features; None: all
         if table is not None:
             features = [table]
         else:
             wide = with_past(logs)
             usual = wide.contexts[:, logs.schema.width :].mean(axis=0, dtype=np.float64)
-            shapes: list[Recipe] = (  # two draws for narrow contexts; lines, and squares too, for wide ones
-                [RandomFourier(n_features=N_FOURIER, intercept=False, seed=seed + i) for i in range(2)]
-                if wide.schema.width <= NARROW
-                else [Powers(degree=degree, intercept=False, limit=TAIL) for degree in (1, 2)]
-            )
+            shapes: list[Recipe] = [  # two draws for narrow contexts
+                RandomFourier(n_features=N_FOURIER, intercept=False, seed=seed + i) for i in range(2)
+            ]
+            if wide.schema.width > NARROW:  # lines, and lines with squares
+                shapes = [Powers(degree=2, intercept=False, limit=TAIL)]
+                widths = (1 + wide.schema.width, None)
             sample = wide.contexts[:: 1 + len(logs) // MAP_ROWS]
             features = [Chain((Standardise(), shape)).fit(sample) for shape in shapes]
+        last = np.zeros(len(logs), dtype=bool)
+        last[logs.offsets[1:] - 1] = True
+        steps = Steps(usable=usable, trajectory=logs.trajectory_of_row, last=last, gamma=gamma)
+        maps = []
+        for phi in features:
+            columns = _columns(wide, phi)
+            for width in widths:
+                mine = [column[:, :width] for column in columns]
+                maps.append(_state_map(wide, phi, mine[0], mine[1], steps, rewards, user))
         return cls(
             logs=logs,
-            maps=tuple(_state_map(wide, phi, rewards, usable, user, gamma) for phi in features),
+            maps=tuple(maps),
             rewards=rewards,
             unit=unit,
             usable=usable,
@@ -162,7 +216,11 @@ class Judge:
 
     def lift(self, rho: FloatArray, followed: float = FOLLOWED) -> Influence:
         """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
-        results = [self._lift(states, rho, followed) for states in self.maps]
+        weights = np.where(self.usable & (rho > LEAST), rho, 0.0)
+        if followed not in self._last or not np.array_equal(self._last[followed][0], weights):
+            self._last[followed] = weights, self._systems(weights, followed)
+        pairs = zip(self.maps, self._last[followed][1], strict=True)
+        results = [self._lift(states, system, weights, followed) for states, system in pairs]
         lifts = np.array([lift for lift, _, _ in results])
         below = np.array([_below_zero(visits[self.usable]) for *_, visits in results])
         own = np.array([_below_zero(visits[self.usable]) for visits in self._visits_of_mu(followed)])
@@ -173,40 +231,44 @@ class Judge:
         )
 
     def _lift(
-        self, states: StateMap, rho: FloatArray, followed: float
+        self, states: StateMap, system: Float64Array, weights: Float64Array, followed: float
     ) -> tuple[float, Float64Array, Float64Array]:
         """The lift, every user's part of its error, and the visits d_pi / d_mu [n], up to a factor."""
-        weights = np.where(self.usable, rho, 0.0)
         target = weights * states.delta  # [n] each row's estimate of E_{a ~ pi} A^mu(x, a)
         if self.realised:
             target = np.where(self.usable, weights - 1.0, 0.0) * states.surprise
-        coefficients, system = _difference(states, followed, weights, target)
-        first, users = self.logs.offsets[:-1], self.logs.n_users
-        visits = self._visits(states, system)
-        stays = _times(states.phi, coefficients) / followed
-        change = _times(states.change, coefficients) * (1 - 1 / followed)
-        residual = target - weights * (stays + change)
+        coefficients = _solved(states, system, target)
+        users, solved = self.logs.n_users, np.linalg.solve(system.T, states.starts)
+        here, visits = states.at_rows(coefficients, solved)
+        change = states.change(here, coefficients) * (1 - 1 / followed)
+        residual = target - weights * (here / followed + change)
         parts = np.bincount(self.user, weights=visits * residual, minlength=users).astype(np.float64)
         if not self.realised:  # the error of V^mu; beside what followed it is the same for pi and mu
-            by_row = (visits * weights).astype(np.float32) @ states.change
+            by_row = states.sum_of_changes(visits * weights)
             parts += states.by_user @ np.linalg.solve(states.system.T, -by_row)
-        starts = states.phi[first].astype(np.float64) @ coefficients
-        here = np.bincount(self.logs.user_codes, weights=starts, minlength=users) / users
-        lift = float(here.sum())
-        return lift, parts + here - lift / users, visits
+        starts = here[self.logs.offsets[:-1]]
+        own = np.bincount(self.logs.user_codes, weights=starts, minlength=users) / users
+        lift = float(own.sum())
+        return lift, parts + own - lift / users, visits
 
-    def _visits(self, states: StateMap, system: Float64Array) -> Float64Array:
-        """d_pi / d_mu at every decision [n], up to a factor: how the lift depends on each row's equation."""
-        starts = states.phi[self.logs.offsets[:-1]].sum(axis=0, dtype=np.float64)
-        return _times(states.phi, np.linalg.solve(system.T, starts / self.logs.n_users))
+    def _systems(self, weights: Float64Array, followed: float) -> list[Float64Array]:
+        """M of every set of features, see the head of this file, for ratios [n] that are 0 off the log."""
+        systems: list[Float64Array] = []
+        sums = np.zeros((0, 0))
+        for states in reversed(self.maps):
+            width = len(states.penalty)
+            sums = sums[:width, :width] if states.within else _moments(states, followed, weights)
+            systems.insert(0, sums + np.diag(states.penalty))
+        return systems
 
     def _visits_of_mu(self, followed: float) -> list[Float64Array]:
-        """The same for mu, by set of features: what is below 0 here, these features cannot show at all."""
+        """The visits of mu itself, by set of features: what is below 0 here, they cannot show at all."""
         if followed not in self._of_mu:
             known = self.usable.astype(np.float64)
-            systems = [_difference(states, followed, known, known)[1] for states in self.maps]
-            pairs = zip(self.maps, systems, strict=True)
-            self._of_mu[followed] = [self._visits(states, system) for states, system in pairs]
+            pairs = zip(self.maps, self._systems(known, followed), strict=True)
+            self._of_mu[followed] = [
+                states.at_rows(np.linalg.solve(system.T, states.starts))[0] for states, system in pairs
+            ]
         return self._of_mu[followed]
 
     def gradient(self) -> Float64Array:
@@ -225,61 +287,69 @@ class Judge:
 
     def values(self, rho: Float64Array | None, rows: BoolArray, followed: float = PROMISED) -> StateValues:
         """V of the policy with these ratios (None: of mu), learned from some of the rows."""
-        states, keep = self.maps[-1], self.usable & rows
-        weights = keep.astype(np.float32)
-        system = (states.phi.T @ (weights[:, None] * states.change)).astype(np.float64)
-        target = (states.phi.T @ (weights * self.rewards.astype(np.float32))).astype(np.float64)
-        theta = np.linalg.solve(system + np.diag(states.penalty), target).astype(np.float64)
+        states, keep, key = self.maps[-1], self.usable & rows, rows.tobytes()
+        penalty = np.diag(states.penalty)
+        if key not in self._thetas:
+            system = _moments(states, np.inf, keep.astype(np.float64)) + penalty
+            self._thetas[key] = _solved(states, system, np.where(keep, self.rewards, 0.0))
+        theta = self._thetas[key]
         if rho is not None:
-            delta = np.where(keep, self.rewards - _times(states.change, theta), 0.0)
-            ratios = np.where(keep, rho, 0.0)
-            theta = theta + _difference(states, followed, ratios, ratios * delta)[0]
-        return StateValues(
-            rows=self.unit * _times(states.phi, theta),
-            final=self.unit * _times(states.final, theta),
-        )
+            ratios = np.where(keep & (rho > LEAST), rho, 0.0)
+            target = ratios * (self.rewards - states.change(states.at_rows(theta)[0], theta))
+            theta = theta + _solved(states, _moments(states, followed, ratios) + penalty, target)
+        return StateValues(rows=self.unit * states.at_rows(theta)[0], final=self.unit * states.at_ends(theta))
+
+
+def _columns(wide: LoggedData, features: FeatureMap) -> tuple[Float32Array, Float32Array]:
+    """Phi of the logged states [n + 1, p], and of those after the last decisions [N, p]."""
+    phi = np.zeros((len(wide) + 1, 1 + features.width), dtype=np.float32)
+    for first in range(0, len(wide), BLOCK):
+        rows = slice(first, min(first + BLOCK, len(wide)))
+        phi[rows] = with_intercept(features, wide.contexts[rows], np.float32)
+    final = with_intercept(features, wide.final_contexts, np.float32).astype(np.float32, copy=False)
+    final[wide.terminated] = 0.0
+    return phi, final
 
 
 def _state_map(
     wide: LoggedData,
     features: FeatureMap,
+    phi: Float32Array,
+    final: Float32Array,
+    steps: Steps,
     rewards: Float64Array,
-    usable: BoolArray,
     user: IntArray,
-    gamma: float,
 ) -> StateMap:
-    phi = with_intercept(features, wide.contexts, np.float32)
-    final = with_intercept(features, wide.final_contexts, np.float32)
-    final[wide.terminated] = 0.0
-    change = np.empty_like(phi)
-    change[:-1] = phi[1:]
-    change[wide.offsets[1:] - 1] = final
-    change *= -np.float32(gamma)
-    change += phi
-    change[~usable] = 0.0
-    squares = np.einsum("np,np->p", phi, phi, dtype=np.float64)
-    penalty = RIDGE * squares + 1e-9 * len(phi)
-    penalty[0] = 1e-9 * len(phi)
-    known = usable.astype(np.float32)
-    system = (phi.T @ (known[:, None] * change)).astype(np.float64) + np.diag(penalty)
-    target = (phi.T @ (known * rewards.astype(np.float32))).astype(np.float64)
-    theta: Float64Array = np.linalg.solve(system, target).astype(np.float64)
-    delta = np.where(usable, rewards - _times(change, theta), 0.0)
-    rows = sparse.csr_matrix(
-        (delta.astype(np.float32), (user, np.arange(len(phi)))), (wide.n_users, len(phi))
-    )
-    by_user = np.asarray(rows @ phi, dtype=np.float64)
-    return StateMap(
+    """V^mu in these features, or in their first columns."""
+    n, usable = len(wide), steps.usable
+    penalty = RIDGE * np.einsum("np,np->p", phi, phi, dtype=np.float64) + 1e-9 * n
+    penalty[0] = 1e-9 * n
+    none = np.zeros(0)
+    states = StateMap(
         features=features,
-        theta=theta,
+        within=phi.shape[1] < 1 + features.width,
+        theta=none,
         phi=phi,
-        change=change,
+        steps=steps,
         final=final,
+        starts=phi[wide.offsets[:-1]].sum(axis=0, dtype=np.float64) / wide.n_users,
         penalty=penalty,
+        delta=none,
+        surprise=none,
+        system=none,
+        by_user=none,
+    )
+    system = _moments(states, np.inf, usable.astype(np.float64)) + np.diag(penalty)
+    theta = _solved(states, system, rewards)
+    delta = np.where(usable, rewards - states.change(states.at_rows(theta)[0], theta), 0.0)
+    rows = sparse.csr_matrix((delta.astype(np.float32), (user, np.arange(n))), (wide.n_users, n))
+    return replace(
+        states,
+        theta=theta,
         delta=delta,
-        surprise=_summed(delta, usable, wide.offsets, gamma),
+        surprise=_summed(delta, usable, wide.offsets, steps.gamma),
         system=system,
-        by_user=by_user,
+        by_user=np.asarray(rows @ phi[:-1], dtype=np.float64),
     )
 
 
@@ -293,27 +363,32 @@ def _summed(delta: Float64Array, usable: BoolArray, offsets: IntArray, gamma: fl
     return total
 
 
-def _difference(
-    states: StateMap, followed: float, weights: Float64Array, target: Float64Array
-) -> tuple[Float64Array, Float64Array]:
-    """Theta and M, see the head of this file, for ratios [n] that are 0 where a row is left out."""
-    system = np.diag(states.penalty)
-    for first in range(0, len(weights), BLOCK):
-        rows = slice(first, first + BLOCK)
-        phi, change = states.phi[rows], states.change[rows]
-        weighted = phi * weights[rows].astype(np.float32)[:, None]
-        system += weighted.T @ (np.float32(1 - 1 / followed) * change + np.float32(1 / followed) * phi)
-    right = (states.phi.T @ target.astype(np.float32)).astype(np.float64)
+def _moments(states: StateMap, followed: float, weights: Float64Array) -> Float64Array:
+    """Sum of rho phi (phi - gamma c phi')' [p, p] over the rows whose weight is not 0."""
+    n, width = len(weights), len(states.penalty)
+    chosen, total = np.flatnonzero(weights), np.zeros((width, width))
+    scale, steps = weights.astype(np.float32)[:, None], states.steps
+    factor = np.float32(-steps.gamma * (1 - 1 / followed))
+    for first in range(0, len(chosen), BLOCK):
+        rows = chosen[first : first + BLOCK]
+        index = slice(rows[0], rows[-1] + 1) if len(chosen) == n else rows  # a slice copies nothing
+        ahead = slice(rows[0] + 1, rows[-1] + 2) if len(chosen) == n else rows + 1
+        phi, ends = states.phi[index], np.flatnonzero(steps.last[index])
+        step = states.phi[ahead] * factor
+        step[ends] = states.final[steps.trajectory[rows[ends]]] * factor
+        step += phi
+        total += (phi * scale[index]).T @ step
+    return total
+
+
+def _solved(states: StateMap, system: Float64Array, target: Float64Array) -> Float64Array:
+    """Theta = M^-1 sum phi target."""
+    right = (states.phi[:-1].T @ target.astype(np.float32)).astype(np.float64)
     theta: Float64Array = np.linalg.solve(system, right).astype(np.float64)
-    return theta, system
+    return theta
 
 
 def _below_zero(visits: Float64Array) -> float:
     """The share of visits that are below 0, where none can be."""
     total = float(np.abs(visits).sum())
     return float(-np.minimum(visits, 0.0).sum()) / total if total > 0 else 0.0
-
-
-def _times(features: Float32Array, theta: Float64Array) -> Float64Array:
-    """The product of features [n, p] and theta in single precision, without a copy of the features."""
-    return (features @ theta.astype(np.float32)).astype(np.float64)

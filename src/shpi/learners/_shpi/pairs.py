@@ -1,206 +1,170 @@
-"""Numbers of every decision and action, [n, A]: kept where they fit, made again block by block where not.
+"""Numbers of every decision and action, [m, A], by blocks of decisions that the cache holds.
 
-With 10,000 actions a table of 200,000 decisions takes 8 GB, and several are needed at once. Beyond `KEPT` a
-table is a function of rows: each use computes it anew, and memory stays that of a block.
+A block lies within one half of the users, since each half is judged by what the other has learned. What was
+made once is kept where all blocks together fit (`KEPT`), and is made again where not: with 10,000 actions a
+table of 200,000 decisions takes 8 GB, and several are needed at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.oracles import PreparedOracle
+from shpi.features import FeatureMap
 from shpi.policies import Policy
 from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.policies.near_mu.tilted import tilt
 from shpi.policies.scorers import LinearScorer, Scorer
-from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray
+from shpi.protocols import Float32Array, Float64Array, Int64Array, IntArray
 
 KEPT = 50_000_000  # numbers of a table that is kept: 200 MB in single precision
 SOME = 1_000_000  # numbers from which a spread is known well enough
-BLOCK = 500_000  # numbers of a block: what the cache holds
+BLOCK = 200_000  # numbers of a block: what the cache holds
 LEAST = 1e-30  # of a sum of weights, below which digits are lost
-NEVER = -1e30  # the logit of an action that was never seen
-ROWS = 20_000  # decisions for which a kept table is computed at once
+SAFE = 60.0  # exponents up to this are far from the largest and the least number of single precision
 
-Rows = slice | Int64Array
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Block:
+    """Some decisions of one half of the users."""
+
+    rows: Int64Array
+    half: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pairs:
-    """A table of n decisions and A actions in single precision, which is asked for by rows."""
+    """A table in single precision that is asked for by blocks, which are not to be overwritten."""
 
-    make: Callable[[Rows], Float32Array]
-    n: int
-    n_actions: int
-    kept: bool = False
+    make: Callable[[Block], Float32Array]
+    keep: bool = False
+    _kept: dict[Block, Float32Array] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, block: Block) -> Float32Array:
+        if not self.keep:
+            return self.make(block)
+        if block not in self._kept:
+            self._kept[block] = self.make(block)
+        return self._kept[block]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Decisions:
+    """The logged decisions, and mu(a|x) of each."""
+
+    logs: LoggedData
+    blocks: tuple[Block, ...]  # all decisions
+    some: tuple[Block, ...]  # evenly spaced ones, `SOME` numbers at most
+    most: tuple[Block, ...]  # evenly spaced ones, `KEPT` numbers at most
+    mu: Pairs
+    _features: dict[FeatureMap, Pairs] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, table: Float32Array) -> Pairs:
-        """A table that is there."""
-        return cls(make=table.__getitem__, n=len(table), n_actions=table.shape[1], kept=True)
+    def of(cls, logs: LoggedData, mu: Policy, half: IntArray) -> Decisions:
+        """Deal the decisions of both halves [n] to blocks."""
+        n, n_actions = len(logs), logs.n_actions
+        blocks = tuple(block for h in (0, 1) for block in _cut(np.flatnonzero(half == h), n_actions, h))
+        some, most = (np.arange(0, n, max(-(-n * n_actions // count), 1)) for count in (SOME, KEPT))
+        decisions = cls(
+            logs=logs,
+            blocks=blocks,
+            some=_cut(some, n_actions),
+            most=_cut(most, n_actions) if len(most) < n else blocks,
+            mu=Pairs(make=lambda block: decisions._probs(mu, block), keep=n * n_actions <= KEPT),
+        )
+        return decisions
 
-    def __getitem__(self, rows: Rows) -> Float32Array:
-        return self.make(rows)
+    def _probs(self, policy: Policy, block: Block) -> Float32Array:
+        contexts, masks = self.logs.contexts[block.rows], self.logs.candidates
+        mask = None if masks is None else masks[block.rows]
+        if not isinstance(policy, LogisticPolicy):
+            return policy.action_probs(contexts, mask).astype(np.float32)
+        phi = policy.features.transform(contexts).astype(np.float32)
+        logits: Float32Array = phi @ policy.weights.T.astype(np.float32)
+        return policy.probs_of(logits, mask).astype(np.float32, copy=False)
 
-    def of_actions(self, actions: IntArray) -> Float32Array:
-        """The number of each decision's own action [n]."""
-        taken = np.empty(self.n, dtype=np.float32)
-        for rows in self.blocks():
-            table = self[rows]
-            taken[rows] = table[np.arange(len(table)), actions[rows]]
+    def scores(self, scorer: Scorer) -> Pairs:
+        """f(x, a), up to a number for each context: differences, before digits are dropped."""
+        contexts = self.logs.contexts
+
+        def relative(block: Block) -> Float32Array:
+            scores = scorer.scores(contexts[block.rows])
+            centred: Float64Array = scores - scores.mean(axis=1, keepdims=True)
+            return centred.astype(np.float32)
+
+        if not isinstance(scorer, LinearScorer):
+            return Pairs(make=relative)
+        features = scorer.features
+        if features not in self._features:
+            self._features[features] = Pairs(
+                make=lambda block: features.transform(contexts[block.rows]).astype(np.float32),
+                keep=len(contexts) * features.width <= KEPT,
+            )
+        phi = self._features[features]
+        columns = np.ascontiguousarray((scorer.weights - scorer.weights.mean(axis=0)).T, dtype=np.float32)
+        return Pairs(make=lambda block: phi[block] @ columns)
+
+    def by_half(self, scorers: Sequence[Scorer], sides: Sequence[int], keep: bool = False) -> Pairs:
+        """F of one side for the decisions of half 0, and of another for those of half 1."""
+        tables = [self.scores(scorers[side]) for side in sides]
+        return Pairs(make=lambda block: tables[block.half][block], keep=keep and self.mu.keep)
+
+    def spread(self, scores: Pairs, blocks: Sequence[Block]) -> float:
+        """The standard deviation of f under mu."""
+        total, count = 0.0, 0
+        for block in blocks:
+            probs, table = self.mu[block], scores[block]
+            squares = table - np.vecdot(probs, table)[:, None]
+            squares *= squares
+            total += float(np.vecdot(probs, squares).sum(dtype=np.float64))
+            count += len(table)
+        return float(np.sqrt(total / count))
+
+    def centred(self, scores: Pairs, spreads: Sequence[float]) -> Float32Array:
+        """The score of the action that was taken, less the mean under mu [n], in the spread of its half."""
+        relative = np.empty(len(self.logs), dtype=np.float32)
+        for block in self.blocks:
+            table = scores[block]
+            taken = table[np.arange(len(table)), self.logs.actions[block.rows]]
+            relative[block.rows] = (taken - np.vecdot(self.mu[block], table)) / spreads[block.half]
+        return relative
+
+    def taken_probs(self, scores: Pairs | None, sizes: Sequence[float], power: float = 1.0) -> Float64Array:
+        """pi(a_t|x_t) [n] of mu^power exp(size f), with a size for each half."""
+        taken = np.empty(len(self.logs))
+        for block in self.blocks:
+            mu, actions = self.mu[block], self.logs.actions[block.rows]
+            if scores is None:
+                taken[block.rows] = tilt(mu, None, 0.0, power)[np.arange(len(mu)), actions]
+            else:
+                taken[block.rows] = tilted(mu, scores[block], sizes[block.half], actions)
         return taken
 
-    def blocks(self) -> Iterator[slice]:
-        """All rows, by blocks that the cache holds."""
-        yield from _slices(self.n, max(BLOCK // self.n_actions, 1))
+    def of_actions(self) -> Float64Array:
+        """mu(a_t|x_t) [n]."""
+        taken = np.empty(len(self.logs))
+        for block in self.blocks:
+            taken[block.rows] = self.mu[block][np.arange(len(block.rows)), self.logs.actions[block.rows]]
+        return taken
 
 
-def probs_of(policy: Policy, logs: LoggedData) -> Pairs:
-    """pi(a|x) of the logged contexts."""
-    n, n_actions, masks = len(logs), logs.n_actions, logs.candidates
-    if n * n_actions <= KEPT:
-        table = np.empty((n, n_actions), dtype=np.float32)
-        for rows in _slices(n, ROWS):
-            table[rows] = policy.action_probs(logs.contexts[rows], None if masks is None else masks[rows])
-        return Pairs.of(table)
-
-    def exact(rows: Rows) -> Float32Array:
-        mask = None if masks is None else masks[rows]
-        return policy.action_probs(logs.contexts[rows], mask).astype(np.float32)
-
-    if not isinstance(policy, LogisticPolicy):
-        return Pairs(make=exact, n=n, n_actions=n_actions)
-    columns = policy.weights.T.astype(np.float32)
-    never = np.where(policy.seen, 0.0, NEVER).astype(np.float32)
-
-    def make(rows: Rows) -> Float32Array:
-        logits = policy.features.transform(logs.contexts[rows]).astype(np.float32) @ columns
-        if masks is not None or policy.floor > 0:
-            probs: Float32Array = policy.probs_of(logits, None if masks is None else masks[rows])
-            return probs
-        logits += never  # the same without copies of the block
-        logits -= logits.max(axis=1, keepdims=True)
-        np.exp(logits, out=logits)
-        logits /= logits.sum(axis=1, keepdims=True)
-        return logits
-
-    return Pairs(make=make, n=n, n_actions=n_actions)
-
-
-def scores_of(scorer: Scorer, logs: LoggedData, unit: float) -> Pairs:
-    """f(x, a) of the logged contexts, in a unit and up to a number for each context."""
-    n, n_actions = len(logs), logs.n_actions
-    if n * n_actions <= KEPT:
-        table = np.empty((n, n_actions), dtype=np.float32)
-        for rows in _slices(n, ROWS):
-            table[rows] = scorer.scores(logs.contexts[rows]) / unit
-        return Pairs.of(table)
-
-    def relative(rows: Rows) -> Float32Array:
-        scores = scorer.scores(logs.contexts[rows])
-        centred: Float32Array = (scores - scores.mean(axis=1, keepdims=True)).astype(np.float32)
-        return centred / np.float32(unit)
-
-    if not isinstance(scorer, LinearScorer):
-        return Pairs(make=relative, n=n, n_actions=n_actions)
-    # differences, before digits are dropped
-    columns = ((scorer.weights - scorer.weights.mean(axis=0)).T / unit).astype(np.float32)
-
-    def make(rows: Rows) -> Float32Array:
-        product: Float32Array = scorer.features.transform(logs.contexts[rows]).astype(np.float32) @ columns
-        return product
-
-    return Pairs(make=make, n=n, n_actions=n_actions)
-
-
-def scaled(oracle: PreparedOracle, scorer: Scorer, logs: LoggedData, mu: Pairs) -> tuple[Pairs, float]:
-    """F in its own standard deviations under mu, and these; a table that is kept has mean 0 under mu."""
-    if not mu.kept:
-        spread = spread_of(scorer, logs, mu, KEPT) or 1.0
-        return scores_of(scorer, logs, spread), spread
-    scores, total = np.empty((mu.n, mu.n_actions), dtype=np.float32), 0.0
-    for rows, block in oracle.scores_on_log(scorer):
-        probs, relative = mu[rows], scores[rows]
-        relative[:] = block - block.mean(axis=1, keepdims=True)  # differences, before digits are dropped
-        relative -= np.vecdot(probs, relative)[:, None]
-        total += float(np.einsum("na,na,na->", probs, relative, relative))
-    spread = float(np.sqrt(total / mu.n)) or 1.0
-    scores /= np.float32(spread)
-    return Pairs.of(scores), spread
-
-
-def spread_of(scorer: Scorer, logs: LoggedData, mu: Pairs, most: int = SOME) -> float:
-    """The standard deviation of f under mu, from evenly spaced rows with at most so many numbers."""
-    some, total = np.arange(0, mu.n, -(-mu.n * mu.n_actions // most)), 0.0
-    for chosen in _slices(len(some), max(BLOCK // mu.n_actions, 1)):
-        rows = some[chosen]
-        probs, scores = mu[rows], scorer.scores(logs.contexts[rows])
-        scores = scores - np.vecdot(probs, scores)[:, None]
-        total += float(np.einsum("na,na,na->", probs, scores, scores))
-    return float(np.sqrt(total / len(some)))
-
-
-def by_half(taught: BoolArray, tables: Sequence[Pairs]) -> Pairs:
-    """The first table, but the rows that taught it [n] from the second; a kept one is overwritten."""
-    first, second = tables
-    if first.kept:
-        whole = first[:]
-        whole[taught] = second[:][taught]
-        return first
-
-    def make(rows: Rows) -> Float32Array:
-        index = np.arange(first.n)[rows]
-        table = np.empty((len(index), first.n_actions), dtype=np.float32)
-        for side, pairs in enumerate(tables):
-            mine = taught[index] == bool(side)
-            if mine.any():
-                table[mine] = pairs[index[mine]]
-        return table
-
-    return Pairs(make=make, n=first.n, n_actions=first.n_actions)
-
-
-def centred(scores: Pairs, mu: Pairs, actions: IntArray) -> Float32Array:
-    """The score of the action that was taken, less the mean under mu [n]."""
-    if scores.kept:  # they are centred
-        return scores.of_actions(actions)
-    relative = np.empty(scores.n, dtype=np.float32)
-    for rows in scores.blocks():
-        table = scores[rows]
-        relative[rows] = table[np.arange(len(table)), actions[rows]] - np.vecdot(mu[rows], table)
-    return relative
-
-
-def tilted(mu: Pairs, scores: Pairs | None, size: float, power: float, actions: IntArray) -> Float64Array:
-    """pi(a_t|x_t) [n] of mu^power exp(size f)."""
-    taken = np.empty(mu.n)
-    for rows in mu.blocks():
-        probs = None
-        if not mu.kept and power == 1 and scores is not None:
-            probs = _tilted_block(mu[rows], scores[rows], size)
-        if probs is None:
-            probs = tilt(mu[rows], None if scores is None else scores[rows], size, power)
-        taken[rows] = probs[np.arange(len(probs)), actions[rows]]
-    return taken
-
-
-def _tilted_block(mu: Float32Array, scores: Float32Array, size: float) -> Float32Array | None:
-    """`tilt` without logarithms and copies; None where single precision does not hold the weights."""
-    scores -= scores.max(axis=1, keepdims=True)
-    scores *= np.float32(size)
-    np.exp(scores, out=scores)
-    scores *= mu
-    total = scores.sum(axis=1, keepdims=True)
+def tilted(mu: Float32Array, scores: Float32Array, size: float, actions: IntArray) -> Float32Array:
+    """pi(a_t|x_t) [m] of mu exp(size f): `tilt` without logarithms, where that loses no digits."""
+    rows, weights = np.arange(len(mu)), scores * np.float32(size)
+    if max(float(weights.max()), -float(weights.min())) > SAFE:
+        weights -= weights.max(axis=1, keepdims=True)
+    np.exp(weights, out=weights)
+    weights *= mu
+    total = weights @ np.ones(mu.shape[1], dtype=np.float32)
     if not (total > LEAST).all():
-        return None
-    scores /= total
-    return scores
+        return tilt(mu, scores, size, 1.0)[rows, actions].astype(np.float32)
+    probs: Float32Array = weights[rows, actions] / total
+    return probs
 
 
-def _slices(n: int, size: int) -> Iterator[slice]:
-    for first in range(0, n, size):
-        yield slice(first, min(first + size, n))
+def _cut(rows: Int64Array, n_actions: int, half: int = 0) -> tuple[Block, ...]:
+    size = max(BLOCK // n_actions, 1)
+    return tuple(Block(rows=rows[i : i + size], half=half) for i in range(0, len(rows), size))
