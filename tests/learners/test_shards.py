@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -17,6 +21,15 @@ from shpi.policies import UniformPolicy
 from shpi.values import LSTD
 
 WORLDS = {"storefront": (160, {}), "synthetic": (160, {"horizon": 12}), "recogym": (8, {})}
+
+
+@dataclass(frozen=True)
+class Backwards:
+    """Another order of arrival."""
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        for number in reversed(range(len(tasks))):
+            yield number, function(tasks[number])
 
 
 def log_of(world: str, users: int | None = None) -> LoggedData:
@@ -69,24 +82,28 @@ def test_processes_draw_the_same_users(tmp_path, monkeypatch):
         np.testing.assert_array_equal(from_whole.contexts, from_shards.contexts)
 
 
-def test_lstd_sums_over_shards_are_those_of_the_log(tmp_path, monkeypatch):
-    """Its precision is chosen by the rows of the whole log: each shard alone would take double precision."""
-    logs = log_of("synthetic", 120)
-    monkeypatch.setattr("shpi.values.lstd.SINGLE_ROWS", len(logs))
+def test_lstd_of_a_long_log_is_the_same_in_shards(tmp_path):
+    """To 1e-12 of the largest value, in whatever order the log in memory has its users."""
+    rng, users, steps = np.random.default_rng(0), 6000, 20
+    n = users * steps
+    contexts = rng.normal(size=(n, 3))
+    logs = LoggedData.from_arrays(
+        contexts=contexts, actions=rng.integers(0, 2, n), rewards=np.sin(contexts[:, 0]) + rng.normal(size=n),
+        propensities=np.full(n, 0.5), offsets=np.arange(users + 1) * steps, n_actions=2,
+        final_contexts=rng.normal(size=(users, 3)),
+    )  # fmt: skip
     shards = in_shards(logs, tmp_path / "shards", 5)
-    assert max(len(shard) for shard in shards) < len(logs) // 4
-    whole = LSTD().fit(logs, gamma=0.9, seed=0)
-    double = LSTD().fit(logs.select(np.arange(logs.n_trajectories - 1)), gamma=0.9, seed=0)
-    in_parts = LSTD().fit(shards, gamma=0.9, seed=0)
-    values = whole(logs.contexts)
-    scale = np.abs(values).max()
-    assert np.abs(in_parts(logs.contexts) - values).max() < 1e-5 * scale  # sums of single precision
-    assert np.abs(double(logs.contexts) - values).max() > 1e-6 * scale
-    monkeypatch.setattr("shpi.values.lstd.SINGLE_ROWS", 10**9)
-    whole, in_parts = (LSTD().fit(source, gamma=0.9, seed=0) for source in (logs, shards))
-    np.testing.assert_allclose(in_parts(logs.contexts), whole(logs.contexts), rtol=1e-9)
-    processes = LSTD().fit(shards, gamma=0.9, seed=0, executor=Processes(jobs=2))
-    np.testing.assert_array_equal(processes.theta, in_parts.theta)
+    mixed = logs.select(rng.permutation(users))
+    model = LSTD(choice_rows=2000, n_features=40)
+    whole = model.fit(logs, gamma=0.9, seed=0)
+    values = whole(contexts)
+    in_parts = model.fit(shards, gamma=0.9, seed=0)
+    for other in (in_parts, model.fit(mixed, gamma=0.9, seed=0)):
+        assert np.abs(other(contexts) - values).max() <= 1e-12 * np.abs(values).max()
+    for executor in (Backwards(), Processes(jobs=2)):
+        np.testing.assert_array_equal(
+            model.fit(shards, gamma=0.9, seed=0, executor=executor).theta, in_parts.theta
+        )
 
 
 def test_lstd_takes_as_cut_what_the_whole_log_takes(tmp_path):

@@ -27,32 +27,6 @@ def log_of(rewards, contexts, **changes) -> LoggedData:
     return LoggedData.from_arrays(**(arrays | changes))
 
 
-# ---------------------------------------------------------------------- precision
-
-
-def test_large_logs_are_summed_in_single_precision_with_the_same_value(monkeypatch):
-    mdp = random_mdp(8, 3, seed=5, gamma=0.9, n_terminal=1, noise=0.5)
-    logs = mdp.log(mdp.random_policy(15), 300, 20, seed=0)
-    logs = replace(logs, contexts=logs.contexts + np.float32(0.1), final_contexts=logs.final_contexts + 0.1)
-    double = LSTD().fit(logs, gamma=0.9, seed=0)
-    used = []
-    plain = LstdSums.of.__func__
-
-    def spy(cls, *args, precision=np.float64, **options):
-        used.append(precision)
-        return plain(cls, *args, precision=precision, **options)
-
-    monkeypatch.setattr(LstdSums, "of", classmethod(spy))
-    monkeypatch.setattr("shpi.values.lstd.SINGLE_ROWS", 1_000)
-    single = LSTD().fit(logs, gamma=0.9, seed=0)
-    approximate, expected = single(logs.contexts), double(logs.contexts)
-    np.testing.assert_allclose(approximate, expected, atol=1e-4 * expected.std())
-    assert not np.array_equal(approximate, expected)
-    LSTD().fit(logs, gamma=0.9999, seed=0)  # gram and cross nearly cancel
-    TABULAR.fit(logs, gamma=0.9, seed=0)  # features of the user's own, which need not be standardised
-    assert used == [np.float32, np.float64, np.float64]
-
-
 # ---------------------------------------------------------------------- truth
 
 
@@ -240,23 +214,3 @@ def test_bad_settings():
         _ = LstdSums.of(logs, Identity().fit(logs.contexts), gamma=0.9) + LstdSums.of(
             logs, Powers(degree=3).fit(logs.contexts), gamma=0.9
         )
-
-
-def test_precision_is_chosen_once_for_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small shard of a large log is summed like the large ones."""
-    monkeypatch.setattr("shpi.values.lstd.SINGLE_ROWS", 1000)
-    mdp = random_mdp(6, 3, seed=0, gamma=0.9, noise=0.5)
-    logs = mdp.log(mdp.random_policy(1), 300, 8, seed=0)
-    first = np.arange(logs.n_users) < 20
-    parts = [logs.select(first[logs.user_codes]), logs.select(~first[logs.user_codes])]
-    model = LSTD()
-    choice = model.choose(logs, gamma=0.9, seed=0)
-    assert choice.precision is np.float32
-    sums = [model.sums(log, choice, gamma=0.9) for log in parts]
-    whole = model.sums(logs, choice, gamma=0.9)
-    np.testing.assert_allclose((sums[0] + sums[1]).gram, whole.gram, rtol=1e-5, atol=1e-5)
-    assert len(parts[0]) < 1000 <= len(logs)
-    single = LstdSums.of(
-        parts[0], choice.features, gamma=0.9, lookahead=model.lookahead, precision=np.float32
-    )
-    np.testing.assert_array_equal(sums[0].gram, single.gram)

@@ -53,7 +53,7 @@ def collect(logs: Log, function: Callable[[LoggedData], T], *, executor: Executo
 def sample(
     logs: Log, most_rows: int, *, seed: int = 0, least: int = LEAST_USERS, executor: Executor | None = None
 ) -> LoggedData:
-    """Users with about ``most_rows`` decisions, the same ones whatever the shards; a short log as it is.
+    """Users with about ``most_rows`` decisions in the order of their ids: the same ones whatever the shards.
 
     Args:
         logs: a log in memory or in shards.
@@ -63,7 +63,7 @@ def sample(
         executor: who passes over the shards; None is this process.
     """
     if isinstance(logs, LoggedData):
-        return logs if len(logs) <= most_rows else draw([logs], most_rows, seed, least)
+        return draw([logs], most_rows, seed, least)
     share = 1.3 * most_rows / max(logs.rows, 1)
     while True:
         # Only users with small hashes are looked at: a process need not send what the sum throws away.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -36,9 +36,7 @@ from shpi.values._lstd.moments import LstdSums, block_rows
 from shpi.values.base import checked_gamma
 from shpi.values.levels import on_level
 
-SINGLE_ROWS = 100_000  # from here on rounding to 1e-7 is nothing beside the error of sampling
 CHOICE_DECISIONS = 500_000  # decisions of the users that features and ridge are chosen on
-SINGLE_GAP = 0.01  # least 1 - gamma^L: where gram and cross nearly cancel, every digit counts
 
 
 @saveable("values/linear")
@@ -118,9 +116,8 @@ class LSTD:
             seed: random seed of the sample and of what is chosen on it.
             executor: who passes over shards; None is this process.
         """
-        rows = len(logs) if isinstance(logs, LoggedData) else logs.rows
         some_users = sample(logs, CHOICE_DECISIONS, seed=seed, executor=executor)
-        choice = self.choose(some_users, gamma=gamma, seed=seed, rows=rows)
+        choice = self.choose(some_users, gamma=gamma, seed=seed)
         if isinstance(logs, LoggedData):
             return solve([self.sums(logs, choice, gamma=gamma)], choice)
         counts = add_up(logs, cut_counts, executor=executor, add=add_counts)
@@ -128,23 +125,16 @@ class LSTD:
         return solve([add_up(logs, of_shard, executor=executor)], choice)
 
     def sums(self, shard: LoggedData, choice: Choice, *, gamma: float) -> LstdSums:
-        """The sums of one shard; products in single precision where that is far below the noise."""
-        return LstdSums.of(
-            shard, choice.features, gamma=gamma, lookahead=self.lookahead, precision=choice.precision
-        )
+        """The sums of one shard."""
+        return LstdSums.of(shard, choice.features, gamma=gamma, lookahead=self.lookahead)
 
-    def _precision(self, n: int, gamma: float) -> type[np.floating[Any]]:
-        known = self.features is None and 1 - gamma**self.lookahead >= SINGLE_GAP
-        return np.float32 if known and n >= SINGLE_ROWS else np.float64
-
-    def choose(self, logs: LoggedData, *, gamma: float, seed: int, rows: int | None = None) -> Choice:
-        """The features, the ridge and the precision: what must be agreed on before shards are summed.
+    def choose(self, logs: LoggedData, *, gamma: float, seed: int) -> Choice:
+        """The features and the ridge: what must be agreed on before shards are summed.
 
         Args:
             logs: a log, or a sample of its users.
             gamma: the discount.
             seed: random seed of the cross-validation.
-            rows: number of decisions of the whole log; None: ``logs`` is the whole.
         """
         checked_gamma(gamma)
         user = None if self.level is None else on_level(logs, self.level)
@@ -164,7 +154,6 @@ class LSTD:
             folds=self.folds,
             max_rows=self.choice_rows,
             seed=second,
-            precision=self._precision(len(logs) if rows is None else rows, gamma),
         )
 
 

@@ -37,7 +37,7 @@ from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
 from shpi.shift.linear import LinearRatio, RatioSums
 
-_BLOCK = 1 << 15  # decisions at once
+_BLOCK = 2000  # decisions at once
 _FLOOR = 0.05  # d_mu is divided by: at least this share of its mean
 _LEAST = 1e-6  # mean of d_mu, which is about 1 where it can be fitted
 _LONG = 0.05  # gamma^H above this deserves a note
@@ -152,11 +152,11 @@ class _Ratio:
         """phi(x)'zeta of pi and of mu, [2, n]."""
 
         def make() -> Float64Array:
-            blocks = [
-                self.zeta @ self.design.rows_of(chunk, slice(start, start + _BLOCK)).T
-                for start in range(0, len(chunk.logs), _BLOCK)
-            ]
-            return np.concatenate(blocks, axis=1)
+            x = chunk.logs.contexts
+            starts = range(0, len(x), _BLOCK)
+            return np.concatenate(
+                [self.zeta @ self.design.of(x[start : start + _BLOCK]).T for start in starts], axis=1
+            )
 
         return chunk.keep(("ratio", self.number), make)
 

@@ -312,8 +312,9 @@ def _steps_by_action(problem: Problem, chunk: Chunk, design: Design, through: Th
             f, after = block.here[mine], block.after[mine]
             of_step[mine] = -np.einsum("bd,bd->b", f @ heres[k][a], f)
             if block.following is None:
-                values = (f @ aheads[k, a].reshape(d, q * d)).reshape(len(mine), q, d) @ after[:, :, None]
-                of_step[mine] += np.einsum("bq,bq->b", values[:, :, 0], block.code[mine])
+                by_both = (f @ aheads[k, a].reshape(d, q * d)).reshape(len(mine), q, d)
+                values = np.einsum("bqd,bd->bq", by_both, after)  # a product of stacks takes twice as long
+                of_step[mine] += np.einsum("bq,bq->b", values, block.code[mine])
         if block.following is not None:
             fold, pairs = 0 if alone else chunk.fold[block.rows] * len(m), aheads.reshape(-1, d, d)
             for key, mine in positions_of((fold + block.group) * len(m) + block.following):

@@ -31,6 +31,8 @@ Target = Literal["pi", "mu", "state"]
 OWN_SLOPES = 60  # actions; beyond this they share their slopes
 DENSE = 4  # the longest codes whose products with features are written out
 _ENTRIES = 3_000_000  # of the largest temporary matrix
+_SHORT = 200_000  # the same where one block is done with before the next: it stays in the cache
+_MAPPED = 2000  # contexts whose features are computed at once
 _CACHED = 1 << 16  # numbers of a temporary matrix that is read again at once
 _HELD = 12_000_000  # numbers of a chunk's features that are held while it is open
 
@@ -54,8 +56,13 @@ class Design:
         return self.d * int(self.codes.shape[1])
 
     def of(self, contexts: FloatArray) -> Float64Array:
-        """f(x), [b, d]."""
-        return np.concatenate([np.ones((len(contexts), 1)), self.features.transform(contexts)], axis=1)
+        """f(x), [b, d]; by small blocks, so that what a map makes on its way stays in the cache."""
+        f = np.empty((len(contexts), self.d))
+        f[:, 0] = 1.0
+        for start in range(0, len(f), _MAPPED):
+            rows = slice(start, start + _MAPPED)
+            f[rows, 1:] = self.features.transform(contexts[rows])
+        return f
 
     @property
     def dense(self) -> bool:
@@ -121,8 +128,9 @@ def blocks(problem: Problem, chunk: Chunk, design: Design) -> Iterator[Block]:
     After the last decision of a truncated trajectory mu(.|x') is unknown: only models of states use it.
     """
     logs, n = chunk.logs, len(chunk.logs)
-    width = design.p if design.dense else design.d + design.codes.shape[1]
-    size = max(_ENTRIES // (width + design.d), 64)
+    # Products of short codes are made of one block after the other; groups by action need long blocks.
+    entries, width = (_SHORT, design.p) if design.dense else (_ENTRIES, design.d + design.codes.shape[1])
+    size = max(entries // (width + design.d), 64)
     known = problem.known_weights(chunk, "next" if design.target == "state" else "inside")
     nothing = (known == 0) | ~chunk.goes_on
     for start in range(0, n, size):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -40,11 +39,10 @@ _LEAST_ROWS = 60  # below this nothing is chosen
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
-    """A fitted feature map, a ridge, and the precision of products: what all shards have in common."""
+    """A fitted feature map and a ridge: what all shards have in common."""
 
     features: FeatureMap
     ridge: float
-    precision: type[np.floating[Any]] = np.float64
 
 
 def default_recipes(width: int, n_features: int, seed: int, tail: float | None = None) -> tuple[Recipe, ...]:
@@ -71,7 +69,6 @@ def choose(
     folds: int,
     max_rows: int,
     seed: int,
-    precision: type[np.floating[Any]] = np.float64,
 ) -> Choice:
     """The recipe and ridge with the best held-out score; see the top of this file.
 
@@ -84,24 +81,19 @@ def choose(
         folds: the number of parts that users are divided into.
         max_rows: number of decisions that are used, about.
         seed: random seed of the sample of users and of the folds.
-        precision: precision of the products of features.
     """
     draws = np.random.default_rng(seed)
     sample = map_sample(logs.contexts, draws)
     if len(recipes) * len(ridges) == 1 or len(logs) < _LEAST_ROWS:
-        return Choice(
-            features=fit_features(recipes[0], sample), ridge=ridges[len(ridges) // 2], precision=precision
-        )
+        return Choice(features=fit_features(recipes[0], sample), ridge=ridges[len(ridges) // 2])
     some_logs = _some_users(logs, max_rows, draws)
     fold = _folds(some_logs, folds, draws)
     maps = [fit_features(recipe, sample) for recipe in recipes]
     windows = Windows.of(some_logs, gamma=gamma, lookahead=lookahead)
-    tables = [
-        _held_out(some_logs, features, ridges, windows, lookahead, fold, precision) for features in maps
-    ]
+    tables = [_held_out(some_logs, features, ridges, windows, lookahead, fold) for features in maps]
     values = np.concatenate(tables)  # [recipes * ridges, n + trajectories]
     best = _tournament(some_logs, values, gamma, fold, first=len(ridges) // 2)
-    return Choice(features=maps[best // len(ridges)], ridge=ridges[best % len(ridges)], precision=precision)
+    return Choice(features=maps[best // len(ridges)], ridge=ridges[best % len(ridges)])
 
 
 def map_sample(contexts: FloatArray, draws: np.random.Generator) -> FloatArray:
@@ -118,13 +110,12 @@ def _held_out(
     windows: Windows,
     lookahead: int,
     fold: Int64Array,
-    precision: type[np.floating[Any]],
 ) -> Float64Array:
     """V at all rows and all final contexts under fits without their fold, [ridges, n + trajectories]."""
-    phi, ahead = (np.empty((len(logs), features.width + 1), dtype=precision) for _ in range(2))
-    for block in feature_blocks(logs, features, windows, lookahead, precision):
+    phi, ahead = (np.empty((len(logs), features.width + 1)) for _ in range(2))
+    for block in feature_blocks(logs, features, windows, lookahead):
         phi[block.rows], ahead[block.rows] = block.phi, block.following
-    finals = features_with_intercept(features, logs.final_contexts, precision)
+    finals = features_with_intercept(features, logs.final_contexts)
     last = fold[logs.offsets[1:] - 1]
     parts = [_sums(phi, ahead, windows, fold == f) for f in range(int(fold.max()) + 1)]
     whole = parts[0]
@@ -133,21 +124,16 @@ def _held_out(
     values = np.empty((len(ridges), len(phi) + len(finals)))
     for f, fold_sums in enumerate(parts):
         theta = np.stack([(whole - fold_sums).solve(ridge) for ridge in ridges])  # [ridges, p + 1]
-        theta = theta.astype(precision, copy=False)
         values[:, : len(phi)][:, fold == f] = theta @ phi[fold == f].T
         values[:, len(phi) :][:, last == f] = theta @ finals[last == f].T
     values[:, len(phi) :][:, logs.terminated] = 0.0
     return values
 
 
-def _sums(phi: FloatArray, ahead: FloatArray, windows: Windows, fold: np.ndarray) -> LstdSums:
+def _sums(phi: Float64Array, ahead: Float64Array, windows: Windows, fold: np.ndarray) -> LstdSums:
     rows = windows.usable & fold
     x, g = phi[rows], windows.returns[rows]
-    gram, cross, target = (
-        (x.T @ other).astype(np.float64, copy=False)
-        for other in (x, ahead[rows], g.astype(x.dtype, copy=False))
-    )
-    return LstdSums(n=len(g), gram=gram, cross=cross, target=target, square=float(g @ g))
+    return LstdSums(n=len(g), gram=x.T @ x, cross=x.T @ ahead[rows], target=x.T @ g, square=float(g @ g))
 
 
 def _tournament(logs: LoggedData, values: Float64Array, gamma: float, fold: Int64Array, first: int) -> int:

@@ -76,27 +76,19 @@ class LstdSums:
     square: float  # sum G^2
 
     @classmethod
-    def of(
-        cls,
-        logs: LoggedData,
-        features: FeatureMap,
-        *,
-        gamma: float,
-        lookahead: int = 1,
-        precision: type[np.floating[Any]] = np.float64,
-    ) -> LstdSums:
-        """The sums over one shard, of blocks whose products are taken with the given precision."""
+    def of(cls, logs: LoggedData, features: FeatureMap, *, gamma: float, lookahead: int = 1) -> LstdSums:
+        """The sums over one shard, block by block."""
         width, windows = features.width + 1, Windows.of(logs, gamma=gamma, lookahead=lookahead)
         gram, cross = np.zeros((width, width)), np.zeros((width, width))
         target, square, n = np.zeros(width), 0.0, 0
-        for block in feature_blocks(logs, features, windows, lookahead, precision):
+        for block in feature_blocks(logs, features, windows, lookahead):
             phi, returns = block.phi, windows.returns[block.rows]
             if not block.usable.all():
                 phi = phi * block.usable[:, None]
                 returns = np.where(block.usable, returns, 0.0)
             gram += phi.T @ phi
             cross += phi.T @ block.following
-            target += phi.T @ returns.astype(precision, copy=False)
+            target += phi.T @ returns
             square += float(returns @ returns)
             n += int(block.usable.sum())
         return cls(n=n, gram=gram, cross=cross, target=target, square=square)
@@ -154,7 +146,6 @@ def feature_blocks(
     features: FeatureMap,
     windows: Windows,
     lookahead: int,
-    precision: type[np.floating[Any]] = np.float64,
 ) -> Iterator[Block]:
     """The features of a log and of what follows its windows, block by block: memory stays bounded."""
     size = block_rows(features.width)
@@ -162,16 +153,16 @@ def feature_blocks(
     for first in range(0, len(logs), size):
         rows = slice(first, min(first + size, len(logs)))
         ahead = min(rows.stop + lookahead, len(logs))
-        extended = with_intercept(features, logs.contexts[first:ahead], precision)
+        extended = with_intercept(features, logs.contexts[first:ahead])
         stops, over = windows.stops[rows], windows.stops[rows] == windows.ends[rows]
         following = extended[np.minimum(stops - first, len(extended) - 1)]
         if over.any():
             which = trajectory[rows][over]
             last = slice(which[0], which[-1] + 1)
-            finals = with_intercept(features, logs.final_contexts[last], precision)
+            finals = with_intercept(features, logs.final_contexts[last])
             finals[logs.terminated[last]] = 0.0
             following[over] = finals[which - which[0]]
-        following *= windows.discounts[rows, None].astype(precision, copy=False)
+        following *= windows.discounts[rows, None]
         yield Block(
             rows=rows, phi=extended[: rows.stop - first], following=following, usable=windows.usable[rows]
         )
