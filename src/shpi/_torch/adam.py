@@ -17,8 +17,10 @@ class Adam:
     """Steps of Adam on ``values`` along ``values.grad``, in place; to be called without autograd."""
 
     def __init__(self, torch: Any, values: Any, learning_rate: float) -> None:
+        from torch.optim.adam import adam  # not an attribute of torch.optim
+
         self._step = partial(
-            torch.optim.adam.adam,
+            adam,
             [values],
             [values.grad],
             [torch.zeros_like(values)],
