@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 MEMORY = 100 * 2**20  # bytes of each machine's store of objects
+TRIES = 3  # Ray gives a machine 30 seconds to start, which a busy processor may not keep
 # A dead machine is noticed within two seconds, not fifteen.
 QUICK = {
     "health_check_initial_delay_ms": 1000, "health_check_period_ms": 500,
@@ -34,6 +35,12 @@ class TwoMachines:
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")
 
     def _add(self) -> Any:
+        for _ in range(TRIES - 1):
+            try:
+                return self.cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+            except Exception as error:  # Ray has no type of its own for it
+                if "timed out during startup" not in str(error):
+                    raise
         return self.cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
 
     def kill(self) -> None:

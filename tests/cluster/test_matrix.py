@@ -1,4 +1,4 @@
-"""One log in memory, in shards, in two processes and on two machines: the same policy and the same audit."""
+"""Logs of four worlds in memory, in shards, in two processes and on two machines: the same answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from shpi.cluster import Ray
 from shpi.data.logged import LoggedData
-from shpi.data.shards import ShardedLog, deal, write_shards
+from shpi.data.shards import ShardedLog, write_shards
 from shpi.envs import make
 from shpi.envs.rollout import rollout
 from shpi.learners import OfflineSHPI, registry
@@ -20,7 +20,7 @@ from shpi.ope import Gate, evaluate
 from shpi.passes import Executor, Processes, Serial, audit_shards
 from shpi.policies import UniformPolicy
 from shpi.values import LSTD
-from tests.ope.test_same_bits import differences, rare_actions, small_blocks, tilted
+from tests.ope.test_same_bits import differences, small_blocks, tilted
 
 __all__ = ["small_blocks"]
 
@@ -71,6 +71,7 @@ def test_the_same_policy(machines, log, monkeypatch):
         np.testing.assert_array_equal(
             policy.action_probs(logs.contexts), whole.action_probs(logs.contexts), err_msg=name
         )
+        assert policy.chosen == whole.chosen
         assert policy.lift == whole.lift
         assert [trial.words for trial in policy.trials] == [trial.words for trial in whole.trials]
 
@@ -118,12 +119,18 @@ def test_other_learners_take_an_executor(machines, name, tmp_path):
     )
 
 
+# Few rows make Gram matrices that are nearly singular, and long horizons weights that overflow.
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning", "ignore::RuntimeWarning")
 @pytest.mark.usefixtures("small_blocks")
-def test_the_same_evaluation(machines, tmp_path):
+def test_the_same_evaluation(machines, log, monkeypatch):
     """Bit by bit: the log in memory, its shards, two processes and two machines; estimates to verdict."""
-    logs = rare_actions()
-    shards, policy = deal(logs, tmp_path / "shards", 3), tilted(logs)
-    whole = evaluate(policy, logs, gate=Gate(), gamma=0.9, details=False)
-    for name in ("serial", "processes", "ray"):
-        there = evaluate(policy, shards, gate=Gate(), gamma=0.9, details=False, executor=EXECUTORS[name])
+    logs, shards = log
+    monkeypatch.setattr("shpi.ope._log.blocks.ROWS", len(logs) // 3 + 1)
+    policy = tilted(logs)
+    whole = evaluate(policy, logs, gate=Gate(), gamma=0.9, horizon=8, details=False)
+    assert whole.verdict is not None
+    for name, executor in EXECUTORS.items():
+        there = evaluate(policy, shards, gate=Gate(), gamma=0.9, horizon=8, details=False, executor=executor)
         assert [*differences(whole, there)] == [], name
+        assert there.verdict is not None
+        assert there.verdict.decision == whole.verdict.decision
