@@ -58,7 +58,7 @@ WORLDS: dict[str, Callable[[], LoggedData]] = {
 }
 
 
-HORIZONS = {"synthetic": 20, "RecoGym": 20}  # cut there: their trajectories have 150 and 200 decisions
+HORIZONS = {"synthetic": 12, "RecoGym": 12}  # cut there: their trajectories have 150 and 200 decisions
 
 
 def tilted(logs: LoggedData) -> Softmax:
