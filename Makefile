@@ -6,23 +6,28 @@ BIN    := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
+# Images of containers often set it. With it, and with pip's --no-compile below, every process that the tests start
+# would compile every module that it imports, again: `import torch` takes 3.7 CPU-seconds instead of 1.7.
+unexport PYTHONDONTWRITEBYTECODE
 
 # pip compiles every module of every package, for over a minute; Python compiles those that are imported, when they are.
 PIP    = $(BIN)/python -m pip install --quiet --no-compile
 
-.PHONY: help demo test extras peers lint fuzz matrix lock docs bench reproduce clean
+.PHONY: help demo test cluster extras peers lint fuzz matrix lock docs bench reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(BIN)/.core: pyproject.toml constraints.txt
+# pip is the last thing that venv writes: where it is missing, somebody interrupted venv.
+$(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
+
+$(BIN)/.core: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP) -c constraints.txt -e .
 	touch $@
 
 # LOCKED=1, as in the workflow: packages by hash. torch has a build per processor under one version, so it is pinned only.
-$(BIN)/.dev: pyproject.toml constraints.txt requirements-ci.txt
-	$(PYTHON) -m venv $(VENV)
+$(BIN)/.dev: pyproject.toml constraints.txt requirements-ci.txt | $(BIN)/pip
 ifdef LOCKED
 	$(PIP) --require-hashes -r requirements-ci.txt
 	$(PIP) -c constraints.txt torch
@@ -52,35 +57,40 @@ lint: $(BIN)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# mypy and Sphinx use one core each, so they run side by side, and so does what the second environment needs.
-# tests/cluster starts a Ray cluster of its own, once: so it runs alone, in one process.
-test: $(BIN)/.dev  ## lint, documentation, then every test
-	@$(MAKE) --no-print-directory -j 2 lint docs extras
+# Two cores: what uses one runs beside what uses another. First the environments and the browser; then mypy, beside
+# Sphinx and the tests that stay in one process (a Ray cluster, the second environment); then all others in two.
+test:  ## lint, documentation, every test
+	@$(MAKE) --no-print-directory -j 2 $(BIN)/.dev extras
+	@if test -e $(VENV)-trips/.done; then set -- peers; fi; \
+	$(MAKE) --no-print-directory -j 2 lint docs "$$@" cluster
 	@if test -e $(VENV)-trips/.done; then set -- -m 'not peers'; fi; \
 	set -x; $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/cluster "$$@"
-	$(BIN)/python -m pytest tests/cluster
-	@if test -e $(VENV)-trips/.done; then $(MAKE) --no-print-directory peers; fi
+
+# The tests of Ray start one cluster, in one process.
+cluster: $(BIN)/.dev  ## the tests on a Ray cluster
+	$(BIN)/python -m pytest -q tests/cluster
 
 # Neither a missing browser nor missing peers fail the command: what they would cover is skipped, and the last lines say so.
-extras: $(BIN)/.dev
+extras: | $(BIN)/pip
 	-@$(MAKE) --no-print-directory --keep-going $(VENV)-browser/chromium $(VENV)-trips/.done
 
 # obp and d3rlpy pin old versions, so they stand in an environment of their own, on top of the first one: with what
 # their imports need and no more, 190 MB.
 ONCE := --quiet --no-compile --retries 1 --timeout 60
-$(VENV)-trips/.done: constraints-peers.txt | $(BIN)/.dev
+$(VENV)-trips/.done: constraints-peers.txt | $(BIN)/pip
 	$(PYTHON) -m venv --clear $(VENV)-trips
-	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
-		> "$$($(VENV)-trips/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth"
 	$(VENV)-trips/bin/python -m pip install $(ONCE) -c constraints-peers.txt --no-deps --ignore-requires-python \
 		obp d3rlpy scikit-learn joblib tqdm matplotlib pyparsing cycler kiwisolver fonttools seaborn gym structlog \
 		dataclasses-json marshmallow typing-inspect
+	# Last, since both environments are made at once: pip must not see one that is half made.
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+		> "$$($(VENV)-trips/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth"
 	touch $@
 
-peers: $(VENV)-trips/.done  ## round trips with obp and d3rlpy
+peers: $(BIN)/.dev $(VENV)-trips/.done  ## round trips with obp and d3rlpy
 	$(VENV)-trips/bin/python -m pytest -q -m peers tests/data
 
-$(VENV)-browser/chromium:
+$(VENV)-browser/chromium: | $(BIN)/pip
 	@$(BIN)/python -m tests.report.chromium || .ci/browser $(VENV)-browser
 
 fuzz: $(BIN)/.dev  ## an hour of damaged files, tables, maps and command lines

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from shpi._core import distributions as ours
+from shpi._core.ranks import mid_ranks
 
 LEVELS = np.array([1e-12, 1e-4, 0.025, 0.3, 0.5, 0.9, 0.95, 0.975, 0.999, 1 - 1e-9])
 POINTS = np.array([0.0, 1e-8, 0.3, 1.0, 1.96, 5.0, 30.0])
@@ -37,6 +38,13 @@ def test_the_tail_of_successes() -> None:
         )
 
 
+def test_ranks_are_those_of_scipy_stats() -> None:
+    random = np.random.default_rng(0)
+    indicator = (random.random(99) < 0.2).astype(np.float32)
+    for values in (random.random(99), random.integers(5, size=99), indicator, np.ones(7), np.array([3.0])):
+        np.testing.assert_array_equal(mid_ranks(values), stats.rankdata(values))
+
+
 def test_neither_evaluations_nor_saved_policies_import_what_they_do_not_need() -> None:
     """Half of the import of `shpi.evaluate` was scipy.stats, two thirds of `load_policy` an optimiser."""
     code = (
@@ -44,6 +52,8 @@ def test_neither_evaluations_nor_saved_policies_import_what_they_do_not_need() -
         "shpi.load_policy\n"
         "assert 'scipy.optimize' not in sys.modules\n"
         "shpi.evaluate, shpi.OfflineSHPI, shpi.LoggedData\n"
+        "shpi.LoggedData.from_arrays(contexts=[[x] for x in range(50)], actions=[0, 1] * 25,\n"
+        "    rewards=[0, 1] * 25, propensities=[0.5] * 50, offsets=range(51), n_actions=2).audit()\n"
         "assert 'scipy.stats' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

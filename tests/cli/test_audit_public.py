@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from shpi.cli import main
+from tests.public_logs import public_log
 
 
 @pytest.fixture
-def audit(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def audit(data_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("shpi.data.datasets.load", lambda name, folder: public_log(name, Path(folder)))
+
     def run(name: str) -> tuple[int, dict[str, Any]]:
         code = main(["audit", name, "--data", str(data_dir), "--json"])
         return code, json.loads(capsys.readouterr().out)

@@ -23,20 +23,6 @@ def log(tmp_path_factory) -> Path:
     return place
 
 
-@pytest.fixture
-def in_process(monkeypatch):
-    """Learners run here rather than in processes of their own, which costs a second each."""
-
-    class Ended:
-        returncode, stderr = 0, ""
-
-    def run(arguments, **options):
-        do_job(arguments[-1])
-        return Ended()
-
-    monkeypatch.setattr(compare.subprocess, "run", run)
-
-
 def table(path: Path) -> dict[str, dict]:
     return {row["learner"]: row for row in json.loads(path.read_text())["rows"]}
 
@@ -60,7 +46,7 @@ def test_a_simulator_writes_the_log_and_tries_the_policies(tmp_path, capsys):
     assert rows["online-bandit"]["online"] > rows["(logging)"]["online"]
 
 
-@pytest.mark.usefixtures("in_process")
+@pytest.mark.usefixtures("learners_in_process")
 def test_one_learner_that_fails_or_is_absent_does_not_stop_the_others(log, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(registry._LEARNERS, "next", registry.Entry("tomorrow", "Best", "the best one"))
     monkeypatch.setattr(registry, "_PACKAGES", {"vw": "no_such_package", "neural": "torch", "gbdt": "numpy"})
@@ -80,12 +66,13 @@ def test_one_learner_that_fails_or_is_absent_does_not_stop_the_others(log, tmp_p
     assert "online" not in shown
 
 
-@pytest.mark.usefixtures("in_process")
+@pytest.mark.usefixtures("learners_in_process")
 def test_when_all_fail_the_exit_code_says_so(log):
     assert main(["compare", str(log), "--learners", "bandit", "-o", "support=7"]) == 1
 
 
-def test_a_log_is_tried_in_a_world_that_is_named(tmp_path, in_process, capsys):
+@pytest.mark.usefixtures("learners_in_process")
+def test_a_log_is_tried_in_a_world_that_is_named(tmp_path, capsys):
     log = tmp_path / "log.parquet"
     world = "storefront"
     assert main(["simulate", world, "--users", "200", "--out", str(log)]) == 0
@@ -97,7 +84,7 @@ def test_a_log_is_tried_in_a_world_that_is_named(tmp_path, in_process, capsys):
     assert rows["clone"]["online"] is not None
 
 
-@pytest.mark.usefixtures("in_process")
+@pytest.mark.usefixtures("learners_in_process")
 def test_the_synthetic_task_also_shows_what_was_attained(tmp_path, capsys):
     out = tmp_path / "table.json"
     arguments = "compare synthetic --epsilon 1 --users 10 --rollouts 10 --param horizon=30 --learners clone"

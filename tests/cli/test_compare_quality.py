@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from shpi.cli._compare.held_out import judge
 from shpi.cli.main import main
@@ -12,6 +13,7 @@ from shpi.envs.storefront import Storefront
 from shpi.policies import ConstantPolicy, TabularPolicy, UniformPolicy
 
 
+@pytest.mark.usefixtures("learners_in_process")
 def test_a_log_alone_gives_lifts_with_intervals_and_verdicts(tmp_path, capsys):
     shop = Storefront()
     shop.rollout(UniformPolicy(shop.n_actions), 1200, seed=0).to_parquet(tmp_path / "log.parquet")
@@ -30,6 +32,7 @@ def test_a_log_alone_gives_lifts_with_intervals_and_verdicts(tmp_path, capsys):
     assert rows["clone"]["verdict"] != "ship"
 
 
+@pytest.mark.usefixtures("learners_in_process")
 def test_seconds_alone_can_still_be_had(tmp_path, capsys):
     shop = Storefront()
     shop.rollout(UniformPolicy(shop.n_actions), 60, seed=0).to_parquet(tmp_path / "log.parquet")

@@ -16,6 +16,7 @@ from shpi.envs.storefront import Storefront
 from shpi.policies import UniformPolicy
 
 
+@pytest.mark.usefixtures("learners_in_process")
 def test_an_interrupted_comparison_learns_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,14 +10,20 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from shpi.cli.main import main
+
 PATIENCE = 600  # seconds: a busy machine is slow
 CELLS = 5 + 2 * 3  # five exact policies, and three that are learned from each of two logs
 
 
+@pytest.mark.usefixtures("cells_in_process")  # for the second run
 def test_a_killed_run_is_recorded_and_goes_on(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", "import sys; from shpi.cli.main import main; sys.exit(main(sys.argv[1:]))"]
-    words += ["reproduce", "example", "--quick", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]
-    run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = ["reproduce", "example", "--quick", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "shpi", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     rows, began = tmp_path / "example.jsonl", time.monotonic()
     while not rows.exists() and run.poll() is None and time.monotonic() - began < PATIENCE:
         time.sleep(0.05)
@@ -29,6 +35,6 @@ def test_a_killed_run_is_recorded_and_goes_on(tmp_path: Path) -> None:
     assert 0 < record["cells_run"] <= len(first) + 1
     assert len(first) < CELLS
 
-    assert subprocess.run(words, check=False, capture_output=True).returncode == 0
+    assert main(words) == 0
     again = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))[-1]
     assert (again["cells_reused"], again["cells_run"]) == (len(first), CELLS - len(first))

@@ -9,6 +9,7 @@ import pytest
 from shpi.cli.main import main
 from shpi.errors import ConfigError
 from shpi.experiments import catalogue
+from shpi.experiments._run import worlds
 from shpi.experiments._run.selection import Selection, uses
 from shpi.experiments._run.settings import Settings
 from shpi.experiments._run.store import Store
@@ -41,6 +42,7 @@ def scores(folder: Path) -> dict[str, float | None]:
     return {row.method: row.value for row in Store(folder).read("example") if row.metric == "score"}
 
 
+@pytest.mark.usefixtures("cells_in_process")
 def test_the_command_runs_a_part_then_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "example", "--quick", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]
     assert main([*command, "--without", "shpi", "session-rl"]) == 0
@@ -52,6 +54,7 @@ def test_the_command_runs_a_part_then_the_rest(tmp_path: Path, capsys: pytest.Ca
     assert main(command) == 0
     assert "2 cells run, 6 were there already" in capsys.readouterr().err
     before = scores(tmp_path)
+    worlds._log.clear()  # and with it what was learned: the cell has to learn again
     assert main([*command, "--only", "session-rl", "--fresh"]) == 0  # the rows of the others stay
     assert "1 cells run" in capsys.readouterr().err
     assert scores(tmp_path) == before

@@ -93,6 +93,7 @@ def test_fit_and_evaluate_say_the_same_as_in_memory(place, tmp_path, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.usefixtures("learners_in_process")
 def test_compare_judges_on_all_held_out_users(place, tmp_path, capsys):
     tables = []
     for name in ("train", "train.parquet"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -110,13 +109,14 @@ def test_shpi_as_the_only_estimator_works_where_there_are_no_sessions(tmp_path, 
     assert "SHPI(k=4)" in shown.out
 
 
-def test_no_color_is_obeyed(place):
-    command = [sys.executable, "-m", "shpi", "audit", str(place / "log.parquet")]
-    forced = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color"}
-    forced.pop("NO_COLOR", None)
-    coloured = subprocess.run(command, capture_output=True, text=True, env=forced, check=False).stdout
-    plain = subprocess.run(
-        command, capture_output=True, text=True, env={**forced, "NO_COLOR": "1"}, check=False
-    ).stdout
+def test_no_color_is_obeyed(place, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    main(["audit", str(place / "log.parquet")])
+    coloured = capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["audit", str(place / "log.parquet")])
+    plain = capsys.readouterr().out
     assert "\x1b[3" in coloured or "\x1b[1;3" in coloured
     assert "\x1b[3" not in plain.replace("\x1b[3m", "")  # italics are no colour

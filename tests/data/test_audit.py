@@ -22,6 +22,7 @@ from shpi.data.durations import MICROSECONDS
 from shpi.data.logged import LoggedData
 from shpi.data.rewards import ReturnWithin
 from shpi.data.schema import ContextSchema, Feature
+from tests.public_logs import public_log
 
 DAY, MINUTE = MICROSECONDS["d"], MICROSECONDS["m"]
 
@@ -526,9 +527,7 @@ def test_figures() -> None:
 
 
 def test_heartsteps(data_dir: Path) -> None:
-    from shpi.data.datasets import heartsteps
-
-    report = heartsteps(data_dir).audit()
+    report = public_log("heartsteps", data_dir).audit()
     facts = report.facts
     assert report.fit
     assert (facts.structure.decisions, facts.structure.users) == (7_540, 37)
@@ -541,9 +540,7 @@ def test_heartsteps(data_dir: Path) -> None:
 
 
 def test_kuairand_random(data_dir: Path) -> None:
-    from shpi.data.datasets import kuairand_random
-
-    report = kuairand_random(data_dir).audit()
+    report = public_log("kuairand-random", data_dir).audit()
     facts = report.facts
     assert report.fit
     assert facts.ledger.rows_in == 43_028
@@ -570,11 +567,9 @@ def test_kuairand_standard(data_dir: Path) -> None:
 
 
 def test_open_bandit_women_is_unfit_for_the_uniform_policy(data_dir: Path) -> None:
-    from shpi.data.datasets import open_bandit
-
-    report = open_bandit(data_dir, campaign="women", policy="bts").audit()
+    report = public_log("open-bandit-women-bts", data_dir).audit()
     assert not report.fit
     assert finding(report, "uniform_ess").severity == "error"
     assert report.facts.propensity is not None
     assert round(report.facts.propensity.uniform_ess) == 2
-    assert open_bandit(data_dir, campaign="women", policy="random").audit().fit
+    assert public_log("open-bandit-women-random", data_dir).audit().fit

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shpi.data.datasets import heartsteps, kuairand_random, kuairand_standard, open_bandit
+from shpi.data.datasets import heartsteps, kuairand_random, open_bandit
 from shpi.data.logged import LoggedData
+from tests.public_logs import public_log
 
 DAY = 86_400_000_000  # microseconds
 CHINA = 8 * 3_600_000_000
@@ -38,7 +39,7 @@ def effective(weights: np.ndarray) -> float:
 
 @pytest.fixture(scope="module")
 def random_log(data_dir: Path) -> LoggedData:
-    return kuairand_random(need(data_dir, "kuairand1k_log_random_0422_0508.csv.gz"))
+    return public_log("kuairand-random", need(data_dir, "kuairand1k_log_random_0422_0508.csv.gz"))
 
 
 def test_random_counts(random_log: LoggedData) -> None:
@@ -121,7 +122,7 @@ def test_random_known_signal(random_log: LoggedData) -> None:
 
 @pytest.fixture(scope="module")
 def standard_log(data_dir: Path) -> LoggedData:
-    return kuairand_standard(need(data_dir, "kuairand_pure_log_standard_0425_0508.csv.gz"))
+    return public_log("kuairand-standard", need(data_dir, "kuairand_pure_log_standard_0425_0508.csv.gz"))
 
 
 def test_standard_counts(standard_log: LoggedData) -> None:
@@ -160,7 +161,7 @@ def test_standard_is_confounded(data_dir: Path, standard_log: LoggedData, random
 
 @pytest.fixture(scope="module")
 def trial(data_dir: Path) -> LoggedData:
-    return heartsteps(need(data_dir, "heartsteps_v1_decisions.csv.gz"))
+    return public_log("heartsteps", need(data_dir, "heartsteps_v1_decisions.csv.gz"))
 
 
 def test_trial_counts(trial: LoggedData) -> None:
@@ -212,7 +213,7 @@ def test_trial_long_term(data_dir: Path, trial: LoggedData) -> None:
 @pytest.mark.parametrize(("campaign", "items"), [("all", 80), ("men", 34), ("women", 46)])
 @pytest.mark.parametrize("policy", ["random", "bts"])
 def test_open_bandit_counts(data_dir: Path, campaign: str, items: int, policy: str) -> None:
-    logs = open_bandit(need(data_dir, f"obd_small_{campaign}.csv.gz"), campaign=campaign, policy=policy)
+    logs = public_log(f"open-bandit-{campaign}-{policy}", need(data_dir, f"obd_small_{campaign}.csv.gz"))
     assert len(logs) == logs.n_users == logs.ledger.rows_in == 10_000
     assert logs.n_actions == items
     assert 38 <= logs.rewards.sum() <= 69
@@ -224,7 +225,7 @@ def test_open_bandit_counts(data_dir: Path, campaign: str, items: int, policy: s
 
 
 def test_open_bandit_women_cannot_be_evaluated_by_bts(data_dir: Path) -> None:
-    logs = open_bandit(need(data_dir, "obd_small_women.csv.gz"), campaign="women", policy="bts")
+    logs = public_log("open-bandit-women-bts", need(data_dir, "obd_small_women.csv.gz"))
     assert effective((1 / 46) / logs.propensities) == pytest.approx(2.08, abs=0.01)
     report = logs.audit()
     assert report.has("uniform_ess")
@@ -232,7 +233,7 @@ def test_open_bandit_women_cannot_be_evaluated_by_bts(data_dir: Path) -> None:
 
 
 def test_the_audit_finds_the_others_fit(random_log: LoggedData, trial: LoggedData, data_dir: Path) -> None:
-    uniform = open_bandit(data_dir, campaign="women", policy="random")
+    uniform = public_log("open-bandit-women-random", data_dir)
     for logs in (random_log, trial, uniform):
         report = logs.audit()
         assert report.fit, report.findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -39,6 +40,13 @@ def own_slopes(target: Target) -> Design:
     return design
 
 
+def two_kinds(target: Target) -> Design:
+    codes = np.stack([np.ones(ACTIONS), np.arange(ACTIONS) % 2], axis=1)
+    design = Design(features=Identity(intercept=False).fit(np.zeros((1, WIDTH))), codes=codes, target=target)
+    assert design.dense
+    return design
+
+
 def written_out(problem: Problem, design: Design) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """phi and psi of every decision [n, p], and how much each counts as a transition [n]."""
     chunk = next(problem.chunks())
@@ -70,11 +78,18 @@ def test_sums_by_action_are_those_of_all_features(problem: Problem, target: Targ
 
 @pytest.mark.parametrize("target", ["pi", "mu"])
 @pytest.mark.parametrize("by_fold", [True, False])
+@pytest.mark.parametrize(("make", "few"), [(own_slopes, 0), (two_kinds, STEPS - 1), (two_kinds, STEPS)])
 def test_users_move_a_number_through_the_fits_they_took_part_in(
-    problem: Problem, target: Target, by_fold: bool
+    make: Callable[[Target], Design],
+    few: int,
+    problem: Problem,
+    target: Target,
+    by_fold: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The part of the steps; that of the rewards is 0 here."""
-    design, chunk, rng = own_slopes(target), next(problem.chunks()), np.random.default_rng(1)
+    """The part of the steps, by users' moments and by rows; that of the rewards is 0 here."""
+    monkeypatch.setattr("shpi.ope.models.backups._FEW", few)
+    design, chunk, rng = make(target), next(problem.chunks()), np.random.default_rng(1)
     p, nothing = design.p, np.zeros(design.p)
     adjoints = [
         Adjoint(reward=nothing, fitted=nothing, ahead=rng.normal(size=(p, p)), here=rng.normal(size=(p, p)))

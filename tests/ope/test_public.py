@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shpi.data.datasets import heartsteps, kuairand_random, open_bandit
+from shpi.data.datasets import open_bandit
 from shpi.data.logged import LoggedData
 from shpi.data.rewards import ReturnWithin
 from shpi.features import Identity
 from shpi.ope import IPS, SNIPS, WDR, Evaluation, Gate, Problem, Settings, diagnose, evaluate, interval_of
 from shpi.ope.diagnostics.diagnose import fatal_for
 from shpi.policies import ConstantPolicy, UniformPolicy
+from tests.public_logs import public_log
 
 
 def single_decisions(logs, rows, contexts):
@@ -41,7 +42,7 @@ def per_decision(estimate, logs):
 @pytest.mark.parametrize("estimator", [SNIPS(), WDR(features=Identity(intercept=False))], ids=str)
 def test_the_effect_of_a_walking_suggestion(data_dir, estimator):
     """The trial's own analysis: 0.1312 on log(0.5 + steps), over available points."""
-    trial = heartsteps(data_dir)
+    trial = public_log("heartsteps", data_dir)
     rows = np.flatnonzero(trial.candidates[:, 1])
     before = trial.schema.dimensions.index("log_steps_before")
     logs = single_decisions(trial, rows, trial.contexts[rows][:, [before]])
@@ -79,7 +80,7 @@ class ByPosition:
 
 @pytest.mark.parametrize("campaign", ["all", "men", "women"])
 def test_each_shop_policy_is_found_in_the_log_of_the_other(data_dir, campaign):
-    bts = open_bandit(data_dir, campaign=campaign, policy="bts")
+    bts = public_log(f"open-bandit-{campaign}-bts", data_dir)
     random = open_bandit(data_dir, campaign=campaign, policy="random", schema=bts.schema)
     directions = [(ByPosition(bts), random, bts)]
     if campaign != "women":  # see the next test
@@ -94,7 +95,7 @@ def test_each_shop_policy_is_found_in_the_log_of_the_other(data_dir, campaign):
 
 
 def test_two_effective_users_decide_nothing(data_dir):
-    bts = open_bandit(data_dir, campaign="women", policy="bts")
+    bts = public_log("open-bandit-women-bts", data_dir)
     problem = Problem.of(UniformPolicy(46), bts, Settings())
     estimates = tuple(estimator.estimate(problem) for estimator in (SNIPS(), IPS()))
     assert estimates[0].effective_users == pytest.approx(2.1, abs=0.1)
@@ -113,7 +114,7 @@ def test_two_effective_users_decide_nothing(data_dir):
 
 @pytest.fixture(scope="module")
 def random_log(data_dir):
-    return kuairand_random(data_dir)
+    return public_log("kuairand-random", data_dir)
 
 
 def bandit(logs):

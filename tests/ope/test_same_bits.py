@@ -58,7 +58,7 @@ WORLDS: dict[str, Callable[[], LoggedData]] = {
 }
 
 
-HORIZONS = {"synthetic": 20, "RecoGym": 20}  # cut there: their trajectories have 150 and 200 decisions
+HORIZONS = {"synthetic": 12, "RecoGym": 12}  # cut there: their trajectories have 150 and 200 decisions
 
 
 def tilted(logs: LoggedData) -> Softmax:
@@ -210,7 +210,7 @@ def test_wishes_that_come_together_are_granted_together() -> None:
     results = together.run([lambda: asks(1, False), lambda: asks(0, True), lambda: asks(0, True), fails])
     assert results[:3] == [40, 0, 0]
     assert isinstance(results[3], DataError)
-    assert sorted(map(sorted, passes)) == [[0, 1, 2, 9], [1]] or len(passes) == 2
+    assert sorted(map(sorted, passes)) == [[0, 1, 2, 9], [1]]
     assert sum(pass_.count(0) for pass_ in passes) == 1  # what both asked for was made once
 
 

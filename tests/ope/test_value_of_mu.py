@@ -11,7 +11,7 @@ import pytest
 
 from shpi.data._read.read import read_log
 from shpi.data.columns import Columns
-from shpi.data.datasets import load, names
+from shpi.data.datasets import names
 from shpi.data.logged import LoggedData
 from shpi.envs import make
 from shpi.envs import names as worlds
@@ -26,6 +26,7 @@ from shpi.ope.problem import Problem, Settings
 from shpi.policies import UniformPolicy
 from shpi.testing.hard_worlds import WORLDS
 from shpi.testing.tabular import random_mdp
+from tests.public_logs import public_log
 
 DAY = 86_400_000_000
 COLUMNS = Columns(
@@ -75,7 +76,7 @@ def test_in_every_simulator(name: str) -> None:
 )
 def test_in_every_data_set(name: str, data_dir) -> None:
     try:
-        logs = load(name, data_dir)
+        logs = public_log(name, data_dir)
     except ShpiError as error:
         pytest.skip(f"{name}: {str(error)[:80]}")
     if logs.rewards is None:

@@ -324,7 +324,7 @@ def test_a_cycle_killed_in_each_step_goes_on(tmp_path: Path) -> None:
     assert "fit" not in done
     assert state.outcome
     assert (state.place(tmp_path) / "report.html").exists()
-    assert run_cycle(tmp_path).number == 2 or Control.read(tmp_path).canary is not None
+    assert run_cycle(tmp_path).number == 2
 
 
 @pytest.mark.parametrize("step", ["evaluate", "gate", "canary"])

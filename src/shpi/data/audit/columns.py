@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shpi._core.ranks import mid_ranks
 from shpi.data._behaviour.calibration import spread_rows
 from shpi.data.schema import MISSING, OTHER
-from shpi.protocols import BoolArray, Float64Array, Int64Array
+from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
@@ -85,11 +86,20 @@ def _only_with_reward(logs: LoggedData, varying: Int64Array) -> list[tuple[str, 
     suspects = []
     for j in varying.tolist():
         x = logs.contexts[rows, j]
-        values, counts = np.unique(x, return_counts=True)
-        filled = x != values[counts.argmax()]
+        filled = x != _usual(x)
         if FILLED_ROWS <= filled.sum() <= 0.5 * len(x) and came[filled].mean() >= FILLED_SHARE:
             suspects.append((logs.schema.dimensions[j], float(came[filled].mean()), usual))
     return suspects
+
+
+def _usual(x: FloatArray) -> float:
+    """The value that occurs most often; the smaller one of two."""
+    low, high = x.min(), x.max()
+    lows, highs = int((x == low).sum()), int((x == high).sum())
+    if lows + highs == len(x):  # an indicator: there is nothing to sort
+        return float(high if highs > lows else low)
+    values, counts = np.unique(x, return_counts=True)
+    return float(values[counts.argmax()])
 
 
 def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
@@ -100,11 +110,9 @@ def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
     positive = int(came.sum())
     if min(positive, len(rows) - positive) < FILLED_ROWS:
         return []
-    from scipy.stats import rankdata  # slow to import, and few ask for it
-
     ranks = []
     for j in varying.tolist():
-        place = rankdata(logs.contexts[rows, j])
+        place = mid_ranks(logs.contexts[rows, j])
         area = (place[came].sum() - positive * (positive + 1) / 2) / (positive * (len(rows) - positive))
         if max(area, 1 - area) >= SUSPICIOUS_RANK:
             ranks.append((logs.schema.dimensions[j], float(max(area, 1 - area))))

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
+from shpi._core.ranks import mid_ranks
 from shpi.errors import ConfigError
 from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array, IntArray
@@ -338,11 +339,9 @@ def bootstrap_weights(users: Int64Array, members: int, rng: np.random.Generator)
 
 def auc(target: Float64Array, score: Float64Array) -> float:
     """The chance that a random 1 has a greater score than a random 0; 1/2 where there is only one kind."""
-    from scipy.stats import rankdata
-
     ones = target > 0.5
     positives, negatives = int(ones.sum()), int((~ones).sum())
     if not positives or not negatives:
         return 0.5
-    ranks = rankdata(score)[ones].sum()
+    ranks = mid_ranks(score)[ones].sum()
     return float((ranks - positives * (positives + 1) / 2) / (positives * negatives))
