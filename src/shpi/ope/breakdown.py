@@ -17,7 +17,7 @@ from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.inference.per import one_per_decision, one_per_session
 from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import ActionShift, Estimate, Factor, Segment
-from shpi.protocols import Float64Array, Int64Array
+from shpi.protocols import Float32Array, Float64Array, Int64Array
 
 FEW_LABELS = 6  # a column with more distinct values than this is cut at its terciles
 LEAST_USERS = 10  # a segment with fewer users says nothing
@@ -80,14 +80,15 @@ def segments(
         varying = [names.index(column) for column in columns]
     all_segments: list[Segment] = []
     for j in varying:
-        all_segments += _segments_of(problem, estimate, names[j], first[:, j])
+        all_segments += _segments_of(problem, estimate, names[j], first[:, j].astype(np.float64))
     return tuple(all_segments)
 
 
-def _first_contexts(chunk: Chunk) -> Float64Array:
+def _first_contexts(chunk: Chunk) -> Float32Array:
     """The context of each user's first decision [d, users]."""
     _, first = np.unique(chunk.logs.user_codes, return_index=True)
-    return chunk.logs.contexts[chunk.logs.offsets[:-1][first]].astype(np.float64).T
+    contexts: Float32Array = chunk.logs.contexts[chunk.logs.offsets[:-1][first]].T
+    return contexts
 
 
 def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float64Array) -> list[Segment]:

@@ -56,10 +56,11 @@ class Request:
             self.results.give(number, outcome.value)
 
     def answer(self) -> Any:
-        """All results, or their sum; of several errors that of the first block."""
+        """All results or their sum, handed over once; of several errors that of the first block."""
+        results, self.results = self.results, None
         if self.errors:
             raise self.errors[min(self.errors)]
-        return self.results if self.add is None else self.results.total()
+        return results if self.add is None else results.total()
 
 
 @dataclass(frozen=True)

@@ -179,11 +179,11 @@ def contributions(
     by_user, floors = problem.by_user_and_total(
         partial(_contributions_of, problem=problem, design=design, adjoints=adjoints, ahead=not rewards_only)
     )
-    of_reward, of_step, residual = by_user
-    squares, sizes, spread, plain = floors
+    of_reward, of_step = by_user
+    squares, sizes, spread, plain, of_users = floors
     noise = float(np.sum((of_reward - of_reward.mean()) ** 2))
     if noise > 0 and sizes > 0 and plain > 0:
-        floor = float(np.sum(residual**2)) / plain * squares * spread / sizes
+        floor = of_users / plain * squares * spread / sizes
         of_reward = of_reward * max(1.0, float(np.sqrt(floor / noise)))
     total: Float64Array = of_reward + of_step
     return total
@@ -192,7 +192,7 @@ def contributions(
 def _contributions_of(
     chunk: Chunk, problem: Problem, design: Design, adjoints: Sequence[Adjoint], ahead: bool
 ) -> tuple[Float64Array, Float64Array]:
-    """By user the parts of rewards and of steps, and the residuals, [3, users]; the sums of the floor [4]."""
+    """By user the parts of rewards and of steps [2, users]; the sums of the floor [5]."""
     users = chunk.logs.n_users
     of_reward, slope = _reward_parts(chunk, design, adjoints)
     used = slope != 0
@@ -202,9 +202,9 @@ def _contributions_of(
         through = _through(adjoints)
         of_step = (_steps_by_user if design.dense else _steps_by_action)(problem, chunk, design, through)
     size = np.abs(slope)
-    sums = np.array([size @ size, size.sum(), size @ residual**2, residual @ residual])
-    by_user = [add_up(chunk.users, values, users) for values in (of_reward, residual)]
-    return np.stack([by_user[0], of_step, by_user[1]]), sums
+    of_users = add_up(chunk.users, residual, users)
+    sums = [size @ size, size.sum(), size @ residual**2, residual @ residual, of_users @ of_users]
+    return np.stack([add_up(chunk.users, of_reward, users), of_step]), np.array(sums)
 
 
 def _through(adjoints: Sequence[Adjoint]) -> Through:
