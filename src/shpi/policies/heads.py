@@ -157,7 +157,8 @@ def _tempered(scores: Float64Array, temperature: float) -> Float64Array:
     """(f - max f) / temperature: shifted before the division, which therefore cannot overflow to +inf."""
     top = scores.max(axis=1, keepdims=True, initial=-np.inf)
     with np.errstate(over="ignore"):  # minus infinity is the right answer for a hopeless action
-        shifted: Float64Array = (scores - np.where(np.isfinite(top), top, 0.0)) / temperature
+        shifted: Float64Array = scores - np.where(np.isfinite(top), top, 0.0)
+        shifted /= temperature
     return shifted
 
 

@@ -20,7 +20,8 @@ from shpi.values.transitions import goes_on
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_BLOCK, _CELLS = 50_000, 1 << 24  # decisions, and numbers of pi(.|x), that are asked for at once
+# Decisions, and numbers of pi(.|x), that are asked for at once: what is made of them stays in the cache.
+_BLOCK, _CELLS = 50_000, 1 << 19
 _CACHE = 1 << 30  # bytes of pi(.|x) of one block that are kept, at most
 _SAMPLE = 1 << 26  # the same for a sample, of which only pi of the taken actions is needed again
 
@@ -192,10 +193,7 @@ class Chunk:
                 mask = None if logs.candidates is None else logs.candidates[rows]
                 first = rows.start if isinstance(rows, slice) else 0
                 return checked_probs(self.policy, logs.contexts[rows], mask, first)
-        everyone = np.arange(len(logs))
-        table = self.keep(
-            "probs", lambda: self._table(logs.contexts, logs.candidates, everyone), for_all=True
-        )
+        table = self.keep("probs", lambda: self._table(logs.contexts, logs.candidates), for_all=True)
         return table[rows]
 
     @cached_property
@@ -209,13 +207,17 @@ class Chunk:
             for_all=True,
         )
 
-    def _table(self, contexts: FloatArray, candidates: BoolArray | None, wanted: Int64Array) -> Float64Array:
-        """pi(.|x) of the wanted rows, and 0 elsewhere, [n, A]; asked of the policy by blocks."""
+    def _table(
+        self, contexts: FloatArray, candidates: BoolArray | None, wanted: Int64Array | None = None
+    ) -> Float64Array:
+        """pi(.|x) of the wanted rows, or of all, and 0 elsewhere, [n, A]; asked of the policy by blocks."""
         table = np.zeros((len(contexts), self.logs.n_actions))
-        for start in range(0, len(wanted), self.block):
-            rows = wanted[start : start + self.block]
+        for start in range(0, len(contexts) if wanted is None else len(wanted), self.block):
+            some = slice(start, start + self.block)
+            rows = some if wanted is None else wanted[some]
             mask = None if candidates is None else candidates[rows]
-            table[rows] = checked_probs(self.policy, contexts[rows], mask, int(rows[0]))
+            first = start if wanted is None else int(wanted[start])
+            table[rows] = checked_probs(self.policy, contexts[rows], mask, first)
         return table
 
 
