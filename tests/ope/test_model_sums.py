@@ -78,17 +78,11 @@ def test_sums_by_action_are_those_of_all_features(problem: Problem, target: Targ
 
 @pytest.mark.parametrize("target", ["pi", "mu"])
 @pytest.mark.parametrize("by_fold", [True, False])
-@pytest.mark.parametrize(("make", "few"), [(own_slopes, 0), (two_kinds, STEPS - 1), (two_kinds, STEPS)])
+@pytest.mark.parametrize("make", [own_slopes, two_kinds])
 def test_users_move_a_number_through_the_fits_they_took_part_in(
-    make: Callable[[Target], Design],
-    few: int,
-    problem: Problem,
-    target: Target,
-    by_fold: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Target], Design], problem: Problem, target: Target, by_fold: bool
 ) -> None:
-    """The part of the steps, by users' moments and by rows; that of the rewards is 0 here."""
-    monkeypatch.setattr("shpi.ope.models.backups._FEW", few)
+    """The part of the steps, with long codes and with short ones; that of the rewards is 0 here."""
     design, chunk, rng = make(target), next(problem.chunks()), np.random.default_rng(1)
     p, nothing = design.p, np.zeros(design.p)
     adjoints = [
@@ -117,3 +111,16 @@ def test_sums_by_fold_and_step(problem: Problem, taken: bool) -> None:
         for step in range(problem.horizon):
             mine = (chunk.fold == fold) & (chunk.steps == step)
             np.testing.assert_allclose(sums[fold, step], rows[mine].sum(axis=0), atol=1e-12)
+
+
+def test_features_held_in_order_are_told_apart_by_their_rows(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two models of the same features take other numbers of rows at a time, since their codes differ."""
+    long, short, weights = own_slopes("pi"), two_kinds("pi"), np.ones(USERS * STEPS)
+    alike = Design(features=long.features, codes=short.codes, target="pi")
+    alone = sums_by_step(next(problem.chunks()), alike, weights, problem)
+    monkeypatch.setattr("shpi.ope.models.linear._ENTRIES", 700)  # 70 and 140 rows
+    chunk = next(problem.chunks())
+    sums_by_step(chunk, long, weights, problem)
+    np.testing.assert_allclose(sums_by_step(chunk, alike, weights, problem), alone, atol=1e-12)

@@ -24,7 +24,7 @@ residual e_i,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -49,9 +49,7 @@ from shpi.protocols import Float64Array, Int64Array
 OWN_RIDGE = 3.0  # how strongly an action's own part is held back, counted in decisions
 SHARED_RIDGE = 0.1  # the same for what all actions share, in decisions
 _ENTRIES = 3_000_000  # of the largest temporary matrix
-_SLAB = 1_000_000  # numbers of users' moments that are made at once
-_MOMENTS = 4_000_000  # numbers of users' moments that are held while a chunk is open
-_FEW = 4  # decisions per user, up to which rows are quicker than users' moments
+_SHORT = 200_000  # the same where it can stay in the cache
 _BOOSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # tried in turn until values stay possible
 
 
@@ -200,7 +198,7 @@ def _contributions_of(
     of_step = np.zeros(users)
     if ahead:
         through = _through(adjoints)
-        of_step = (_steps_by_user if design.dense else _steps_by_action)(problem, chunk, design, through)
+        of_step = (_steps_by_row if design.dense else _steps_by_action)(problem, chunk, design, through)
     size = np.abs(slope)
     of_users = add_up(chunk.users, residual, users)
     sums = [size @ size, size.sum(), size @ residual**2, residual @ residual, of_users @ of_users]
@@ -226,7 +224,9 @@ def _reward_parts(
     tables = np.concatenate([[part.reward for part in adjoints], [part.fitted for part in adjoints]])
     by_code = tables.reshape(2 * fits, -1, design.d)  # [2 J, q, d]
     both = np.empty((n, 2 * fits))
-    size = max(_ENTRIES // (design.d + 4 * len(design.codes)), 64)
+    # Products with short codes stay in the cache; groups by action need long blocks.
+    short = _SHORT // (design.d + by_code[..., 0].size)
+    size = max(short if design.dense else _ENTRIES // (design.d + 4 * len(design.codes)), 64)
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
         f, group = design.rows_of(chunk, rows), design.group(chunk, rows)
@@ -247,74 +247,22 @@ def _reward_parts(
 Through = Sequence[tuple[Float64Array, Float64Array]]  # by fold, or one for all: ahead and here, [p, p]
 
 
-def _steps_by_user(problem: Problem, chunk: Chunk, design: Design, through: Through) -> Float64Array:
-    """The part of the steps by user [users], from the users' sums of phi psi' and of phi phi'."""
-    if len(chunk.logs) <= _FEW * chunk.logs.n_users:
-        return _steps_by_row(problem, chunk, design, through)
-    total = np.zeros(chunk.logs.n_users)
-    ahead, here = (
-        np.stack([matrix.ravel() for matrix in each], axis=1) for each in zip(*through, strict=True)
-    )
-    for users, cross, gram in _moments(problem, chunk, design):
-        moved = cross @ ahead - gram @ here  # [u, K or 1]
-        own = chunk.fold_of_user[users] if len(through) > 1 else 0
-        total[users] += moved[np.arange(len(users)), own]
-    return total
-
-
 def _steps_by_row(problem: Problem, chunk: Chunk, design: Design, through: Through) -> Float64Array:
-    """The same, row by row: a user's sums are [p, p], and few rows do not make up for writing them down."""
+    """The part of the steps by user [users], where codes are short: row by row."""
     total = np.zeros(chunk.logs.n_users)
+    matrices = [[matrix.reshape(design.p, design.p) for matrix in both] for both in through]
     for block in blocks(problem, chunk, design):
-        phi = products(design.codes[block.group], block.here)
-        fold = chunk.fold[block.rows] if len(through) > 1 else np.zeros(len(phi), dtype=np.int64)
-        of_step = np.empty(len(phi))
-        for k, mine in positions_of(fold):
-            ahead, here = (matrix.reshape(design.p, design.p) for matrix in through[k])
-            own = phi[mine]
-            of_step[mine] = np.einsum("bp,bp->b", own @ ahead, block.ahead[mine])
-            of_step[mine] -= np.einsum("bp,bp->b", own @ here, own)
+        of_step = np.empty(len(block.here))
+        folds: Iterable[tuple[int, Any]] = [(0, slice(None))]
+        if len(through) > 1:
+            folds = positions_of(chunk.fold[block.rows])
+        for k, mine in folds:
+            phi = products(design.codes[block.group[mine]], block.here[mine])
+            psi = products(block.code[mine], block.after[mine])
+            ahead, here = matrices[k]
+            of_step[mine] = np.einsum("bp,bp->b", phi @ ahead, psi) - np.einsum("bp,bp->b", phi @ here, phi)
         total += add_up(chunk.users[block.rows], block.known * of_step, chunk.logs.n_users)
     return total
-
-
-Moments = list[tuple[Int64Array, Float64Array, Float64Array]]
-
-
-def _moments(problem: Problem, chunk: Chunk, design: Design) -> Iterable[Any]:
-    """For some users at a time: which, the sums of phi psi', and of phi phi', [u, p p] each.
-
-    They are the same for all adjoints, so those that look at a chunk together compute them once, unless the
-    users are so many that they would not fit.
-    """
-    if 2 * chunk.logs.n_users * design.p**2 > _MOMENTS:
-        return _new_moments(problem, chunk, design)
-    made: Moments = chunk.memo(
-        ("moments", id(design.features), design.target), lambda: [*_new_moments(problem, chunk, design)]
-    )
-    return made
-
-
-def _new_moments(
-    problem: Problem, chunk: Chunk, design: Design
-) -> Iterator[tuple[Int64Array, Float64Array, Float64Array]]:
-    p = design.p
-    for block in blocks(problem, chunk, design):
-        users = chunk.users[block.rows]
-        phi = products(design.codes[block.group], block.here)
-        left = phi if (block.known == 1).all() else phi * block.known[:, None]
-        # Weights of 0 and 1 are their own squares, and a product of a matrix with itself costs half.
-        right = left if ((block.known == 0) | (block.known == 1)).all() else phi
-        ahead = block.ahead
-        cuts = np.append(np.flatnonzero(np.append(True, np.diff(users) > 0)), len(users))
-        step = max(1, _SLAB // (p * p))
-        for first in range(0, len(cuts) - 1, step):
-            some = cuts[first : first + step + 1]
-            cross, gram = np.empty((2, len(some) - 1, p, p))
-            for j, (low, high) in enumerate(zip(some[:-1], some[1:], strict=True)):
-                np.matmul(left[low:high].T, ahead[low:high], out=cross[j])
-                np.matmul(left[low:high].T, right[low:high], out=gram[j])
-            yield users[some[:-1]], cross.reshape(-1, p * p), gram.reshape(-1, p * p)
 
 
 def _steps_by_action(problem: Problem, chunk: Chunk, design: Design, through: Through) -> Float64Array:

@@ -13,7 +13,7 @@ each may deviate. Beyond, (1, features of a), or where there are none (1, how of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -69,8 +69,14 @@ class Design:
         """Whether codes are so short that phi(x, a) itself is the cheapest way to sums."""
         return int(self.codes.shape[1]) <= DENSE
 
-    def rows_of(self, chunk: Chunk, rows: slice | Int64Array) -> Float64Array:
-        """f(x) of some decisions [b, d]; of all that look at a chunk the first one computes it."""
+    def rows_of(self, chunk: Chunk, rows: slice | Int64Array, order: Hashable | None = None) -> Float64Array:
+        """f(x) of some decisions [b, d]; of all that look at a chunk the first one computes it.
+
+        Args:
+            chunk: the decisions.
+            rows: which of them.
+            order: a name of these rows, under which they are held in their order, too.
+        """
         contexts = chunk.logs.contexts
         if len(contexts) * self.d > _HELD:
             return self.of(contexts[rows])
@@ -78,7 +84,7 @@ class Design:
         if place not in chunk.shared:  # held together, so that no other map can get this id
             chunk.shared[place] = (self.features, self.of(contexts))
         held: Float64Array = chunk.shared[place][1]
-        return held[rows]
+        return held[rows] if order is None else chunk.memo((place, order), lambda: held[rows])
 
     def group(self, chunk: Chunk, rows: slice) -> Int64Array:
         """The row of ``codes`` of each decision [b]."""
@@ -249,24 +255,25 @@ def _sums_of(chunk: Chunk, problem: Problem, design: Design) -> ModelSums:
 def _add_dense(
     sums: dict[str, Float64Array], rows: Float64Array, chunk: Chunk, block: Block, design: Design
 ) -> None:
-    phi, fold = products(design.codes[block.group], block.here), chunk.fold[block.rows]
     rewards, observed = chunk.rewards[block.rows], chunk.observed[block.rows]
-    for k in range(len(rows)):
-        mine = fold == k
-        r, known = mine & observed, mine & (block.known > 0)
-        own, weights = phi[r], block.known[known]
+    for k, mine in positions_of(chunk.fold[block.rows]):
+        phi = products(design.codes[block.group[mine]], block.here[mine])
+        psi = products(block.code[mine], block.after[mine])  # 0 where what follows is unknown
+        weights, seen = block.known[mine], observed[mine]
+        own = phi if seen.all() else phi[seen]
         gram = own.T @ own
         sums["reward_gram"][k] += gram
-        sums["reward"][k] += own.T @ rewards[r]
-        rows[k] += (r.sum(), known.sum())
-        if (weights == 1).all():  # the two Gram matrices differ by a few rows
-            only, other = phi[r & ~known], phi[known & ~r]
+        sums["reward"][k] += own.T @ rewards[mine][seen]
+        known = weights > 0
+        rows[k] += (seen.sum(), known.sum())
+        if (weights[known] == 1).all():  # the two Gram matrices differ by a few rows
+            only, other = phi[seen & ~known], phi[known & ~seen]
             sums["gram"][k] += gram - only.T @ only + other.T @ other
-            sums["cross"][k] += phi[known].T @ block.ahead[known]
+            sums["cross"][k] += phi.T @ psi
         else:
-            left = (phi[known] * weights[:, None]).T
-            sums["gram"][k] += left @ phi[known]
-            sums["cross"][k] += left @ block.ahead[known]
+            left = phi.T * weights
+            sums["gram"][k] += left @ phi
+            sums["cross"][k] += left @ psi
 
 
 def products(codes: Float64Array, features: Float64Array) -> Float64Array:
@@ -384,7 +391,7 @@ def sums_by_step(
     size = max(_ENTRIES // (design.d + q), 64)
     for start in range(0, len(order), size):
         rows = order[start : start + size]
-        f = design.rows_of(chunk, rows)
+        f = design.rows_of(chunk, rows, ("by fold and step", horizon, start, len(rows)))
         code = design.codes[chunk.logs.actions[rows]] if taken else target_codes(chunk, design, rows)
         code = code * coefficients[rows, None]
         bounds = np.append(np.flatnonzero(np.diff(keys[start : start + size], prepend=-1)), len(rows))
