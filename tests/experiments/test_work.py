@@ -66,7 +66,8 @@ def test_a_value_that_is_kept_serves_backshift_too() -> None:
 @pytest.mark.parametrize("backshift", [False, True])
 def test_a_clone_that_is_kept_changes_nothing_and_its_seconds_count(backshift: bool) -> None:
     options, log = {"backshift": True} if backshift else {}, replace(LOG, users=12)
-    cells = [small(CB, log), small(replace(OURS, k=1, options=options), log)]
+    cells = [small(replace(OURS, k=k, options=options), log) for k in (1, 5)]
+    cells = cells if backshift else [small(CB, log), *cells]  # the bandit knows no backshift
     alone = []
     for cell in cells:
         fresh = made(cell).fit(worlds.simulate(log))  # as a user would
