@@ -5,7 +5,7 @@
     python -m benchmarks.bench_wins --methods new --again        after a change of the learner
     python -m benchmarks.bench_wins --table                      print, write docs/wins.md, run nothing
 
-Results are kept in build/wins/<method>.jsonl, so a run that was killed goes on where it stopped, and rivals
+Results are kept in benchmarks/wins/<method>.jsonl: a run that was killed goes on where it stopped, and rivals
 are not run again. ``--worlds`` takes names or how they begin. The learner is that of the package which Python
 imports: to measure another version, check it out elsewhere and give its results a name of their own,
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import shpi
 
-FOLDER = Path(__file__).resolve().parents[1] / "build" / "wins"
+FOLDER = Path(__file__).resolve().parent / "wins"
 
 
 @dataclass(frozen=True, kw_only=True)

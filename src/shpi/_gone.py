@@ -109,6 +109,10 @@ GONE = {
     "shpi.ope.estimators.kstep.weighted_deltas": "shpi.ope.estimators.kstep.WeightedDeltas",
     "shpi.ope.checks.sensitivity.MOST_ROWS": "Problem.sample draws users by their hash (shpi.ope.Problem)",
     "shpi.ope.verdict.whole_horizon.proven_mixtures": "shpi.ope.verdict.whole_horizon.mixtures has them all",
+    **_same(
+        "LSTD sums in double precision at any size",
+        ("shpi.values.lstd.SINGLE_GAP", "shpi.values.lstd.SINGLE_ROWS"),
+    ),
     "shpi.oracles.ridge.MAX_STATISTICS": "shpi._core.memory.require_memory compares with the memory there is",
 }
 

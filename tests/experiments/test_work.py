@@ -65,13 +65,14 @@ def test_a_value_that_is_kept_serves_backshift_too() -> None:
 
 @pytest.mark.parametrize("backshift", [False, True])
 def test_a_clone_that_is_kept_changes_nothing_and_its_seconds_count(backshift: bool) -> None:
-    options = {"backshift": True} if backshift else {}
-    cells = [small(CB), *(small(replace(OURS, k=k, options=options)) for k in (1, 5))]
+    options, log = {"backshift": True} if backshift else {}, replace(LOG, users=12)
+    cells = [small(replace(OURS, k=k, options=options), log) for k in (1, 5)]
+    cells = cells if backshift else [small(CB, log), *cells]  # the bandit knows no backshift
     alone = []
     for cell in cells:
-        fresh = made(cell).fit(worlds.simulate(LOG))  # as a user would
+        fresh = made(cell).fit(worlds.simulate(log))  # as a user would
         alone.append(tried(cell, fresh))
-    worlds.simulate(replace(LOG, seed=4))
+    worlds.simulate(replace(log, seed=4))
     outcomes = [run(cell) for cell in cells]
     assert [outcome.values for outcome in outcomes] == alone
     clones = [key for key in worlds._kept if key.startswith("clone ")]
@@ -79,7 +80,7 @@ def test_a_clone_that_is_kept_changes_nothing_and_its_seconds_count(backshift: b
     assert all(outcome.seconds >= worlds._kept[clones[0]][1] for outcome in outcomes)
     worlds._kept[clones[0]] = worlds._kept[clones[0]][0], 1000.0
     assert run(replace(cells[1], k=2)).seconds > 1000.0
-    worlds.simulate(replace(LOG, seed=4))
+    worlds.simulate(replace(log, seed=4))
     assert [run(cell).values for cell in reversed(cells)] == alone[::-1]  # in any order
 
 

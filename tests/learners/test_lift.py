@@ -146,13 +146,15 @@ def test_in_words() -> None:
     assert lift.proven
 
 
-def test_a_step_that_brings_a_little_more_and_is_much_less_certain_does_not_pay() -> None:
+def test_a_larger_lift_that_features_may_have_made_up_does_not_pay() -> None:
     parts = np.random.default_rng(0).standard_normal(100) / 100
     careful = Candidate(words="careful", influence=influence(1.0, parts))
-    doubtful = Candidate(words="doubtful", influence=influence(1.1, 3 * parts))
-    certain = Candidate(words="certain", influence=influence(1.1, parts))
-    assert not doubtful.better_than(careful)
-    assert certain.better_than(careful)
+    made_up = Candidate(words="made up", influence=influence(1.1, parts, doubt=0.2))
+    disputed = Influence(lifts=np.array([0.9, 1.3]), parts=np.stack([parts, parts]), doubts=np.zeros(2))
+    noisy = Candidate(words="noisy", influence=influence(1.1, 3 * parts))
+    assert not made_up.better_than(careful)
+    assert not Candidate(words="disputed", influence=disputed).better_than(careful)
+    assert noisy.better_than(careful)  # the noise of users is for the proof
     assert not Candidate(words="mu").better_than(careful)
 
 

@@ -50,15 +50,14 @@ def rare_actions() -> LoggedData:
     )  # fmt: skip
 
 
+LONGEST = 30  # decisions of a user in the simulators, which go on for 150 and 200
+HORIZONS = {"synthetic": 12, "RecoGym": 12}  # cut once more, in the evaluation
 WORLDS: dict[str, Callable[[], LoggedData]] = {
     "storefront": lambda: Storefront().rollout(UniformPolicy(Storefront().n_actions), 150, seed=1),
-    "synthetic": lambda: rollout(Synthetic(), LoggingPolicy(Synthetic(), 1.0), 40, 1, progress=None),
-    "RecoGym": lambda: rollout(RecoGym(), LoggingPolicy(RecoGym(), 0.3), 40, 1, progress=None),
+    "synthetic": lambda: rollout(Synthetic(), LoggingPolicy(Synthetic(), 1.0), 40, 1, horizon=LONGEST),
+    "RecoGym": lambda: rollout(RecoGym(), LoggingPolicy(RecoGym(), 0.3), 40, 1, horizon=LONGEST),
     "rare actions": rare_actions,
 }
-
-
-HORIZONS = {"synthetic": 12, "RecoGym": 12}  # cut there: their trajectories have 150 and 200 decisions
 
 
 def tilted(logs: LoggedData) -> Softmax:

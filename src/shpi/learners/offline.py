@@ -6,7 +6,7 @@ One idea: candidates from careful to bold, and one test by which a bolder one wi
     repeat: V   <- the value of the champion, from the log                                  Eq. 1
             A_k <- k-step advantages with the bonus gamma^k V(x_{t+k})                      Eq. 4 and 5
             f   <- argmin_f sum (f(x, a) - A_k)^2, by each half of the users
-            pi  <- mu exp(size f), size 1/2, 1, 2, ..., while lift - error, by the other half, grows
+            pi  <- mu exp(size f), size 1/2, 1, 2, ..., while the lift, by the other half, grows
     at last <- mu's favourite action
     return  <- the last champion whose lift is proven, all tests in order; else mu
 

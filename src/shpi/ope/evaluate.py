@@ -35,7 +35,7 @@ from shpi.ope.estimators.robust import DR, WDR
 from shpi.ope.inference.per import PerUnit, check_per, counted_per
 from shpi.ope.overlap import overlap
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, Factor, Lead, Per, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, Lead, Per, Verdict
 from shpi.ope.verdict.events import events
 from shpi.ope.verdict.longer import longest
 from shpi.ope.verdict.whole_horizon import largest_mixture, whole
@@ -304,7 +304,9 @@ def _details(
         [
             partial(breakdown.segments, problem, answer, segment_by),
             lambda: lift_over_time(problem, answer, on_policy(problem).influence),
-            partial(_unless_refused, partial(_factors, problem, decisive, per), ()),
+            partial(_unless_refused, partial(breakdown.decomposition, problem, decisive), ())
+            if per == "user"
+            else tuple,
             partial(breakdown.action_shifts, problem),
             partial(_unless_refused, lambda: next_reward.estimate(problem)),
             partial(_unless_refused, partial(overlap, problem)),
@@ -312,10 +314,6 @@ def _details(
     )
     names = ("decomposition", "actions_gained_lost", "short_term", "overlap")
     return {"segments": (*segments, *periods), **dict(zip(names, others, strict=True))}
-
-
-def _factors(problem: Problem, decisive: Estimator, per: Per) -> tuple[Factor, ...]:
-    return breakdown.decomposition(problem, decisive) if per == "user" else ()
 
 
 def _unless_refused(work: Callable[[], Any], otherwise: Any = None) -> Any:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shpi.ope.candidates import Comparison
     from shpi.ope.results import Evaluation
 
+_FOOTER = f"Written by shpi {esc(shpi.__version__)}. Everything in this file is an aggregate over users."
 _CHART_ID = re.compile(r"\b([td][0-9a-f]{10})\b")
 
 
@@ -34,7 +35,7 @@ def render(evaluation: Evaluation) -> str:
     """The report as a string. The same evaluation gives the same string."""
     word = "no verdict" if evaluation.verdict is None else evaluation.verdict.decision
     title = f"{evaluation.policy_name}: {word}"
-    return page(title, header(evaluation), [*_sections(evaluation), glossary()], _footer())
+    return page(title, header(evaluation), [*_sections(evaluation), glossary()], _FOOTER)
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -56,7 +57,7 @@ def render_comparison(comparison: Comparison) -> str:
         title,
         candidates.header(comparison),
         [candidates.side_by_side(comparison.evaluations), glossary()],
-        _footer(),
+        _FOOTER,
         after="".join(blocks),
     )
 
@@ -82,7 +83,3 @@ def _sections(evaluation: Evaluation) -> list[Section]:
         configuration(evaluation),
     )
     return [section for section in sections if section is not None]
-
-
-def _footer() -> str:
-    return f"Written by shpi {esc(shpi.__version__)}. Everything in this file is an aggregate over users."

@@ -30,8 +30,7 @@ from shpi.policies.scorers import Scorer
 from shpi.protocols import BoolArray, Float32Array, Float64Array
 from shpi.values.base import StateValues
 
-CAUTION = 1.0  # standard errors taken off a lift before two are compared: what is gained must be certain
-WORTH_IT = 0.003  # share by which a bolder candidate must then be better: of equals the careful one stays
+WORTH_IT = 0.003  # share by which a bolder candidate must be better: of equals the careful one stays
 DISAGREE = 2.0  # standard errors between two judges, beyond which V^mu is not believed
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
@@ -56,16 +55,12 @@ class Candidate:
     crowned: bool = False  # whether it has been champion
     rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
 
-    @property
-    def cautious(self) -> float:
-        """The lift less a standard error; 0 for mu."""
-        return 0.0 if self.influence is None else self.influence.estimate - CAUTION * self.influence.error
-
     def better_than(self, other: Candidate) -> bool:
-        """Whether the cautious lift is larger, by so much that it matters."""
+        """Whether the lift that features vouch for is larger, by so much that it matters; that of mu is 0."""
         if self.influence is None:
             return False
-        return self.cautious > other.cautious + WORTH_IT * abs(other.cautious)
+        least = 0.0 if other.influence is None else other.influence.vouched
+        return self.influence.vouched > least + WORTH_IT * abs(least)
 
     def beats(self, other: Candidate, confidence: float) -> bool:
         """Whether the lift is larger with confidence, on common users and features."""

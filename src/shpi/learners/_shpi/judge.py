@@ -63,6 +63,11 @@ class Influence:
         return float(self.lifts.mean())
 
     @property
+    def vouched(self) -> float:
+        """The estimate less what features may have made up."""
+        return self.estimate - self.of_features
+
+    @property
     def outside(self) -> float:
         """The share of visits below 0, beyond that of mu's own: pi goes where the log does not."""
         total = float(np.abs(self.lifts).sum())
@@ -78,8 +83,13 @@ class Influence:
         """
         users = self.parts.shape[1]
         sampling = (1 + self.noise) * users / max(users - 1, 1) * float(np.sum(self.parts.mean(axis=0) ** 2))
+        return float(np.sqrt(sampling + self.of_features**2))
+
+    @property
+    def of_features(self) -> float:
+        """The part of the error that more users do not cure: of features, and of visits that cannot be."""
         spread = float(self.lifts.var(ddof=1)) if len(self.lifts) > 1 else 0.0
-        return float(np.sqrt(sampling + spread + self.doubts.mean() ** 2))
+        return float(np.sqrt(spread + self.doubts.mean() ** 2))
 
     def less(self, other: Influence) -> Influence:
         """The difference of two lifts, on common users and features."""

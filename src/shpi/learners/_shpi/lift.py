@@ -4,8 +4,8 @@ r"""The lift over mu, with a bound that holds for tests in order.
 
 Candidates come in order, from careful to bold. Each is tested at the full level, and what comes after a
 failure is not proven: the first candidate without any lift is the only one that can go wrong, so the sequence
-errs no more often than one test. Few users who matter, or a few with most of the variance, make q a quantile
-of Student's t. Candidates outside the sequence share a part of the level.
+errs no more often than one test. q is a quantile of Student's t: where a few users have most of the variance,
+its degrees of freedom are few. Candidates outside the sequence share a part of the level.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from shpi._core.distributions import t_quantile
+from shpi._core.distributions import degrees_of_freedom, t_quantile
 from shpi.learners._shpi.judge import Influence
 
 SHARE_OF_ORDER = 0.8  # of the level, where candidates outside the sequence are tested too
@@ -75,12 +73,8 @@ def lower_bound(influence: Influence, level: float) -> float:
     """The one-sided bound of a single candidate."""
     if influence.error <= 0:
         return min(influence.estimate, 0.0)
-    parts = influence.parts.mean(axis=0) ** 2
-    total, quantile = float(np.sum(parts)), 0.0
-    if total > 0:  # as many degrees of freedom as users make up the variance
-        effective = 1.0 / float(np.sum((parts / total) ** 2))
-        quantile = float(t_quantile(level, max(effective - 1, 1)))
-    return influence.estimate - quantile * influence.error
+    freedom = degrees_of_freedom(influence.parts.mean(axis=0))
+    return influence.estimate - float(t_quantile(level, freedom)) * influence.error
 
 
 def beats(challenger: Influence, champion: Influence, confidence: float) -> bool:

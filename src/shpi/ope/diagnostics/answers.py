@@ -140,7 +140,11 @@ def _disagreement(estimates: Sequence[Estimate], decisive: Estimate) -> list[Dia
     if not others:
         return []
     gaps = {other.name: apart(decisive, other) for other in others}
-    sure = [other.name for other in others if _consistent(other)]
+    sure = [
+        other.name
+        for other in others
+        if other.consistent and other.weights is not None and other.weights.ess >= LEAST_EFFECTIVE
+    ]
     above = [name for name in sure if gaps[name] > APART_FATAL]
     differ = [name for name, gap in gaps.items() if abs(gap) > APART_NOTE and name not in above]
     if above:
@@ -169,11 +173,6 @@ def _disagreement(estimates: Sequence[Estimate], decisive: Estimate) -> list[Dia
             estimator=decisive.name,
         )
     ]
-
-
-def _consistent(estimate: Estimate) -> bool:
-    weights = estimate.weights
-    return estimate.consistent and weights is not None and weights.ess >= LEAST_EFFECTIVE
 
 
 # ---------------------------------------------------------------------- sensitivity

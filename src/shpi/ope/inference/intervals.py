@@ -50,14 +50,14 @@ from typing import Any
 
 import numpy as np
 
-from shpi._core.distributions import chi_square_quantile, normal_quantile, t_quantile
+from shpi._core.distributions import LEAST_FREEDOM as LEAST_FREEDOM  # version 0.1 had it here
+from shpi._core.distributions import chi_square_quantile, degrees_of_freedom, normal_quantile, t_quantile
 from shpi.errors import ConfigError, DataError
 from shpi.ope.results import Interval
 from shpi.protocols import Float64Array
 
 REPLICATES = 2_000  # of the bootstrap
 MAX_GROUPS = 10_000  # more users than this are put at random into so many groups before they are resampled
-LEAST_FREEDOM = 2.0  # degrees of freedom of "heavy", however heavy the tails
 UNSEEN = 0.25  # so much of one more user, as extreme as the most extreme; tuned on seeds of no reported table
 FAR = 5.0  # standard deviations of the rest; of normal users one in three million lies so far away
 RARE = (1, 2, 3, 5, 8, 13, 21, 34)  # so many of them
@@ -67,20 +67,6 @@ STEADY = 3.0  # degrees of freedom of "skewed" over those of "heavy"; tuned on s
 def standard_error(influence: Float64Array) -> float:
     """The standard deviation of the influences over sqrt(users)."""
     return float(np.std(influence, ddof=1) / math.sqrt(len(influence)))
-
-
-def degrees_of_freedom(influence: Float64Array) -> float:
-    """What the standard deviation is worth: 2U/(kurtosis - 1), between 2 and U - 1."""
-    users = len(influence)
-    centred = influence - influence.mean()
-    scale = float(np.abs(centred).max())
-    if scale == 0:
-        return float(users - 1)
-    centred = centred / scale
-    squares = centred * centred  # a power of 3 or 4 takes a hundred times as long
-    variance = float(np.mean(squares))
-    kurtosis = float(np.mean(squares * squares)) / variance**2
-    return float(np.clip(2 * users / max(kurtosis - 1, 1e-12), min(LEAST_FREEDOM, users - 1), users - 1))
 
 
 def interval_of(

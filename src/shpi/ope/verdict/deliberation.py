@@ -101,7 +101,7 @@ class Deliberation:
         """The lift, by the estimator that decides and by its witness."""
         witness = self.evaluation.longer
         if self.able and not self.stops and self.problem is not None:  # it can only refuse a ship
-            witness = whole(self.problem, self.per)
+            witness = whole(self.problem, self.main.per)
         judges = (self.main,) if witness is None else (self.main, witness)
         return tuple(Claim.of_lift(self.gate, judge, self._method, self._rare(judge)) for judge in judges)
 
@@ -115,14 +115,9 @@ class Deliberation:
         """All that must be proven."""
         return (*self.lifts, *self.guards)
 
-    @property
-    def per(self) -> Per:
-        """What the evaluation counts per."""
-        return self.main.per
-
     def _rare(self, estimate: Estimate, share: float = 1.0) -> float:
         """What few users with extreme outcomes add to the variance of a lift."""
-        if self.problem is None or self.per != "user" or estimate.steps is not None:
+        if self.problem is None or self.main.per != "user" or estimate.steps is not None:
             return 0.0
         absent = self.problem.propensity_mode == "absent"
         return 0.0 if absent else unseen_variance(self.problem, estimate, share)
@@ -160,7 +155,7 @@ class Deliberation:
         assert self.problem is not None
         problem = self.problem
         key = ("guard", problem.number_of(guard.metric))
-        return problem.memo(key, lambda: problem.with_metric(guard.metric)), guard.per or self.per
+        return problem.memo(key, lambda: problem.with_metric(guard.metric)), guard.per or self.main.per
 
     def _weakest(
         self,
@@ -204,7 +199,7 @@ class Deliberation:
             return
         if any(stop.estimator is None and stop.name not in ("support", "users") for stop in self.stops):
             return
-        judged = mixtures(self.problem, self.per)
+        judged = mixtures(self.problem, self.main.per)
         if not judged:
             return
         influences = np.stack([mixture.estimate.influence_lift for mixture in judged])
@@ -271,7 +266,7 @@ class Deliberation:
                 claim.factors(gate.confidence, gate.power) for claim in self.claims if not claim.proven
             ]
         if not self.able:
-            known = None if self.problem is None else whole(self.problem, self.per)
+            known = None if self.problem is None else whole(self.problem, self.main.per)
             factors.append(self._threshold(0.0 if known is None else known.effective_users, None))
             reasons += [*self._in_part(), *self._canary()]
         factor = reduce(Factors.worse, factors)

@@ -39,10 +39,11 @@ def variables(dark: bool) -> str:
 
 def style_sheet() -> str:
     """The rules that every chart carries."""
-    dark = "".join(_rule(name, pair[1]) for name, pair in COLOURS.items())
-    light = "".join(_rule(name, pair[0]) for name, pair in COLOURS.items())
+    light, dark = (
+        "".join(
+            f".shpi-{name}{{color:{pair[which]};color:var(--shpi-{name},{pair[which]})}}"
+            for name, pair in COLOURS.items()
+        )
+        for which in (0, 1)
+    )
     return f"{light}@media (prefers-color-scheme: dark){{{dark}}}@media print{{{light}}}"
-
-
-def _rule(name: str, colour: str) -> str:
-    return f".shpi-{name}{{color:{colour};color:var(--shpi-{name},{colour})}}"
