@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shpi._core.hashing import hash_users
+from shpi._core.hashing import hash_users, part_of
 from shpi.data._shards import buckets
 from shpi.data._shards.buckets import Buckets, by_bucket
 
@@ -32,7 +32,7 @@ def test_buckets_are_those_of_the_hash(places: int, as_ids: Any, monkeypatch: py
     monkeypatch.setattr(buckets, "LEAST_PLACES", places)
     dealt = Buckets(COUNT, rows=16)
     for ids in blocks(as_ids):
-        expected = hash_users(ids.to_list(), "shard") % np.uint64(COUNT)
+        expected = part_of(hash_users(ids.to_list(), "shard"), COUNT)
         np.testing.assert_array_equal(dealt.of(ids), expected)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shpi._core.hashing import hash_users, share_of
+from shpi._core.hashing import hash_users, part_of, share_of
 from shpi.data._log.users import folds_by_hash
 from shpi.data.columns import Columns
 from shpi.data.logged import LoggedData
@@ -67,7 +67,16 @@ def test_shards_are_dealt_by_our_own_hash(tmp_path):
     names = [f"u{i}" for i in range(40)]
     table = pl.DataFrame({"user": names, "time": 0, "a": [0, 1] * 20, "p": 0.5, "r": 1.0, "x": 0.0})
     shards = prepare_shards(table, COLUMNS, tmp_path / "shards", shards=4, progress=False)
-    bucket = hash_users(names, "shard") % np.uint64(4)
+    bucket = part_of(hash_users(names, "shard"), 4)
     for file, logs in zip(shards.files, shards, strict=True):
         number = int(file.stem.removeprefix("shard-"))
         assert set(logs.users) == {name for name, b in zip(names, bucket, strict=True) if b == number}
+
+
+def test_a_fine_division_lies_within_few_parts_of_a_coarse_one():
+    hashes = hash_users(np.arange(20_000), "shard")
+    shards, blocks = part_of(hashes, 20), part_of(hashes, 77)
+    assert (np.bincount(shards, minlength=20) > 850).all()
+    met = [len(np.unique(shards[blocks == block])) for block in range(77)]
+    assert max(met) == 2
+    assert min(met) == 1

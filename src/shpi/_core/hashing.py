@@ -42,6 +42,17 @@ def share_of(hashes: UInt64Array) -> NDArray[np.float64]:
     return shares
 
 
+def part_of(hashes: UInt64Array, count: int) -> NDArray[np.int64]:
+    """Which of ``count`` equal ranges of hashes each one is in [U].
+
+    Ranges of a finer division lie within one or two of a coarser one, so blocks of an evaluation are made of
+    one or two shards. With a remainder each would be made of all of them, and their work would grow with the
+    square of the log.
+    """
+    parts: NDArray[np.int64] = (share_of(hashes) * count).astype(np.int64)
+    return parts
+
+
 def digest(start: Any, content: bytes) -> bytes:
     """The digest of a content by a hash that was begun, which stays as it is."""
     state = start.copy()

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from shpi._core.executors import Executor, Serial, executor_of
-from shpi._core.hashing import RULE, hash_users
+from shpi._core.hashing import RULE, hash_users, part_of
 from shpi._core.progress import progress_bar
 from shpi.data._log.ledger import Ledger
 from shpi.data._log.users import largest_held_out, split_hashes
@@ -291,6 +291,6 @@ def join_shards(parts: Sequence[ShardedLog]) -> ShardedLog:
 
 def deal(logs: LoggedData, folder: str | Path, shards: int) -> ShardedLog:
     """Write a log that is in memory as shards, by the hash of the user."""
-    bucket = (hash_users(logs.user_ids, "shard") % np.uint64(shards))[logs.user_codes]
+    bucket = part_of(hash_users(logs.user_ids, "shard"), shards)[logs.user_codes]
     filled = np.unique(bucket)
     return write_shards((logs.select(bucket == number) for number in filled), folder, hash_rule=RULE)

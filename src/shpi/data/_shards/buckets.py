@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from shpi._core.hashing import UInt64Array, hash_users
+from shpi._core.hashing import UInt64Array, hash_users, part_of
 from shpi.protocols import Int64Array
 
 LEAST_PLACES, MOST_PLACES = 1 << 16, 1 << 24  # users that are remembered, 16 bytes each
@@ -49,10 +49,9 @@ class Buckets:
     def _learned(self, ids: pl.Series) -> Int64Array:
         """The buckets of rows whose users are not known, and are from now on."""
         users = ids.unique()
-        hashes = hash_users(users.to_list(), "shard")
         entries = np.empty(len(users), dtype=_ENTRY)
         places, entries["mark"] = self._place_and_mark(users)
-        entries["bucket"] = hashes % np.uint64(self.count)
+        entries["bucket"] = part_of(hash_users(users.to_list(), "shard"), self.count)
         self._places[places] = entries  # of two users with one place, one stays
         lost = np.flatnonzero(self._remembered(users) < 0)
         buckets = self._remembered(ids)

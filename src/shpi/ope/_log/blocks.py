@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shpi._core.hashing import hash_users, share_of
+from shpi._core.hashing import hash_users, part_of
 from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
@@ -55,7 +55,7 @@ def blocks_for(rows: int, actions: int) -> int:
 def _block_of_user(ids: NDArray[Any], count: int) -> Int64Array:
     if count == 1:
         return np.zeros(len(ids), dtype=np.int64)
-    return (share_of(hash_users(ids, "shard")) * count).astype(np.int64)
+    return part_of(hash_users(ids, "shard"), count)
 
 
 # ---------------------------------------------------------------------- in memory
