@@ -12,13 +12,13 @@ from functools import partial
 
 import numpy as np
 
+from shpi._core.distributions import degrees_of_freedom
 from shpi.errors import ShpiError
 from shpi.ope.diagnostics.late import about_late_value
 from shpi.ope.diagnostics.steps import about_steps
 from shpi.ope.estimators.base import LEAST_EFFECTIVE, ROUNDING, apart
 from shpi.ope.estimators.baseline import on_policy, reward_terms
 from shpi.ope.estimators.importance import window_weights
-from shpi.ope.inference.intervals import degrees_of_freedom
 from shpi.ope.inference.steps import summed
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem
