@@ -220,3 +220,23 @@ def test_the_paper_s_configuration_runs(shop_log: LoggedData) -> None:
     assert not config.tested
     policy = config.fit(shop_log.select(np.arange(300)))
     assert policy.chosen == len(policy.history)
+
+
+def test_rewards_whose_squares_are_too_large_for_single_precision_change_nothing() -> None:
+    random = np.random.default_rng(0)
+    contexts, actions = random.standard_normal((600, 2)), random.integers(0, 3, 600)
+    rewards = contexts[:, 0] * (actions - 1) + random.standard_normal(600)
+    policies = []
+    for unit in (1.0, 2.0**90):
+        log = LoggedData.from_arrays(
+            contexts=contexts.astype(np.float32),
+            actions=actions,
+            rewards=unit * rewards,
+            offsets=np.arange(0, 601, 6),
+            propensities=np.full(600, 1 / 3),
+            n_actions=3,
+            terminated=np.ones(100, dtype=bool),
+        )
+        policies.append(OfflineSHPI(gamma=0.9, progress=False).fit(log))
+    assert policies[0].proven
+    np.testing.assert_allclose(*(policy.action_probs(contexts) for policy in policies), atol=1e-4)

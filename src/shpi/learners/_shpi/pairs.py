@@ -117,9 +117,7 @@ class Decisions:
         total, count = 0.0, 0
         for block in blocks:
             probs, table = self.mu[block], scores[block]
-            squares = table - np.vecdot(probs, table)[:, None]
-            squares *= squares
-            total += float(np.vecdot(probs, squares).sum(dtype=np.float64))
+            total += _variances(probs, table - np.vecdot(probs, table)[:, None])
             count += len(table)
         return float(np.sqrt(total / count))
 
@@ -163,6 +161,16 @@ def tilted(mu: Float32Array, scores: Float32Array, size: float, actions: IntArra
         return tilt(mu, scores, size, 1.0)[rows, actions].astype(np.float32)
     probs: Float32Array = weights[rows, actions] / total
     return probs
+
+
+def _variances(probs: Float32Array, deviations: Float32Array) -> float:
+    """The sum over decisions of the variance under mu; in double precision where single is too narrow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.vecdot(probs, deviations * deviations).sum(dtype=np.float64))
+    if np.isfinite(total):
+        return total
+    wide = deviations.astype(np.float64)
+    return float(np.vecdot(probs, wide * wide).sum())
 
 
 def _cut(rows: Int64Array, n_actions: int, half: int = 0) -> tuple[Block, ...]:
