@@ -50,11 +50,12 @@ from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
 from shpi.ope._log.chunk import Chunk, Kept, Part, once
 from shpi.ope._log.facts import Facts, Known, check_policy, check_source, cut_at, metric_of, survival
+from shpi.ope._log.gather import Both, ByUser, InList
 from shpi.ope._log.visits import Visits
 from shpi.ope.inference.intervals import interval_of
 from shpi.ope.results import Interval
 from shpi.ope.settings import IntervalMethod, Rewards, Settings, Truncated
-from shpi.passes import Executor, tree_sum
+from shpi.passes import Executor, TreeSum
 from shpi.protocols import Float64Array, Int64Array, Policy
 from shpi.values.transitions import rewards_of
 
@@ -123,7 +124,7 @@ class Problem:
         check_source(logs)
         visits = Visits.of(logs, executor)
         look = _Look(policy=policy, metric=metric, settings=chosen)
-        facts: Facts = visits.ask(look, _facts, operator.add)
+        facts: Facts = visits.ask(look, _facts, TreeSum(visits.count))
         return cls._from_facts(
             facts, policy=policy, source=logs, settings=chosen, metric=metric, visits=visits
         )
@@ -252,12 +253,12 @@ class Problem:
 
     def map(self, function: Callable[[Chunk], T]) -> list[T]:
         """The function's result for every block, in order. For processes it must be importable."""
-        results: list[T] = self.visits.ask(self, function)
+        results: list[T] = self.visits.ask(self, function, InList(self.visits.count))
         return results
 
     def total(self, function: Callable[[Chunk], T], add: Callable[[T, T], T] = operator.add) -> T:
         """The sum of the function over all blocks, in a fixed tree: the same bits whoever computes it."""
-        result: T = self.visits.ask(self, function, add)
+        result: T = self.visits.ask(self, function, TreeSum(self.visits.count, add))
         return result
 
     def by_user(self, function: Callable[[Chunk], Any]) -> Any:
@@ -265,21 +266,15 @@ class Problem:
 
         The last axis of the result has all users, in the order of their ids.
         """
-        by_block = self.map(function)
-        if isinstance(by_block[0], tuple):
-            return tuple(self._in_order([arrays[j] for arrays in by_block]) for j in range(len(by_block[0])))
-        return self._in_order(by_block)
+        return self.visits.ask(self, function, ByUser(self.visits.blocks.places))
 
     def by_user_and_total(self, function: Callable[[Chunk], tuple[Any, T]]) -> tuple[Any, T]:
         """`by_user` of the first, `total` of the second thing that the function returns."""
-        by_block = self.map(function)
-        return self._in_order([pair[0] for pair in by_block]), tree_sum([pair[1] for pair in by_block])
-
-    def _in_order(self, by_block: Sequence[Any]) -> Any:
-        joined = np.empty((*by_block[0].shape[:-1], self.users), dtype=by_block[0].dtype)
-        for places, values in zip(self.visits.blocks.places, by_block, strict=True):
-            joined[..., places] = values
-        return joined
+        visits = self.visits
+        both: tuple[Any, T] = visits.ask(
+            self, function, Both(ByUser(visits.blocks.places), TreeSum(visits.count))
+        )
+        return both
 
     def for_blocks(self, values: Any) -> dict[int, Any]:
         """Numbers by user [U], for each block those of its users."""

@@ -18,6 +18,7 @@ from shpi._core.hashing import UInt64Array, hash_users, part_of
 from shpi.protocols import Int64Array
 
 LEAST_PLACES, MOST_PLACES = 1 << 16, 1 << 24  # users that are remembered, 16 bytes each
+SLICE = 1 << 15  # rows looked up at once: what is made of them stays in the cache
 ROWS_PER_PLACE = 4  # of the table; users have about as many decisions, or more
 _SEEDS = (1, 2)  # of polars' hash, which tells users apart within this process and is never kept
 _ENTRY = np.dtype([("mark", np.uint64), ("bucket", np.int64)])
@@ -65,9 +66,11 @@ class Buckets:
 
     def _remembered(self, ids: pl.Series) -> Int64Array:
         """Their buckets; -1 for users who are not remembered [n]."""
-        places, marks = self._place_and_mark(ids)
-        entries = self._places[places]
-        buckets: Int64Array = np.where(entries["mark"] == marks, entries["bucket"], -1)
+        buckets = np.empty(len(ids), dtype=np.int64)
+        for start in range(0, len(ids), SLICE):
+            places, marks = self._place_and_mark(ids.slice(start, SLICE))
+            entries = self._places[places]
+            buckets[start : start + SLICE] = np.where(entries["mark"] == marks, entries["bucket"], -1)
         return buckets
 
     def _place_and_mark(self, ids: pl.Series) -> tuple[Int64Array, UInt64Array]:

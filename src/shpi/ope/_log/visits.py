@@ -16,9 +16,10 @@ from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError, ShpiError
 from shpi.ope._log.blocks import Blocks, InFolder, InMemory
+from shpi.ope._log.gather import Gathers
 from shpi.ope._log.scratch import Keeper, opened_from, require_shared
 from shpi.ope._log.together import Together
-from shpi.passes import Executor, Resumable, Serial, TreeSum
+from shpi.passes import Executor, Resumable, Serial
 from shpi.passes.resume import content_digest
 
 T = TypeVar("T")
@@ -41,8 +42,7 @@ class Request:
 
     problem: Opens
     function: Callable[[Any], Any]
-    add: Callable[[Any, Any], Any] | None  # None: a list in the order of the blocks
-    results: Any  # a list, or a `TreeSum`
+    results: Gathers | None  # None in messages to other processes, and when they are handed over
     errors: dict[int, ShpiError] = field(default_factory=dict)
     granted: bool = False
 
@@ -50,17 +50,17 @@ class Request:
         """The result of one block."""
         if outcome.error is not None:
             self.errors[number] = outcome.error
-        elif self.add is None:
-            self.results[number] = outcome.value
         elif not self.errors:
+            assert self.results is not None
             self.results.give(number, outcome.value)
 
     def answer(self) -> Any:
-        """All results or their sum, handed over once; of several errors that of the first block."""
+        """What became of all results, handed over once; of several errors that of the first block."""
         results, self.results = self.results, None
         if self.errors:
             raise self.errors[min(self.errors)]
-        return results if self.add is None else results.total()
+        assert results is not None
+        return results.total()
 
 
 @dataclass(frozen=True)
@@ -130,15 +130,9 @@ class Visits:
         self._numbered.append(thing)
         return len(self._numbered) - 1
 
-    def ask(
-        self,
-        problem: Opens,
-        function: Callable[[Any], T],
-        add: Callable[[T, T], T] | None = None,
-    ) -> Any:
-        """The function's results for all blocks, or their sum."""
-        results = [None] * self.count if add is None else TreeSum(self.count, add)
-        request = Request(problem, function, add, results)
+    def ask(self, problem: Opens, function: Callable[[Any], Any], results: Gathers) -> Any:
+        """What ``results`` makes of the function's results for all blocks."""
+        request = Request(problem, function, results)
         if self.together.running:
             self.together.wish(request)
         else:
@@ -169,7 +163,7 @@ class Visits:
     def _elsewhere(self, requests: list[Request]) -> Iterator[tuple[int, list[Outcome]]]:
         """Write down what is asked once, instead of sending it with every block."""
         assert isinstance(self.blocks, InFolder)
-        asked = [Request(request.problem, request.function, None, None) for request in requests]
+        asked = [Request(request.problem, request.function, None) for request in requests]
         path = self.blocks.scratch.path / f"asked-{self.passes}"
         message = pickle.dumps((self.blocks, asked), protocol=pickle.HIGHEST_PROTOCOL)
         path.write_bytes(message)
