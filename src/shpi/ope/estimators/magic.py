@@ -58,10 +58,12 @@ class MAGIC:
         if not problem.values_only:  # in the same pass: for any blend they are the same
             ask.append(residuals.gradients)
         by_length = problem.all_of(ask)[0]
-        values = np.array([sums.value for sums in by_length])
-        influences = np.stack([sums.influence for sums in by_length])  # [J, U]
+        values, weights = np.array([sums.value for sums in by_length]), by_length[-1].weights
         last = problem.interval(by_length[-1].value, by_length[-1].influence)
+        influences = np.stack([sums.influence for sums in by_length])  # [J, U]
         blend = mixture(values, np.cov(influences) / problem.users, (last.lower, last.upper))
+        influence = blend @ influences
+        del by_length, influences  # 2 J numbers of every user, not to be held through the next pass
         chosen = ", ".join(f"{x:.0%} at {j}" for x, j in zip(blend, places, strict=True) if x > 0.005)
         reach = np.array([blend[np.array(places) > t].sum() for t in range(problem.horizon)])
         moved = np.zeros(problem.users)
@@ -71,8 +73,8 @@ class MAGIC:
             self.name,
             problem,
             float(blend @ values),
-            blend @ influences + moved - moved.mean(),
-            by_length[-1].weights,
+            influence + moved - moved.mean(),
+            weights,
             (*residuals.notes, f"weights until step: {chosen}"),
         )
 

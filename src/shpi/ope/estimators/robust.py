@@ -165,12 +165,10 @@ class Residuals:
     ) -> tuple[list[StepMeans], list[StepMeans]]:
         """The corrections by the weights of pi, and with equal weights, for each number of steps."""
         of_pi, of_mu = self._summed(normalise)
-        weighted, equal = self.problem.all_of(
-            [
-                partial(of_pi.means, steps),
-                partial(self.memo, ("means", steps), partial(of_mu.means, steps)),
-            ]
-        )
+        equally = partial(of_mu.means, steps)
+        if steps == (None,):  # DR and WDR ask for the same
+            equally = partial(self.memo, "means", equally)
+        weighted, equal = self.problem.all_of([partial(of_pi.means, steps), equally])
         return [floored(*pair) for pair in zip(weighted, equal, strict=True)], equal
 
     def _summed(self, normalise: bool) -> tuple[StepSummed, StepSummed]:
