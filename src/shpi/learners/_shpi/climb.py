@@ -291,7 +291,7 @@ class Climb:
             scorers.append(self._tuned[name, k].fit(known.values, valid=known.valid))
             targets.append(known)
         held_out = self.decisions.by_half(scorers, HELD_OUT, keep=True)
-        spreads = tuple(self._spread(scorers, side, held_out) for side in range(len(scorers)))
+        spreads = tuple(self.decisions.spread(scorer) or 1.0 for scorer in scorers)
         return Direction(
             shape=name,
             k=k,
@@ -302,12 +302,6 @@ class Climb:
             taken=self.decisions.centred(held_out, spreads[1:]),
             known=tuple(targets),
         )
-
-    def _spread(self, scorers: list[Scorer], side: int, held_out: Pairs) -> float:
-        """The standard deviation of a side's f under mu; what is kept of it is not made again."""
-        scores = self.decisions.scores(scorers[side])
-        mixed = Pairs(make=lambda block: (held_out if HELD_OUT[block.half] == side else scores)[block])
-        return self.decisions.spread(mixed, self.decisions.most) or 1.0
 
     def _noise(self, direction: Direction) -> float:
         """The share of f's variance under mu that is noise: that of an f whose users get random signs."""
@@ -320,6 +314,5 @@ class Climb:
             for _ in range(1 + SQUARES // (tuned.features.width * self.logs.n_actions)):
                 signs = rng.choice([-1.0, 1.0], size=self.logs.n_users)[self.judge.user]
                 scorer = tuned.fit(signs * known.values, valid=known.valid)
-                spread = self.decisions.spread(self.decisions.scores(scorer), self.decisions.some)
-                shares.append((spread / direction.spreads[side]) ** 2)
+                shares.append((self.decisions.spread(scorer) / direction.spreads[side]) ** 2)
         return min(float(np.mean(shares)), 1.0)

@@ -57,8 +57,7 @@ class Decisions:
 
     logs: LoggedData
     blocks: tuple[Block, ...]  # all decisions
-    some: tuple[Block, ...]  # evenly spaced ones, `SOME` numbers at most
-    most: tuple[Block, ...]  # evenly spaced ones, `KEPT` numbers at most
+    some: tuple[Block, ...]  # drawn at random, about `SOME` numbers
     mu: Pairs
     _features: dict[FeatureMap, Pairs] = field(default_factory=dict, repr=False)
 
@@ -67,12 +66,11 @@ class Decisions:
         """Deal the decisions of both halves [n] to blocks."""
         n, n_actions = len(logs), logs.n_actions
         blocks = tuple(block for h in (0, 1) for block in _cut(np.flatnonzero(half == h), n_actions, h))
-        some, most = (np.arange(0, n, max(-(-n * n_actions // count), 1)) for count in (SOME, KEPT))
+        some = np.random.default_rng(0).permutation(n)[: max(SOME // n_actions, 1)]
         decisions = cls(
             logs=logs,
             blocks=blocks,
-            some=_cut(some, n_actions),
-            most=_cut(most, n_actions) if len(most) < n else blocks,
+            some=_cut(np.sort(some), n_actions),
             mu=Pairs(make=lambda block: decisions._probs(mu, block), keep=n * n_actions <= KEPT),
         )
         return decisions
@@ -112,10 +110,10 @@ class Decisions:
         tables = [self.scores(scorers[side]) for side in sides]
         return Pairs(make=lambda block: tables[block.half][block], keep=keep and self.mu.keep)
 
-    def spread(self, scores: Pairs, blocks: Sequence[Block]) -> float:
-        """The standard deviation of f under mu."""
-        total, count = 0.0, 0
-        for block in blocks:
+    def spread(self, scorer: Scorer) -> float:
+        """The standard deviation of f under mu, from some of the decisions."""
+        scores, total, count = self.scores(scorer), 0.0, 0
+        for block in self.some:
             probs, table = self.mu[block], scores[block]
             total += _variances(probs, table - np.vecdot(probs, table)[:, None])
             count += len(table)
