@@ -260,7 +260,7 @@ def test_a_policy_that_leaves_the_log_is_doubted() -> None:
     shares = []
     for chance in (0.5, 0.6, 0.8, 1.0):
         lift = judge.lift(np.where(logs.actions == 1, chance, 1 - chance) / 0.5)
-        shares.append(float(np.mean(lift.doubts) / lift.estimate))
+        shares.append(float(np.mean(lift.off_log) / lift.estimate))
     mu, near, far, away = shares
     assert mu == pytest.approx(0.0, abs=1e-6)
     assert near < 0.02
@@ -273,7 +273,7 @@ def test_a_table_has_no_visits_below_0() -> None:
     mu = mdp.random_policy(1, concentration=3.0)
     logs = mdp.log(mu, 200, 20, seed=0, ragged=True)
     lift = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, mdp.optimal()[1]))
-    assert np.abs(lift.doubts).max() < 1e-9 * abs(lift.estimate)
+    assert np.abs(lift.off_log).max() < 1e-9 * abs(lift.estimate)
 
 
 def test_what_features_miss_of_mu_s_own_visits_is_no_doubt() -> None:
@@ -290,4 +290,4 @@ def test_what_features_miss_of_mu_s_own_visits_is_no_doubt() -> None:
     judge = Judge.of(logs, gamma=0.99, seed=0)
     lift = judge.lift(np.where(logs.actions == 1, 1.02, 0.98))
     assert (judge._visits_of_mu(FOLLOWED)[0] < 0).mean() > 0.05
-    assert np.abs(lift.doubts).max() < 0.02 * np.abs(lift.lifts).min()
+    assert np.abs(lift.off_log).max() < 0.02 * np.abs(lift.lifts).min()

@@ -15,7 +15,7 @@ USERS = 300
 
 
 def influence(lift: float, parts: np.ndarray, doubt: float = 0.0) -> Influence:
-    return Influence(lifts=np.array([lift]), parts=parts[None, :], doubts=np.array([doubt]))
+    return Influence(lifts=np.array([lift]), parts=parts[None, :], off_log=np.array([doubt]))
 
 
 def sampled(table: np.ndarray, truth: float = 0.0) -> list[Influence]:
@@ -92,8 +92,8 @@ def test_few_users_with_all_the_variance_are_covered() -> None:
 def test_what_sets_of_features_differ_by_counts_as_error() -> None:
     parts = np.random.default_rng(4).standard_normal(USERS) / USERS
     both, none = np.stack([parts, parts]), np.zeros(2)
-    agree = Influence(lifts=np.array([1.0, 1.0]), parts=both, doubts=none)
-    differ = Influence(lifts=np.array([0.5, 1.5]), parts=both, doubts=none)
+    agree = Influence(lifts=np.array([1.0, 1.0]), parts=both, off_log=none)
+    differ = Influence(lifts=np.array([0.5, 1.5]), parts=both, off_log=none)
     one, other = (ordered_lifts([i], 1, 0.95)[0] for i in (agree, differ))
     assert one.estimate == other.estimate == 1.0
     assert other.standard_error**2 == pytest.approx(one.standard_error**2 + 0.5)
@@ -150,7 +150,7 @@ def test_a_larger_lift_that_features_may_have_made_up_does_not_pay() -> None:
     parts = np.random.default_rng(0).standard_normal(100) / 100
     careful = Candidate(words="careful", influence=influence(1.0, parts))
     made_up = Candidate(words="made up", influence=influence(1.1, parts, doubt=0.2))
-    disputed = Influence(lifts=np.array([0.9, 1.3]), parts=np.stack([parts, parts]), doubts=np.zeros(2))
+    disputed = Influence(lifts=np.array([0.9, 1.3]), parts=np.stack([parts, parts]), off_log=np.zeros(2))
     noisy = Candidate(words="noisy", influence=influence(1.1, 3 * parts))
     assert not made_up.better_than(careful)
     assert not Candidate(words="disputed", influence=disputed).better_than(careful)

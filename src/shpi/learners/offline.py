@@ -55,9 +55,9 @@ Start = Literal["behaviour", "random", "uniform"]
 HORIZONS = (1, 5)  # what k = "auto" tries; without tests the last
 FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
-IMITATED = 0.5  # least effective share of the log under a clone that can stand for mu
-NOT_BY_CHANCE = 2.5  # t of f's slope from which it is trusted where no policy can be tested
-ENOUGH_USERS = 10  # and users, below which a t says nothing
+IMITATED = 0.5  # least effective share of the log under a clone that imitates mu well enough
+NOT_BY_CHANCE = 2.5  # t of f's slope from which f is trusted where mu cannot be imitated
+ENOUGH_USERS = 10  # users below which that t is not used
 
 
 @without(held_out="leave it out: all users serve, since each half judges what the other half has learned")
@@ -222,11 +222,11 @@ class OfflineSHPI:
                 sides=(np.ones(len(half), dtype=bool), half == 1, half == 0),
                 advance=advance,
             )
-            climb, directions = climb.settled()
+            climb, directions = climb.choose_judge()
             square = float(np.square(climb.clone).sum())
             share = float(climb.clone.sum()) ** 2 / (len(logs) * square) if square > 0 else 0.0
             imitated = share >= IMITATED
-            tested = climb.run(directions) if imitated else [climb.bold(directions[0])]
+            tested = climb.run(directions) if imitated else [climb.greedy_among_likely(directions[0])]
             tested += [climb.rival(name, learner.fit) for name, learner in self.rivals.items()]
         return _returned(climb, mu, value or judge.value(), tested, None if imitated else directions[0].t)
 

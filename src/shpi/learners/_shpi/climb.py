@@ -1,4 +1,4 @@
-r"""From mu to the best policy that the log can vouch for: candidates from careful to bold, and one test.
+r"""From mu to the best policy that the log supports: candidates from careful to bold, and one test.
 
     mu                         the champion to begin with
     mu exp(size f)             f regressed on A_k under mu: lines, then curves; sizes double while that pays
@@ -31,7 +31,7 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array
 from shpi.values.base import StateValues
 
 WORTH_IT = 0.003  # share by which a bolder candidate must be better: of equals the careful one stays
-DISAGREE = 2.0  # standard errors between two judges, beyond which V^mu is not believed
+DISAGREE = 2.0  # standard errors between the two judges, beyond which the realised return is used
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
 SUPPORTED = 0.9  # mean ratio below which pi does what mu never does
@@ -56,11 +56,11 @@ class Candidate:
     rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
 
     def better_than(self, other: Candidate) -> bool:
-        """Whether the lift that features vouch for is larger, by so much that it matters; that of mu is 0."""
+        """Whether the cautious lift is larger, by a margin that matters; that of mu is 0."""
         if self.influence is None:
             return False
-        least = 0.0 if other.influence is None else other.influence.vouched
-        return self.influence.vouched > least + WORTH_IT * abs(least)
+        least = 0.0 if other.influence is None else other.influence.cautious
+        return self.influence.cautious > least + WORTH_IT * abs(least)
 
     def beats(self, other: Candidate, confidence: float) -> bool:
         """Whether the lift is larger with confidence, on common users and features."""
@@ -90,7 +90,7 @@ class Direction:
     spreads: tuple[float, ...]
     held_out: Pairs  # [n, A] f of the other half, up to a number for each context
     taken: Float32Array  # [n] f of the action that was taken, scaled and less the mean under mu
-    known: tuple[Advantages, ...]  # A_k by side, which f is regressed on
+    targets: tuple[Advantages, ...]  # A_k by side, which f is regressed on
     slope: Float64Array = field(default_factory=lambda: np.zeros(0))  # [users] parts of d lift / d size at 0
 
     def plan(self, size: float, words: str = "") -> Candidate:
@@ -113,7 +113,7 @@ class Climb:
         judge: the judge of policies on that log.
         decisions: the decisions, with the probabilities of the logging policy or of its clone.
         propensities: mu(a_t|x_t) as logged [n].
-        clone: the ratios of ``mu`` to the propensities [n].
+        clone: ratios of the cloned mu to the logged propensities [n].
         oracles: prepared regressions, from plain to curved.
         horizons: values of k.
         advantages: `k_step_advantages` of the log, for a bonus, k and ratios.
@@ -139,13 +139,13 @@ class Climb:
     advance: Callable[[int], None]
     _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
 
-    def settled(self) -> tuple[Climb, list[Direction]]:
-        """The climb with the judge that this log needs, and the directions from mu, from plain to curved.
+    def choose_judge(self) -> tuple[Climb, list[Direction]]:
+        """The climb with the better judge for this log, and the directions from mu, from plain to curved.
 
-        Two judges measure the first step. V^mu at the next state is believed where it has the smaller error
-        and does not contradict what followed in the log (Hausman's test).
+        Two judges measure the first step: by V^mu at the next state, and by the realised return. The first is
+        used where it has the smaller error and the two do not contradict each other (Hausman's test).
         """
-        tried = list(self._tried(Candidate(words="the logging policy")))
+        tried = list(self._directions(Candidate(words="the logging policy")))
         realised = replace(self, judge=replace(self.judge, realised=True))
         directions = self._steepest(tried)
         rho = self._ratios(directions[0].held_out, directions[0].plan(FIRST_SIZE))
@@ -170,7 +170,7 @@ class Climb:
             same = self.bonus is not None and direction.k == 1  # as it was: neither V nor weights change f
             if len(champions) == 1 or same:
                 break
-            (direction,) = self._tried(champions[-1], direction, followed[0])
+            (direction,) = self._directions(champions[-1], direction, followed[0])
             steps = self._grow(number, champions[-1], direction, champions[-1].size, tested)
             champions += steps
             if not steps:
@@ -181,8 +181,8 @@ class Climb:
         self._test(replace(favourite, power=FAVOURITE), None, tested, noise=0.0)
         return [replace(c, crowned=any(c is champion for champion in champions)) for c in tested]
 
-    def bold(self, direction: Direction) -> Candidate:
-        """F's best among the actions that the clone is likely to take, where it cannot stand for mu."""
+    def greedy_among_likely(self, direction: Direction) -> Candidate:
+        """The best action in f among those that the clone is likely to take, where it imitates mu badly."""
         best = np.empty(len(self.logs), dtype=np.int64)
         for block in self.decisions.blocks:
             mu = self.decisions.mu[block]
@@ -246,10 +246,10 @@ class Climb:
         sizes = [plan.size / plan.spreads[side] for side in sides]
         return self.decisions.taken_probs(scores, sizes, plan.power) / self.propensities
 
-    def _tried(
+    def _directions(
         self, champion: Candidate, last: Direction | None = None, followed: float = PROMISED
     ) -> Iterator[Direction]:
-        """An f of every shape and k from mu; later of the shape and k that were chosen."""
+        """Directions from the champion: from mu of every shape and k, later of the chosen ones alone."""
         bonuses, ratios, rhos = [], [], []
         if champion.scorers:  # as each side has learned it: a half looks at its own decisions only
             for sides in (ALL, OWN):
@@ -283,13 +283,13 @@ class Climb:
         """F of one shape and k, learned by each side from its A_k."""
         scorers, targets = [], []
         for side, learned in enumerate(self.sides):
-            known = self.advantages(bonuses[side], k=k, ratios=ratios[side])
-            if (known.valid & learned).any():
-                known = replace(known, valid=known.valid & learned)
+            target = self.advantages(bonuses[side], k=k, ratios=ratios[side])
+            if (target.valid & learned).any():
+                target = replace(target, valid=target.valid & learned)
             if (name, k) not in self._tuned:
-                self._tuned[name, k] = self.oracles[name].tune(known.values, valid=known.valid)
-            scorers.append(self._tuned[name, k].fit(known.values, valid=known.valid))
-            targets.append(known)
+                self._tuned[name, k] = self.oracles[name].tune(target.values, valid=target.valid)
+            scorers.append(self._tuned[name, k].fit(target.values, valid=target.valid))
+            targets.append(target)
         held_out = self.decisions.by_half(scorers, HELD_OUT, keep=True)
         spreads = tuple(self.decisions.spread(scorer) or 1.0 for scorer in scorers)
         return Direction(
@@ -300,19 +300,19 @@ class Climb:
             spreads=spreads,
             held_out=held_out,
             taken=self.decisions.centred(held_out, spreads[1:]),
-            known=tuple(targets),
+            targets=tuple(targets),
         )
 
     def _noise(self, direction: Direction) -> float:
-        """The share of f's variance under mu that is noise: that of an f whose users get random signs."""
+        """The share of f's variance under mu that is noise: the variance of an f fitted to random signs."""
         tuned, rng = self._tuned[direction.shape, direction.k], np.random.default_rng(0)
         if not isinstance(tuned, PreparedRidge):  # eight more fits of trees or networks are too dear
             return 1.0
         shares = []
         for side in (1, 2):
-            known = direction.known[side]
+            target = direction.targets[side]
             for _ in range(1 + SQUARES // (tuned.features.width * self.logs.n_actions)):
                 signs = rng.choice([-1.0, 1.0], size=self.logs.n_users)[self.judge.user]
-                scorer = tuned.fit(signs * known.values, valid=known.valid)
+                scorer = tuned.fit(signs * target.values, valid=target.valid)
                 shares.append((self.decisions.spread(scorer) / direction.spreads[side]) ** 2)
         return min(float(np.mean(shares)), 1.0)

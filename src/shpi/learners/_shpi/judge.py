@@ -1,4 +1,4 @@
-r"""The one test: what a policy brings over mu, from mu's log, with the share of every user in the error.
+r"""The one test: the lift of a policy over mu, estimated from mu's log, with every user's influence on it.
 
     D(x) = V^pi(x) - V^mu(x)   solves   D = E_{a ~ pi}[ delta + gamma c D(x') | x ]
     delta = r + gamma V^mu(x') - V^mu(x)
@@ -7,16 +7,17 @@ by least squares over features phi of the state, with the ratios rho = pi(a|x) /
 
     theta = M^-1 sum rho phi delta,    M = sum rho phi (phi - gamma c phi')' + penalty,    lift = mean D(x_0)
 
-c = 1 - 1/50: pi is followed for about 50 decisions, then mu's value is paid. That is SHPI's own bargain: a
-bias that can be stated, for a system that stays solvable where pi is far from mu. What is promised follows pi
-for 10 decisions only: states that pi reaches later may lie outside the log. A user's influence on the
-lift is the user's part of its linearised error, the estimate of V^mu included, so two policies are compared
-on common users. Two sets of features give two lifts; what they differ by counts as error too.
+c = 1 - 1/50: pi is followed for about 50 decisions, then mu's value is paid. That is SHPI's own trade: a
+bias of known form, for a system that stays well-conditioned where pi is far from mu. The printed bound
+follows pi for 10 decisions only, since states that pi reaches later may lie outside the log. A user's
+influence is that user's term of the linearised error of the lift, the estimate of V^mu included, so two
+policies can be compared on common users. Two sets of features give two lifts; their difference counts as
+error too.
 
-The same system gives visits, d_pi / d_mu at every decision. Where pi goes to states that the log does not
-have, features make them up: visits below 0 here, as many too many there. If a share s of them is below 0
-beyond that of mu's own, a part 2 s of the lift rests on visits that cannot be, and counts as error. A table
-has none; in HIV, where a bolder policy ends outside the log, the worst candidates have the most.
+The same system gives the density ratio d_pi / d_mu at every decision ("visits"). Where pi goes to states that
+the log does not contain, the features extrapolate, and some visits come out negative. If a share s of them is
+negative, beyond mu's own share, then 2 s of the lift rests on extrapolation and counts as error. A table has
+no negative visits; in HIV, where bold policies end outside the log, the worst candidates have the most.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ BLOCK = 2_048  # rows whose features stay in the cache
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Influence:
-    """Lifts over mu, by set of features, and the part that each user has in their error."""
+    """Lifts over mu by set of features, and every user's influence on them."""
 
     lifts: Float64Array  # [m]
     parts: Float64Array  # [m, users]
-    doubts: Float64Array  # [m] the part of each lift that rests on visits which cannot be
+    off_log: Float64Array  # [m] the part of each lift that rests on negative visits
     noise: float = 1.0  # share of f's variance that is noise; 0: f was not learned from these users
 
     @property
@@ -63,40 +64,40 @@ class Influence:
         return float(self.lifts.mean())
 
     @property
-    def vouched(self) -> float:
-        """The estimate less what features may have made up."""
-        return self.estimate - self.of_features
+    def cautious(self) -> float:
+        """The estimate less its error due to features: what two candidates are compared by."""
+        return self.estimate - self.feature_error
 
     @property
     def outside(self) -> float:
-        """The share of visits below 0, beyond that of mu's own: pi goes where the log does not."""
+        """The share of negative visits beyond mu's own: how far pi leaves the states of the log."""
         total = float(np.abs(self.lifts).sum())
-        return float(np.abs(self.doubts).sum()) / (2 * total) if total > 0 else 0.0
+        return float(np.abs(self.off_log).sum()) / (2 * total) if total > 0 else 0.0
 
     @property
     def error(self) -> float:
-        """The standard error: sampling of users, the spread over sets of features, and visits that cannot be.
+        """The standard error: sampling of users, and the error due to features.
 
-        Half one teaches the f that half two judges, and the other way round. As far as f is noise, both
-        judgements are one product of two noises, and the variance of their sum is twice the sum of their
-        variances; as far as f is signal, they are independent. So the variance counts 1 + noise times.
+        Each half learns the f that the other half judges. If f is all noise, both judgements are the same
+        product of two noises: they are fully correlated, and the variance of their sum is twice the sum of
+        their variances. If f is all signal, they are independent. So the variance counts 1 + noise times.
         """
         users = self.parts.shape[1]
         sampling = (1 + self.noise) * users / max(users - 1, 1) * float(np.sum(self.parts.mean(axis=0) ** 2))
-        return float(np.sqrt(sampling + self.of_features**2))
+        return float(np.sqrt(sampling + self.feature_error**2))
 
     @property
-    def of_features(self) -> float:
-        """The part of the error that more users do not cure: of features, and of visits that cannot be."""
+    def feature_error(self) -> float:
+        """The error that more users do not reduce: the spread over sets of features, and negative visits."""
         spread = float(self.lifts.var(ddof=1)) if len(self.lifts) > 1 else 0.0
-        return float(np.sqrt(spread + self.doubts.mean() ** 2))
+        return float(np.sqrt(spread + self.off_log.mean() ** 2))
 
     def less(self, other: Influence) -> Influence:
         """The difference of two lifts, on common users and features."""
         return Influence(
             lifts=self.lifts - other.lifts,
             parts=self.parts - other.parts,
-            doubts=self.doubts - other.doubts,
+            off_log=self.off_log - other.off_log,
             noise=max(self.noise, other.noise),
         )
 
@@ -130,7 +131,7 @@ class StateMap:
     starts: Float64Array  # [p] mean phi of the first decisions, per user
     penalty: Float64Array  # [p]
     delta: Float64Array  # [n] of V^mu; 0 where the log does not say what followed
-    surprise: Float64Array  # [n] all that followed, discounted, less V^mu
+    surprise: Float64Array  # [n] the discounted return from here on, less V^mu
     system: Float64Array  # [p, p] that V^mu solved
     by_user: Float64Array  # [users, p] sum of phi delta
 
@@ -232,12 +233,12 @@ class Judge:
         pairs = zip(self.maps, self._last[followed][1], strict=True)
         results = [self._lift(states, system, weights, followed) for states, system in pairs]
         lifts = np.array([lift for lift, _, _ in results])
-        below = np.array([_below_zero(visits[self.usable]) for *_, visits in results])
-        own = np.array([_below_zero(visits[self.usable]) for visits in self._visits_of_mu(followed)])
+        below = np.array([_negative_share(visits[self.usable]) for *_, visits in results])
+        own = np.array([_negative_share(visits[self.usable]) for visits in self._visits_of_mu(followed)])
         return Influence(
             lifts=self.unit * lifts,
             parts=self.unit * np.stack([parts for _, parts, _ in results]),
-            doubts=self.unit * 2 * np.maximum(below - own, 0.0) * lifts,
+            off_log=self.unit * 2 * np.maximum(below - own, 0.0) * lifts,
         )
 
     def _lift(
@@ -272,7 +273,7 @@ class Judge:
         return systems
 
     def _visits_of_mu(self, followed: float) -> list[Float64Array]:
-        """The visits of mu itself, by set of features: what is below 0 here, they cannot show at all."""
+        """The visits of mu itself, by set of features: a negative share here is the features' own."""
         if followed not in self._of_mu:
             known = self.usable.astype(np.float64)
             pairs = zip(self.maps, self._systems(known, followed), strict=True)
@@ -398,7 +399,7 @@ def _solved(states: StateMap, system: Float64Array, target: Float64Array) -> Flo
     return theta
 
 
-def _below_zero(visits: Float64Array) -> float:
-    """The share of visits that are below 0, where none can be."""
+def _negative_share(visits: Float64Array) -> float:
+    """The share of visits that are negative, by absolute value."""
     total = float(np.abs(visits).sum())
     return float(-np.minimum(visits, 0.0).sum()) / total if total > 0 else 0.0

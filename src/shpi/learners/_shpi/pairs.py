@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shpi._core.softmax import row_sums
 from shpi.data.logged import LoggedData
 from shpi.features import FeatureMap
 from shpi.policies import Policy
@@ -154,7 +155,7 @@ def tilted(mu: Float32Array, scores: Float32Array, size: float, actions: IntArra
         weights -= weights.max(axis=1, keepdims=True)
     np.exp(weights, out=weights)
     weights *= mu
-    total = weights @ np.ones(mu.shape[1], dtype=np.float32)
+    total = row_sums(weights)
     if not (total > LEAST).all():
         return tilt(mu, scores, size, 1.0)[rows, actions].astype(np.float32)
     probs: Float32Array = weights[rows, actions] / total
