@@ -1,7 +1,7 @@
-"""Learners, each in one readable file. What needs torch imports it when it is used.
+"""Learners, each in one readable file. Those that need torch import it on first use.
 
 offline       OfflineSHPI: short-horizon policy improvement from a log; `_shpi` has its parts
-online        OnlineSHPI and others that act: OnlineBandit, DeepSARSA
+online        learners that act in a simulator: OnlineSHPI, OnlineBandit, DeepSARSA
 bandit, session_rl, named, cloning, logging_policy, best
               contextual bandit, session RL, A^mu and A^pi, clones of mu, mu itself, the best of several
 neural        baselines that train networks: DiscreteBCQ, DiscreteCQL, NNIPS, CBMF

@@ -25,7 +25,7 @@ PARTS: dict[str, dict[str, tuple[str, str]]] = {
 
 
 def spell_out(learner: Any) -> None:
-    """Replace the words among a frozen learner's fields by what they stand for; for ``__post_init__``."""
+    """Replace names of oracles and values in a frozen learner's fields by objects; for ``__post_init__``."""
     for role, words in PARTS.items():
         value = getattr(learner, role, None)
         if not isinstance(value, str):

@@ -5,13 +5,13 @@ r"""The contextual bandit: learns offline, without exploration, and maximises th
     dr          f = q + g,   q as in direct,
                 g = argmin_g sum_i omega_i (g(x_i, a_i) - (r_i - q_-i(x_i, a_i)))^2
 
-and pi(x) = argmax_a f(x, a) among the actions that the log supports. `direct` is best when f can represent
-the reward; otherwise its errors are small for mu's actions but not for pi's. `mtr` weighs the rows as if
+and pi(x) = argmax_a f(x, a) among the actions that the log supports. `direct` is best if f can represent
+the reward; otherwise its errors are small for mu's actions but not for pi's. `mtr` weights the rows as if
 the actions had been uniform; it is what VW's ``--cb_type mtr`` does, and the paper's bandit. `dr` is doubly
 robust: if q is right, g only fits noise around 0, whatever mu; if mu is right, f is the weighted fit of q's
-residuals. q_-i was fitted without the user of row i (two folds): overfitting does not look like a good fit.
+residuals. q is cross-fitted: q_-i was fitted without the user of row i (two folds).
 
-The reward is the log's: a click, or a long-term metric that was joined to each decision.
+The reward is that of the log: a click, or a long-term metric that was joined to each decision.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ContextualBandit:
             propensities.
         support: an action is eligible where mu(a|x) is at least this share of the
             largest mu(.|x). None: every action that the log ever took is.
-        behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
+        behaviour: mu, if you have it as code; None clones it from the log (`BehaviourCloning`).
         seed: random seed of the oracle, of the clone and of the folds of "dr".
     """
 
@@ -170,6 +170,6 @@ def regress(
 
 
 def _halves(logs: LoggedData, seed: int) -> list[BoolArray]:
-    """Two masks of rows [n] that part the users."""
+    """Two masks of rows [n] that divide the users."""
     first = folds_of_users(logs.n_users, 2, np.random.default_rng(seed))[logs.user_of_row] == 0
     return [first, ~first]

@@ -36,9 +36,9 @@ ROWS_PER_ACTION, MANY_CELLS = 10, 1_000_000_000  # decisions that an action need
 
 @runtime_checkable
 class Learner(Protocol):
-    """Learns from a log. The log is not changed, and the learner itself remembers nothing.
+    """Learns from a log. `fit` changes neither the log nor the learner.
 
-    Those of shpi also take a log in shards, and ``executor``: who passes over its shards.
+    The learners of shpi also take a log in shards, and an ``executor`` that processes the shards.
     """
 
     def fit(self, logs: LoggedData) -> Policy:
@@ -56,7 +56,7 @@ class OnlineLearner(Protocol):
 
 
 def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[..., P]:
-    """Decorate a learner's ``fit``: reject what is no log, and attach the log's items and users.
+    """Decorate a learner's ``fit``: reject input that is not a log, and attach the log's items and users.
 
     If the log is in shards, the learner gets a sample of its users (`learned_from`), drawn by ``executor``.
     """
@@ -80,7 +80,7 @@ def from_log(fit: Callable[[Any, LoggedData], P]) -> Callable[..., P]:
 
 
 def fit_anywhere(learner: Learner, logs: LoggedData | ShardedLog, executor: Executor | None = None) -> Policy:
-    """Fit any learner to a log in memory or in shards: one that takes no shards gets the sample of ours."""
+    """Fit any learner to a log in memory or in shards: one without support for shards gets a sample."""
     fit: Any = learner.fit
     if isinstance(logs, ShardedLog) and getattr(fit, "takes_shards", False):
         policy: Policy = fit(logs, executor=executor)
@@ -93,12 +93,12 @@ def fit_anywhere(learner: Learner, logs: LoggedData | ShardedLog, executor: Exec
 def learned_from(logs: LoggedData | ShardedLog, *, seed: int, executor: Executor | None = None) -> LoggedData:
     """The log, or a sample of as many users as memory, time and the actions allow, drawn by their hash.
 
-    The sample is the same whether the log is in memory or in shards, so both teach the same policy.
+    The sample is the same in memory and in shards, so both give the same policy.
 
     Args:
         logs: the log.
         seed: random seed of the draw.
-        executor: who passes over shards; None is this process.
+        executor: processes the shards; None is this process.
     """
     actions = max(len(logs.action_space), 1)
     pairs = max(MOST_CELLS // actions, min(ROWS_PER_ACTION * actions, MANY_CELLS // actions))
@@ -107,7 +107,7 @@ def learned_from(logs: LoggedData | ShardedLog, *, seed: int, executor: Executor
 
 
 def sampled_words(logs: LoggedData, whole: ShardedLog) -> str:
-    """What a policy says about the sample that it was learned from; empty if that is the whole log."""
+    """A note on the sample that a policy was learned from; empty if that is the whole log."""
     if len(logs) == whole.rows:
         return ""
     return (
@@ -129,12 +129,12 @@ def check_log(logs: object, learner: str) -> None:
 
 
 def rewards_of(logs: LoggedData, learner: str, observed: BoolArray | None = None) -> Float64Array:
-    """The rewards [n] of a log, or an error that says what the learner lacks.
+    """The rewards [n] of a log, or an error if there are none.
 
     Args:
         logs: the log.
         learner: name of the learner, for the error message.
-        observed: the rows whose rewards will be used [n]; those of the others are not looked at.
+        observed: the rows whose rewards will be used [n]; the others are not checked.
     """
     if logs.rewards is None:
         raise DataError(
@@ -159,7 +159,7 @@ def rewards_of(logs: LoggedData, learner: str, observed: BoolArray | None = None
 
 
 def propensities_of(logs: LoggedData, learner: str) -> Float64Array:
-    """The propensities mu(a_t|x_t) [n] of a log, or an error that says what the learner lacks."""
+    """The propensities mu(a_t|x_t) [n] of a log, or an error if there are none."""
     if logs.propensities is None:
         raise DataError(
             expected="a log with propensities",
@@ -173,8 +173,7 @@ def propensities_of(logs: LoggedData, learner: str) -> Float64Array:
 def greedy_among_seen(scorer: Scorer, logs: LoggedData) -> Greedy | SupportLimited:
     """argmax_a f(x, a) among the actions that the log ever took; uniform where none of them is allowed.
 
-    The score of an action that the log never took is a guess, and a learner that does not explore cannot
-    check guesses.
+    The score of an action that the log never took is an extrapolation, which offline learning cannot check.
     """
     shares = np.bincount(logs.actions, minlength=logs.n_actions) / len(logs)
     if (shares > 0).all():

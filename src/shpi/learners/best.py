@@ -16,7 +16,7 @@ from shpi.learners.offline import OfflineSHPI
 
 
 def usual_rivals() -> dict[str, Learner]:
-    """A bandit, and BCQ where torch is installed."""
+    """A bandit, and BCQ if torch is installed."""
     rivals: dict[str, Learner] = {"bandit": ContextualBandit()}
     if find_spec("torch") is not None:
         from shpi.learners.neural.bcq import DiscreteBCQ

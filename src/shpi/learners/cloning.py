@@ -1,20 +1,20 @@
-r"""Behaviour cloning: the logging policy mu(a|x), recovered from the log by multinomial logistic regression.
+r"""Behaviour cloning: the logging policy mu(a|x), estimated from the log by multinomial logistic regression.
 
     mu(a|x) = (1 - e) softmax_a(phi(x)'w_a) + e / |C(x)|          over the candidates C(x)
 
-If the log has propensities p = mu(a|x), two things make the clone more accurate. The regression learns from p
-instead of from the actions drawn (`shpi._core.softmax`). And e, the exploration rate that does not depend on
-the context, is the largest that contradicts no row of the log:
+If the log has propensities p = mu(a|x), two things make the clone more accurate. The regression fits p
+instead of the sampled actions (`shpi._core.softmax`). And e, the exploration rate that does not depend on
+the context, is the largest rate consistent with every row of the log:
 
     p >= e / |C|     and     1 - p >= e (|C| - 1) / |C|
 
 For an epsilon-greedy mu that is epsilon, and the rest is a plain classification. The floor is kept only if it
 fits held-out decisions. On synthetic logs with epsilon 0.3 the distance in total
 variation to mu falls from 0.08 to 0.01 (`python -m benchmarks cloning`).
-The loss on held-out users chooses the features. If even the best are far from mu (the propensities show how
-far), the clone is fitted again with more features and more steps: the agent of the HIV world without its
-exploration returns 4.3e10; the favourite actions of its clone 1.9e10 with 200 features (seed 100), and with
-600 4.3e10 (seeds 100 to 103).
+The loss on held-out users chooses the features. If the best clone is still far from mu (by its excess
+log-loss), it is refitted with more features and more steps. In HIV the greedy agent returns 4.3e10; the
+most probable actions of its clone return 1.9e10 with 200 features (seed 100), and 4.3e10 with 600 (seeds
+100 to 103).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from shpi.learners.base import from_log
 from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.protocols import Int64Array, Policy
 
-CELLS = 2_000_000  # pairs of a decision and an action that a fit looks at
-LEAST_ROWS, MOST_ROWS = 10_000, 60_000  # decisions that a fit looks at
-STEPS = 40  # of L-BFGS; a hundred bring no better policies
+CELLS = 2_000_000  # largest number of pairs of decision and action in a fit
+LEAST_ROWS, MOST_ROWS = 10_000, 60_000  # smallest and largest number of decisions in a fit
+STEPS = 40  # of L-BFGS; a hundred give no better policies
 CHOICE_STEPS = 15  # the same while features are chosen
-FAR = 0.03  # nats above the loss of mu itself, from which on the clone is refined
-FINE_FEATURES, FINE_STEPS = 600, 150  # of a refined clone
+FAR = 0.03  # refit with more features if the excess log-loss over mu exceeds this (nats)
+FINE_FEATURES, FINE_STEPS = 600, 150  # of that refit
 FEATURES, BANDWIDTHS = 200, (0.1, 0.25, 0.5, 1.0)  # random Fourier features, in medians of the distance
-NEGLIGIBLE = 1e-3  # a smaller floor is none
+NEGLIGIBLE = 1e-3  # a smaller floor counts as 0
 BLOCK = 50_000  # decisions at once
-JUDGED = 20_000  # decisions on which the distance of a clone from mu is measured, about
+JUDGED = 20_000  # approximate number of decisions on which the distance of a clone from mu is measured
 
 
 @dataclass(frozen=True, kw_only=True)

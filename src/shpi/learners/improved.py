@@ -1,4 +1,4 @@
-"""The result of SHPI: a policy, its lift over mu, and why it was preferred."""
+"""The result of SHPI: a policy, its lift over mu, and the reason for its choice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray
 from shpi.report.cards import improved_card
 from shpi.values import FittedValue
 
-SHOWN = 0.01  # share of visits outside the log, from which the table of trials has a column for it
+SHOWN = 0.01  # negative share of the density ratios from which the table of trials has a column for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Iteration:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
-    """One candidate and what the test said."""
+    """One candidate and its test result."""
 
     words: str
     lift: Lift
@@ -86,7 +86,7 @@ class ImprovedPolicy(PolicyMethods):
 
     @property
     def proven(self) -> bool:
-        """Whether the lift of this very policy is above 0 with confidence, over all tests made."""
+        """Whether the lift of this policy is above 0 with confidence, over all tests."""
         return self.chosen > 0 and self.lift is not None and self.lift.proven
 
     @property

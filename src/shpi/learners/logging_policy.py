@@ -25,7 +25,7 @@ class LoggedBehaviour:
     cloning: BehaviourCloning = field(default_factory=BehaviourCloning)
 
     def fit(self, logs: LoggedData | ShardedLog, *, executor: Executor | None = None) -> Policy:
-        """The policy that was brought, or the clone."""
+        """The given policy, or the clone."""
         if self.policy is None:
             return self.cloning.fit(logs, executor=executor)
         if self.policy.n_actions != len(logs.action_space):

@@ -1,7 +1,7 @@
 """SHPI with the smallest and the largest horizon, under their usual names.
 
     PolicyGradientAdvantage        k = 1: A^mu, what policy gradients and TRPO-like methods estimate
-    ConservativePolicyIteration    k = T: A^pi (up to a constant in a), weighted to the very end
+    ConservativePolicyIteration    k = T: A^pi (up to a constant in a), with importance weights to the end
 
 Both are `OfflineSHPI` with a fixed horizon: value, regression, candidates and test are the same. With
 ``paper=True`` they are `OfflineSHPI.paper()` with a fixed horizon.

@@ -3,8 +3,8 @@
     learner = make("bandit", target="dr", seed=3)
     policy = learner.fit(logs)                          make("deep-sarsa", episodes=500).fit(simulator)
 
-A name stands for a constructor and the options that make it what it is. An extra that is not installed, or a
-module that this version does not have, is a clear error when the learner is made; `missing` says so before.
+A name stands for a constructor with some options. If an extra is not installed, or this version lacks a
+module, `make` raises an error; `missing` checks this beforehand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shpi.learners.base import Learner, OnlineLearner
 
 Kind = Literal["offline", "online"]
 
-_PACKAGES = {"neural": "torch", "vw": "vowpalwabbit", "gbdt": "lightgbm"}  # what an extra must bring
+_PACKAGES = {"neural": "torch", "vw": "vowpalwabbit", "gbdt": "lightgbm"}  # package that an extra installs
 
 
 class Entry(NamedTuple):

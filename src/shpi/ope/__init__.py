@@ -1,15 +1,15 @@
-"""Off-policy evaluation: what a policy would bring, from the log of another one, with honest intervals.
+"""Off-policy evaluation: the value of a policy from the log of another one, with confidence intervals.
 
 evaluate        all of it in one call; also `shpi.evaluate`
 candidates      several policies on one log; also `shpi.compare`
-gate            may this be shipped? also `shpi.Gate`; `verdict` has what it weighs
+gate            the decision to ship; also `shpi.Gate`; `verdict` has its criteria
 selection       choose among configurations by held-out estimates
-results         what comes back: Estimate, Interval, Diagnostic, Verdict, Evaluation
-problem         what is estimated, written down once
+results         result types: Estimate, Interval, Diagnostic, Verdict, Evaluation
+problem         the estimand
 estimators      IPS, SNIPS, PDIS, SNPDIS, DM, FQE, DR, WDR, MIS, MAGIC, SLOPE, k-step SHPI
 models          outcome models of the estimators
 inference       weights, means per step, intervals clustered by user
-diagnostics     what can and cannot be trusted, in plain sentences
+diagnostics     diagnostics of log and weights, in sentences
 checks          checks of one assumption each: users, propensities, time, looks
 
 An estimator is configuration; ``estimator.estimate(Problem.of(policy, logs, settings))`` gives an `Estimate`.

@@ -1,4 +1,4 @@
-"""Where a lift comes from: segments of users, actions gained and lost, three factors of the reward."""
+"""Breakdown of a lift: by segments of users, by actions, and by three factors of the reward."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shpi.ope.results import ActionShift, Estimate, Factor, Segment
 from shpi.protocols import Float32Array, Float64Array, Int64Array
 
 FEW_LABELS = 6  # a column with more distinct values than this is cut at its terciles
-LEAST_USERS = 10  # a segment with fewer users says nothing
+LEAST_USERS = 10  # smaller segments are not reported
 MANY_ACTIONS = 20  # actions shown
 
 
@@ -161,7 +161,7 @@ def variants(problem: Problem) -> tuple[Problem, ...]:
 
 
 def _periods(problem: Problem) -> tuple[float, str]:
-    """The time that a user counts for, in months; where it has no calendar, the log itself as the period."""
+    """The time for which a user counts, in months; without calendar time, the log itself is the period."""
     if problem.head.time_unit != "us":
         return 1.0, "log"
     metric = None if problem.head.counted is None else problem.head.counted.metric

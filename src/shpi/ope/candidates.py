@@ -1,4 +1,4 @@
-"""Several candidates on one log: bounds that hold together, and which of those that ship is the best."""
+"""Several candidates on one log: simultaneous bounds, and the best candidate that ships."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shpi.ope.gate import Gate
 
-REPLICATES = 20_000  # of the largest error; the level is then known to about 0.1 %
+REPLICATES = 20_000  # draws of the largest error; they give the level to about 0.1 %
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +121,7 @@ class _KeptProblems:
 
 
 def joint_level(influences: Float64Array, confidence: float, *, seed: int = 0) -> float:
-    """The level at which each of m one-sided bounds must be taken for all to hold together at ``confidence``.
+    """The level of each of m one-sided bounds for which all hold simultaneously at ``confidence``.
 
     For m copies of one candidate it is ``confidence``; for m independent ones confidence^(1/m). It is never
     below what one candidate needs, nor above Bonferroni's 1 - (1 - confidence)/m.

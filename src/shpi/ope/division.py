@@ -1,7 +1,7 @@
-"""Users divided twice: those that confirm a choice, and folds of those that make it; in memory or in shards.
+"""Nested split of users for model selection: confirmation users, and folds of the others.
 
-Who is where follows from hashes of the users' ids, so a log in memory and the same log in shards are divided
-alike. Shards are written anew, one folder for each group, in a temporary folder that goes at the end.
+Hashes of the users' ids determine the split, so it is the same in memory and in shards. Shards are rewritten,
+one folder for each group, in a temporary folder that is deleted at the end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def divided(
         confirm: share of the users that confirm.
         folds: number of folds of the others.
         seeds: random seeds of the split and of the folds.
-        executor: who passes over shards; None is this process.
+        executor: processes the shards; None is this process.
     """
     users = collect(logs, partial(_users, seeds=seeds), executor=executor)
     everybody = _Users(*(np.concatenate(columns) for columns in zip(*map(_columns, users), strict=True)))

@@ -1,7 +1,7 @@
 """`evaluate`: one policy, one held-out log; every estimator, with intervals, diagnostics and a verdict.
 
-`shpi.ope.problem` says what is estimated. An estimator that cannot answer is left out, and a fatal diagnostic
-says why; when none can, the first reason is raised.
+`shpi.ope.problem` defines the estimand. An estimator that fails is left out, and a fatal diagnostic
+says why; if all fail, the first error is raised.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ UNSOUND = (IPS, PDIS, DR, MAGIC, MIS, FQE, DirectMethod, OracleFQE)  # these dec
 
 
 class Decides(Protocol):
-    """Who is shown an evaluation when it is done: `shpi.ope.gate.Gate` gives a verdict."""
+    """Receives a finished evaluation and returns a verdict, like `shpi.ope.gate.Gate`."""
 
     def decide(self, evaluation: Evaluation, problem: Problem) -> Verdict | None:
         """A verdict, or None for none yet; the problem is there for guard metrics."""
@@ -80,7 +80,7 @@ def evaluate(
     seed: int = 0,
     executor: Executor | None = None,
 ) -> Evaluation:
-    """What would this policy bring, and is that better than what the log brought?
+    """Estimate the value of a policy, and its lift over the logging policy.
 
     Args:
         policy: what is evaluated: its own probabilities, exploration included.
@@ -101,8 +101,8 @@ def evaluate(
         details: False leaves out breakdown and short-term effect, which cost further passes.
         policy_name: for the report.
         seed: random seed of folds, features and bootstraps.
-        executor: who passes over the log: `shpi.passes.Serial()`, which is this process and the default, or
-            `shpi.passes.Processes(jobs=2)`. The answer is the same, bit by bit.
+        executor: processes the log: `shpi.passes.Serial()`, which is this process and the default, or
+            `shpi.passes.Processes(jobs=2)`. The results are bit-identical.
     """
     settings = Settings(
         gamma=gamma,
@@ -193,7 +193,7 @@ def describe(problem: Problem, per: Per = "user") -> str:
 
 
 def asked(problem: Problem) -> str:
-    """The question in one sentence, as every verb prints it."""
+    """The metric in one sentence, as every verb prints it."""
     logs = problem.raw_sample
     if isinstance(problem.metric, str):
         return question(logs, Metric(what=problem.metric))
@@ -220,7 +220,7 @@ def _chosen(
 def _run(
     problem: Problem, chosen: Sequence[Estimator], beside: Callable[[], Any] | None
 ) -> tuple[list[Estimate], list[Diagnostic]]:
-    """The answers and who has none; ``beside`` is what later steps need, in the same passes."""
+    """The estimates, and the estimators that failed; ``beside``: further work in the same passes."""
     estimates: list[Estimate] = []
     failures: list[Diagnostic] = []
     first: ShpiError | None = None
@@ -253,7 +253,7 @@ def _estimated(estimator: Estimator, problem: Problem) -> Estimate:
 
 
 def _mixture(problem: Problem, answer: Estimate, per: Per) -> Lead | None:
-    """The largest mixture with an interval over the whole horizon, where the answer itself has none."""
+    """The largest mixture with an interval over the whole horizon, if the policy itself has none."""
     if (answer.consistent and carries(problem, answer)) or problem.propensity_mode == "absent":
         return None
     return largest_mixture(problem, per)
@@ -262,12 +262,12 @@ def _mixture(problem: Problem, answer: Estimate, per: Per) -> Lead | None:
 def _main(
     name: str | None, chosen: Sequence[Estimator], estimates: Sequence[Estimate], problem: Problem
 ) -> Estimator:
-    """The estimator that decides: the one that was named, or by how far the weights reach.
+    """The estimator that decides: the named one, or the first with enough effective users.
 
-    Without a name it is the first whose weights carry an answer (`carries`), those that follow all decisions
-    before those that follow some; when none does, the one with the most effective users. Rewards have no say
-    in it, so lucky estimates are not favoured. Estimators that trust a model, and plain ones, whose intervals
-    do not hold with heavy weights, decide only among themselves, and never ship.
+    Without a name it is the first with a sufficient effective sample size (`carries`), estimators over all
+    decisions before those over some; if there is none, the one with the most effective users. The choice does
+    not use rewards, so lucky estimates are not favoured. Model-based estimators, and plain ones, whose
+    intervals do not hold with heavy weights, decide only if there are no others, and never ship.
     """
     by_name = {estimate.name: estimate for estimate in estimates}
     known = {estimator.name: estimator for estimator in chosen}
@@ -290,7 +290,7 @@ def _main(
 
 
 def _foresee(problem: Problem, per: Per) -> None:
-    """What a verdict will most likely ask for, computed in the passes that are made anyway."""
+    """Compute in the present passes what the verdict will most likely need."""
     if problem.propensity_mode != "absent":
         problem.all_of([partial(whole, problem, per), partial(events, problem)])
 
@@ -298,7 +298,7 @@ def _foresee(problem: Problem, per: Per) -> None:
 def _details(
     problem: Problem, decisive: Estimator, answer: Estimate, segment_by: Sequence[str] | None, per: Per
 ) -> dict[str, Any]:
-    """Where the lift comes from: fields of an `Evaluation`."""
+    """The breakdown of the lift: fields of an `Evaluation`."""
     next_reward = PerUnit(SNPDIS(k=1, name="next reward"))  # every decision as a bandit, contexts as logged
     segments, periods, *others = problem.all_of(
         [
@@ -317,7 +317,7 @@ def _details(
 
 
 def _unless_refused(work: Callable[[], Any], otherwise: Any = None) -> Any:
-    """Of a detail without an answer nothing is said: the estimators' failures say why, if it is the log."""
+    """Leave out a detail that fails: if the log is the cause, the estimators' failures report it."""
     try:
         return work()
     except ShpiError:

@@ -4,26 +4,26 @@ r"""`Gate`: may this policy be shipped? Ship, take a first step, need more data,
                      diagnostic of the deciding estimator or of the log is fatal
     first step       the policy itself is not proven, but a mixture with the logging policy is
     need more data   the estimate is promising, and more users could prove it; the verdict says how many
-    hold             the evidence speaks against it, or a diagnostic forbids a decision
+    hold             the evidence is against it, or a diagnostic forbids a decision
 
-**Only weights over the whole horizon ship.** A model may be wrong where the log has nothing to say, and a
-k-step estimator leaves out what comes after k decisions; no bound knows of either. So ship needs an estimate
-that is `consistent` (WDR, SNPDIS, SNIPS) and proven, and the k-step estimator with k = H as a witness, which
-falls back to mu where weights leave few users, not to a model (`shpi.ope.verdict.whole_horizon`). Others may
-say "need more data" or "hold", and what would show the rest: a first step, or a canary.
+**Only weights over the whole horizon ship.** A model may be wrong outside the support of the log, and a
+k-step estimator ignores effects after k decisions; no bound covers either. So a ship needs a proven estimate
+that is `consistent` (WDR, SNPDIS, SNIPS), and the k-step estimator with k = H must confirm it. With few
+effective users that estimator falls back to mu, not to a model (`shpi.ope.verdict.whole_horizon`). Other
+estimators can only give "need more data" or "hold", with the next step: a first step, or a canary.
 
 **One false ship in twenty.** At ``confidence`` 0.95 a policy whose true lift is at most ``min_lift`` passes
-with probability 0.05, as far as the bound holds. All other conditions can only refuse. Guards need no
-correction: a policy that violates a guard has to pass that very guard, which happens with probability 0.05,
-whatever the others do (an intersection-union test). A first step is a claim of its own, at the same level.
+with probability 0.05, if the bound is valid. All other conditions can only refuse. Guards need no
+correction: a policy that violates a guard must pass that guard's own test, which happens with probability
+0.05, whatever the others do (an intersection-union test). A first step is a separate claim, at the same
+level.
 
-**Several candidates** (`decide_many`, `compare`). The best of many looks better than it is. All candidates
-are judged on the same users, so their estimates are correlated, and how much stricter one has to be follows
-from their influences: normal multipliers over users give the distribution of the largest error,
-max_j sum_i e_i psi_ij / |psi_j|, and with it the level at which *all* bounds hold together. Holm's rule
-would do without the correlations; candidates that are much alike (several k, several betas) would then pay
-for differences that they do not have. The bounds hold for all candidates at once, so the choice among those
-that ship is free.
+**Several candidates** (`decide_many`, `compare`). The best of many estimates is biased upwards. All
+candidates are evaluated on the same users, so their estimates are correlated, and their influences determine
+the correction: normal multipliers over users give the distribution of the largest error, max_j sum_i e_i
+psi_ij / |psi_j|, and with it the level at which *all* bounds hold simultaneously. Holm's rule would ignore
+the correlations and be too strict for similar candidates (several k, several betas). The bounds hold for all
+candidates at once, so you may choose freely among those that ship.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ class Gate:
 
     Args:
         min_lift: the lift must be above it.
-        relative: ``min_lift`` is a share of what the logging policy brings.
+        relative: ``min_lift`` is a share of the logging policy's value.
         confidence: confidence level of the lower bound, one-sided.
         guards: metrics that must not fall, or must not rise.
         power: power of ``users_needed``.
-        patience: if more than so many times the users would be needed, the verdict is to hold.
-        guard_estimator: that judges the guards; None takes the one that decides, or the first that can.
-        first_steps: look for a mixture with the logging policy that is proven, if the policy is not.
-        hidden_cause: with estimated propensities, a ship must stand a hidden cause that changes the odds of
-            an action by this factor (`shpi.ope.checks.sensitivity`), and a first step one half as strong, its
+        patience: the verdict is hold if more than this multiple of the present users would be needed.
+        guard_estimator: estimator of the guards; None takes the one that decides, or the first that can.
+        first_steps: look for a proven mixture with the logging policy, if the policy is not proven.
+        hidden_cause: with estimated propensities, a ship must withstand hidden confounding that changes the
+            odds of an action by this factor (`shpi.ope.checks.sensitivity`), and a first step its square
             root; 1 trusts the estimates.
-        cluster: what shares its luck beyond users: "day", "week", a context column or metric, or a function
-            of a log; None finds days that were switched as a whole (`shpi.ope.checks.clusters`).
-        anytime: bounds hold however often a growing log is looked at: True or "asymptotic", or "betting"
+        cluster: clusters beyond users for the standard errors: "day", "week", a context column or metric, or
+            a function of a log; None detects days that were switched as a whole (`shpi.ope.checks.clusters`).
+        anytime: bounds hold under repeated looks at a growing log: True or "asymptotic", or "betting"
             (`shpi.ope.checks.looks.sequence`).
-        planned_users: at which anytime bounds are tightest; to be fixed before the first look.
+        planned_users: number of users at which anytime bounds are tightest; fix it before the first look.
         seed: random seed of the bootstraps.
     """
 
@@ -108,7 +108,7 @@ class Gate:
         object.__setattr__(self, "guards", tuple(self.guards))
 
     def decide(self, evaluation: Evaluation, problem: Problem | None = None) -> Verdict:
-        """The verdict on one policy; guard metrics, witness and first steps need the problem."""
+        """The verdict on one policy; guards, the confirming estimator and first steps need the problem."""
         deliberation = Deliberation(gate=self, evaluation=evaluation, problem=problem)
         verdict = deliberation.verdict()
         cautioned = cautious(self, evaluation, problem, verdict)

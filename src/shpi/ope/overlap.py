@@ -1,4 +1,4 @@
-"""How far the policy's decisions are from the logged ones: counts for plots, whatever the size of the log."""
+"""Overlap between the policy's decisions and the logged ones: histograms for plots, for logs of any size."""
 
 from __future__ import annotations
 

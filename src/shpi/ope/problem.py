@@ -1,35 +1,35 @@
-r"""What is estimated, written down once, and one log prepared for it.
+r"""The estimand, and a log prepared for its estimation.
 
     J(pi) = E over users of  sum over the user's trajectories  sum_{t=0}^{H-1} gamma^t r_t
 
 H is the logged horizon: the longest trajectory, or ``horizon``. How the three endings count:
 
-*session end*  nothing ends; the sum goes on.
-*terminated*   the user is gone for good and earns 0 at every later step. Ended users stay in every
+*session end*  the trajectory continues, and so does the sum.
+*terminated*   the user is gone for good and earns 0 at every later step. Terminated users stay in every
                denominator: a policy that drives users away must not look good because of those who stayed.
-*truncated*    the log stops before H, so nobody knows what came later. Such a user leaves the denominator of
-               every later step ("censored": right if when the log stops says nothing about the user). Or the
-               log is the whole story, and what is not in it counts 0 ("complete"). The log says which
-               (`LoggedData.endings`): one that does not tell how users end is taken as complete, so that
-               J(mu) is what one counts in the table and nobody is extrapolated to the longest trajectory.
+*truncated*    the log stops before H, so later rewards are unknown. Either such a user leaves the denominator
+               of every later step ("censored": correct if the time of truncation is independent of the user).
+               Or rewards after the end of the log count 0 ("complete"). The log says which
+               (`LoggedData.endings`): if it does not say how users end, it counts as complete, so that
+               J(mu) is the plain mean of the table and no user is extrapolated to the longest trajectory.
 
-When some are censored, those who terminated early would be too many among the remaining: they stay, and users
-who are as long under way as they would be have left. So everybody counts with the inverse of the chance to be
-still observed (Kaplan and Meier's redistribution). With G_t the product over s < t of the share that is not
-censored after step s, among those who decided at s and went on,
+With censoring, early terminations would be over-represented among the remaining users: terminated users stay,
+censored users who would still be active do not. So every user has the inverse of the probability of still
+being observed as a weight (Kaplan and Meier's redistribution). With G_t the product over s < t of the share
+that is not censored after step s, among those who decided at s and went on,
 
     b_it = 1/G_t for a decision at step t,  1/G_{T_i - 1} after a termination;   sum_i b_it = N at every t
     J(mu) = (trajectories per user) sum_t gamma^t (1/N) sum_i b_it r_it
 
-When nobody is censored b = 1, and J(mu) is the plain mean of the users' discounted sums. When nobody
-terminates it is, at every step, the mean over those who are left. Where something is unknown at
-single decisions (a reward, or what follows a decision), those after which the user terminated and those after
-which the user went on are reweighted apart: a termination is always known, so leaving out what is unknown
-would make it look frequent. ``per="decision"`` divides J by the same sum with all rewards 1.
+Without censoring b = 1, and J(mu) is the plain mean of the users' discounted sums. Without terminations it
+is, at every step, the mean over the remaining users. If something is unknown at single decisions (a reward,
+or the next context), decisions before a termination and the others are reweighted separately: a termination
+is always known, so dropping unknown decisions would overstate its frequency. ``per="decision"`` divides J by
+the same sum with all rewards 1.
 
-A log is passed over in *blocks* of whole users, the same ones in memory and in shards
-(`shpi.ope._log.blocks`). Estimators map over blocks and add up, so memory is that of one block and a few
-numbers per user. What several of them ask for at once is answered in one pass (`shpi.ope._log.together`).
+A log is processed in *blocks* of whole users, the same ones in memory and in shards
+(`shpi.ope._log.blocks`). Estimators sum over blocks, so memory is that of one block and a few numbers per
+user. Requests of several estimators share one pass (`shpi.ope._log.together`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LEAST_KNOWN = 0.05  # steps at which less is known are left out of model fits
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
-    """One policy, one log, one metric: what an estimator gets."""
+    """One policy, one log, one metric: the input of an estimator."""
 
     policy: Policy
     source: LoggedData | ShardedLog
@@ -110,14 +110,14 @@ class Problem:
         metric: Rewards | None = None,
         executor: Executor | None = None,
     ) -> Problem:
-        """Look at the log once, and check that policy and log belong together.
+        """Make one pass over the log, and check that policy and log are compatible.
 
         Args:
-            policy: what is evaluated.
+            policy: the policy to evaluate.
             logs: the log, in memory or in shards.
-            settings: how; None takes the defaults.
+            settings: settings of the evaluation; None takes the defaults.
             metric: a metric of the log, or a function of a log; None is the log's reward.
-            executor: who passes over the blocks; None is who does so already, or this process.
+            executor: processes the blocks; None is the present executor, or this process.
         """
         chosen = settings or Settings()
         check_policy(policy)
@@ -241,7 +241,7 @@ class Problem:
         return self.share(type(self).of(policy, self.source, self.settings, metric=self.metric))
 
     def share(self, other: Problem) -> Problem:
-        """Spare the other one what depends on the log alone; and, for the same policy, on that as well."""
+        """Share with another problem what depends on the log alone or, for the same policy, on both."""
         drawn = ("Problem.raw_sample",)  # by which `once` remembers it
         if drawn in self._memo:
             other._memo[drawn] = self._memo[drawn]
@@ -257,7 +257,7 @@ class Problem:
         return results
 
     def total(self, function: Callable[[Chunk], T], add: Callable[[T, T], T] = operator.add) -> T:
-        """The sum of the function over all blocks, in a fixed tree: the same bits whoever computes it."""
+        """The sum of the function over all blocks, in a fixed tree: bit-identical for every executor."""
         result: T = self.visits.ask(self, function, TreeSum(self.visits.count, add))
         return result
 
@@ -342,7 +342,7 @@ class Problem:
 
     @once
     def sample(self, most_rows: int = MOST_ROWS, *, least: int = LEAST_USERS) -> Chunk:
-        """Users with about so many decisions, the same ones whatever the shards: for what needs no more.
+        """A sample of users with about this many decisions, the same ones for any number of shards.
 
         A log in memory that is no longer is its own sample.
         """
@@ -356,7 +356,7 @@ class Problem:
     @property
     @once
     def raw_sample(self) -> LoggedData:
-        """The largest sample, as the log has it: not cut at the horizon, its own rewards and endings."""
+        """The largest sample, unchanged: not cut at the horizon, with the log's own rewards and endings."""
         seed = self.settings.seed
         if isinstance(self.source, LoggedData):
             return draw([self.source], MOST_ROWS, seed)
@@ -373,7 +373,7 @@ class Problem:
 
     @property
     def head(self) -> LoggedData:
-        """Some users, for what all rows share: names of contexts and actions, which columns there are."""
+        """Some users, for properties that all rows share: columns, names of contexts and actions."""
         return self.sample().logs
 
     # ------------------------------------------------------------------ what is computed once

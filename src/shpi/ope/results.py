@@ -1,14 +1,14 @@
-"""What an evaluation says: estimates with their intervals, diagnostics, a verdict. Small and immutable.
+"""Results of an evaluation: estimates with their intervals, diagnostics, a verdict. Small and immutable.
 
-Every estimate is about the same number (`shpi.ope.evaluate` defines it), in the unit of the reward:
+All estimates have the same estimand (`shpi.ope.problem` defines it), in the unit of the reward:
 
-    value     J(pi), what a user would bring under the policy
-    baseline  J(mu), what the same users did bring under the logging policy
+    value     J(pi), the expected reward per user under the policy
+    baseline  J(mu), the reward of the same users under the logging policy
     lift      J(pi) - J(mu), paired by user
 
-An influence [users] has mean 0 and says how far each user moves the estimate: estimate - truth is about the
-mean of the influences. Hence the standard error is std(influence) / sqrt(users), and value + influence are
-pseudo-values whose mean over any group of users is that group's value.
+An influence [users] has mean 0 and is the contribution of each user to the error: estimate - truth is about
+the mean of the influences. Hence the standard error is std(influence) / sqrt(users), and value + influence
+are pseudo-values whose mean over any group of users is that group's value.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimate:
-    """One estimator's answer. lift = value - baseline."""
+    """The result of one estimator. lift = value - baseline."""
 
     name: str
     value: float
@@ -91,7 +91,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """One plain sentence about what can or cannot be trusted."""
+    """One sentence about the reliability of the log or of an estimate."""
 
     name: str
     severity: Severity
@@ -122,7 +122,7 @@ class FirstStep:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lead:
-    """The lift over the whole horizon that has an interval: of the policy, or of a mixture with mu."""
+    """The lift over the whole horizon, with an interval: of the policy, or of a mixture with mu."""
 
     share: float  # 1: the policy itself; less: so many of the decisions by the policy, the others by mu
     estimate: Estimate
@@ -180,7 +180,7 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class ActionShift:
-    """How much more or less often an action would be chosen, over the logged contexts."""
+    """The change in the frequency of an action, over the logged contexts."""
 
     action: str
     logged: float  # share of the logged decisions
@@ -195,7 +195,7 @@ class ActionShift:
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram:
-    """Counts between edges: what is left of a column of the log, however long it is."""
+    """Counts between edges, for a column of a log of any length."""
 
     edges: tuple[float, ...]  # rising, one more than counts
     counts: tuple[int, ...]
@@ -203,7 +203,7 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """How far the policy's decisions are from the logged ones."""
+    """Overlap between the policy's decisions and the logged ones."""
 
     logged: Histogram  # of mu(a|x), a the logged action
     policy: Histogram  # of pi(a|x), of the same decisions, where it is positive
@@ -215,7 +215,7 @@ class Overlap:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """Everything that `shpi.evaluate` found out about one policy on one log."""
+    """All results of `shpi.evaluate` for one policy on one log."""
 
     policy_name: str
     metric: str  # in words, e.g. "reward per user over 150 decisions, gamma 1"
@@ -261,7 +261,7 @@ class Evaluation:
 
     @property
     def lead(self) -> Lead:
-        """What a report says first: over the whole horizon wherever the log can carry that."""
+        """The first result of a report: over the whole horizon if the effective sample size allows it."""
         return self.mixture or Lead(share=1.0, estimate=self.decisive)
 
     def to_json(self, *, influences: bool = False) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-r"""Choose k, beta, features, an oracle, or whole learners, without fooling oneself.
+r"""Choose k, beta, features, an oracle, or whole learners, without selection bias.
 
-The winner of many is partly a lucky one: its estimate on the users that chose it is too high. So users are
-split twice, and no user is ever used for two purposes:
+The estimate of the winner on the users that selected it is biased upwards. So users are
+split twice, and no user is used for two purposes:
 
     all users  ─┬─ inner users ─┬─ folds: every learner is fitted without a fold and judged on it
                 │               └─ the one with the largest lower bound of the lift wins
@@ -9,9 +9,9 @@ split twice, and no user is ever used for two purposes:
                 └─ confirm users: judge the winner, and have seen neither a fit nor a choice
 
 A candidate's lift is the mean over folds of the estimates of its fits, and its error follows from the
-influences of all inner users, each in its own fold. Lower bounds are compared, not estimates: a candidate
-that is known badly is not chosen for its luck. What is reported about the winner comes from the confirm users
-alone, so it is as honest as if there had been one candidate only, and a gate needs no correction.
+influences of all inner users, each in its own fold. Candidates are compared by lower bounds, not estimates,
+so a noisy candidate is not chosen by luck. The results for the winner come from the confirm users alone, so
+they are as valid as with a single candidate, and a gate needs no correction.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from shpi.ope.results import Evaluation
 from shpi.passes import Executor
 from shpi.protocols import Float64Array, Policy
 
-MAY_DECIDE = 3  # of the default estimators, those that come first are the ones that decide
+MAY_DECIDE = 3  # number of default estimators, from the first, that may decide
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What the inner users say about one candidate. Of the winner this is optimistic."""
+    """The result of one candidate on the inner users. For the winner it is biased upwards."""
 
     name: str
     lift: float | None = None  # None: it could not be fitted, or not be judged
@@ -54,7 +54,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Selection:
-    """The winner, and what users that had no part in the choice say about it."""
+    """The winner, and its evaluation on users that had no part in the choice."""
 
     winner: str
     policy: Policy  # of the winner, fitted to all inner users
@@ -109,11 +109,11 @@ def select(
     executor: Executor | None = None,
     **options: Any,
 ) -> Selection:
-    """Choose among learners by the held-out lower bound of the lift, and report the winner honestly.
+    """Choose among learners by the held-out lower bound of the lift, and evaluate the winner on other users.
 
     A log in shards is divided into new shards in a temporary folder (``TMPDIR``), which takes as much room as
-    the log. Learners see of it what they see of any log in shards; trials and evaluation have the bits of the
-    same log in memory, if the learners have (`OfflineSHPI` does).
+    the log. Learners sample it like any log in shards; trials and evaluation are bit-identical to the
+    same log in memory, if the learners are (`OfflineSHPI` is).
 
     Args:
         learners: by name; `variants` makes those of a grid.
@@ -124,7 +124,7 @@ def select(
         confidence: confidence level of the lower bounds.
         seed: random seed of the splits.
         progress: show a progress bar; None shows it in a terminal only.
-        executor: who passes over the log; None is this process. The result is the same.
+        executor: processes the log; None is this process. The result is the same.
         options: options of `shpi.evaluate`, such as gamma, horizon, metric.
     """
     if not learners or folds < 2 or not 0 < confirm < 1:

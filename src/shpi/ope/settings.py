@@ -1,4 +1,4 @@
-"""What all estimators of one evaluation agree on."""
+"""Settings that all estimators of one evaluation share."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Rewards = str | Callable[[LoggedData], Float64Array]  # a metric of the log, or 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the metric is defined and how sure an interval should be; the same for all estimators.
+    """Definition of the metric and of the intervals; the same for all estimators.
 
     Args:
         gamma: the discount, 1 included: the horizon is finite.
         horizon: H; None takes the longest trajectory.
-        truncated: what a trajectory that stops early means; None: what the log says. See `shpi.ope.problem`.
+        truncated: how trajectories that stop early count; None: as the log says. See `shpi.ope.problem`.
         confidence: the level of all intervals.
         interval: how they are made; see `shpi.ope.inference.intervals`.
-        errors: how far a user moves a self-normalised mean: exactly, by leaving the user out ("jackknife"),
+        errors: influence of a user on a self-normalised mean: exact, by leaving the user out ("jackknife"),
             or to first order ("linearised"); see `shpi.ope.inference.steps`.
         folds: nuisance models for a user are fitted without the user's fold.
         seed: random seed of folds, features and bootstraps.

@@ -5,11 +5,11 @@
     near_mu     policies that stay near the logging policy mu:
                 BoundedRatio    greedy within pi <= c mu
                 Tilted          mu^power exp(size f), from mu to the greedy policy on mu's support
-                AmongLikely     greedy among what mu is likely to do
+                AmongLikely     greedy among the actions that mu is likely to take
                 SupportLimited  with PseudoCounts or PolicyDensity as its support
     scorers     LinearScorer, MlpScorer, FunctionScorer
     shared      SharedScorer: the same ranking of actions in every context
-    items       rows in, item ids out: with_items
+    items       act on rows and return item ids: with_items
     training_users   the users that a policy was learned from, as hashes
     new_items   add_items: items that the log has never shown, by their features
     files       save_policy, load_policy, read_policy_file

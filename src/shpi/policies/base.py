@@ -27,13 +27,13 @@ def act(
     *,
     seed: int | np.random.SeedSequence,
 ) -> tuple[NDArray[Any], Float64Array]:
-    """Draw one action per context, and say with which probability each was drawn.
+    """Draw one action per context, and return its propensity.
 
     Decision i uses the i-th number of the seed's stream, so acting on the first rows alone gives the same
     actions for them.
 
     Args:
-        policy: who decides.
+        policy: the policy that acts.
         contexts: numbers [n, d]; or rows with named columns (a polars or pandas table, a list of records),
             where the policy knows the columns of its log.
         candidates: the allowed actions: a mask [n, A], or with a table a list of item ids per row.

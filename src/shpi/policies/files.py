@@ -84,11 +84,11 @@ def save_policy(
     notes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write a policy to the folder ``path``: everything or nothing.
+    """Write a policy to the folder ``path``, atomically.
 
     Args:
         policy: made of shpi's own parts (or of classes marked with ``saveable``).
-        path: the folder to make.
+        path: the folder to create.
         schema: schema of the contexts, kept in the manifest for whoever loads the policy; None takes what the
             policy knows itself (`shpi.policies.with_items`).
         actions: the action ids behind the numbers 0..A-1, kept likewise.
@@ -185,7 +185,7 @@ def _needs_an_extra(structure: Mapping[str, Any]) -> bool:
 
 
 def _try_out(policy: Policy, manifest: Mapping[str, Any], folder: Path) -> None:
-    """Ask for one decision: parts that do not fit together are noticed now, not when a user waits."""
+    """Make one trial decision, so that incompatible parts fail at load time, not when serving."""
     problem = None
     width = manifest.get("width")
     if policy.n_actions != manifest["n_actions"]:

@@ -1,8 +1,8 @@
 """Heads that turn scores f(x, a) into probabilities: greedy, epsilon-greedy, softmax, behaviour-regularised.
 
-A mask is obeyed by scoring what is not allowed with minus infinity. Ties of the greatest score go to the
-lowest action number, so that a policy is a function and not an accident of the machine; `EpsilonGreedy` can
-let nearly equal actions share the mass instead, as Vowpal Wabbit does.
+Masked actions score minus infinity. Ties of the greatest score go to the lowest action number, so that a
+policy is deterministic on every machine; `EpsilonGreedy` can let nearly equal actions share the mass instead,
+as Vowpal Wabbit does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shpi.policies.sampling import check_candidates
 from shpi.policies.scorers import Scorer, checked_scores
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
 
-VW_TIES = 1e-4  # scores that are nearer than this, relative to their size, are equal to Vowpal Wabbit
+VW_TIES = 1e-4  # Vowpal Wabbit treats scores with a smaller relative difference as equal
 
 
 def masked_scores(scorer: Scorer, contexts: FloatArray, candidates: BoolArray | None) -> Float64Array:
@@ -131,7 +131,7 @@ class Softmax(ScorerPolicyMethods):
 class BehaviourRegularised(ScorerPolicyMethods):
     """pi(a|x) ∝ mu(a|x) exp(f(x, a) / beta): the best policy for E[f] - beta KL(pi || mu).
 
-    Small beta is greedy within the support of mu, large beta is mu itself. Where mu never goes, nor does pi.
+    Small beta is greedy within the support of mu, large beta is mu itself. pi never leaves mu's support.
     """
 
     scorer: Scorer
@@ -168,7 +168,7 @@ def _positive(name: str, value: float) -> None:
 
 
 def same_actions(scorer: Scorer, mu: Policy) -> None:
-    """Complain when a scorer and a policy do not know the same number of actions."""
+    """Raise if a scorer and a policy have different numbers of actions."""
     if scorer.n_actions != mu.n_actions:
         raise ConfigError(
             expected=f"a policy mu over the scorer's {scorer.n_actions} actions",

@@ -1,8 +1,8 @@
-"""Rows in, items out: what a policy knows of the log that it was learned from.
+"""Act on tables and return item ids, by the schema and the action ids of the training log.
 
-A policy computes with numbers: contexts [n, d] to probabilities over actions 0..A-1. People have tables and
-item ids. `Items` holds the way from the one to the other: the schema that encodes a row, and the ids behind
-the numbers. Learners and `load_policy` hand it over, `save` writes it, ``policy.act(table, seed=7)`` uses it.
+A policy maps contexts [n, d] to probabilities over actions 0..A-1. Users have tables and item ids. `Items`
+converts between them: it holds the schema that encodes a row, and the ids of the actions. Learners and
+`load_policy` attach it, `save` writes it, ``policy.act(table, seed=7)`` uses it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TABLES = ("polars", "pandas", "pyarrow")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Items:
-    """The map from rows to contexts, and the items that the numbers 0..A-1 stand for.
+    """The map from rows to contexts, and the item ids of the actions 0..A-1.
 
     Args:
         of_schema: the schema, or the JSON of one, which is read when it is first needed.
@@ -99,7 +99,7 @@ def with_items(
     schema: ContextSchema | list[dict[str, Any]] | None = None,
     actions: ActionSpace | dict[str, Any] | None = None,
 ) -> P:
-    """The same policy, which also knows rows and item ids; policies of other libraries are left unchanged."""
+    """The same policy, which also takes rows and returns item ids; foreign policies are left unchanged."""
     if not hasattr(type(policy), "items") or (schema is None and actions is None):
         return policy
     knowing = copy.copy(policy)

@@ -1,11 +1,11 @@
-"""Items that the log has never shown: scored by their features, as far as features explain the known ones.
+"""New items, which the log has never shown: scored by their features (cold start).
 
-The scores of a linear scorer have one row of weights per item. Over the known items these rows are regressed
-on the items' features, and the row of a new item is what the regression says. So a new item is treated like
-known items with similar features; what is special about it nobody knows before it has been shown.
+A linear scorer has one row of weights per item. These rows are regressed on the features of the known items,
+and the regression predicts the row of a new item. So a new item is treated like known items with similar
+features; its individual effect is unknown until it has been shown.
 
 Policies that stay close to mu need a mu for the new items too: with probability ``explore`` it picks one of
-them at random. Evaluating such a policy on the old log says nothing about the new items.
+them at random. An evaluation of such a policy on the old log does not cover the new items.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RIDGE = 1e-2  # in standardised item features: more features than items must not
 @saveable("policies/padded")
 @dataclass(frozen=True, eq=False, repr=False)
 class Padded(PolicyMethods):
-    """A policy over more actions than it knows: it takes those only where nothing else is allowed."""
+    """A policy with additional actions, which it takes only if nothing else is allowed."""
 
     policy: Policy
     further: int

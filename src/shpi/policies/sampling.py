@@ -78,8 +78,8 @@ def check_candidates(candidates: ArrayLike | None, n: int, n_actions: int) -> Bo
 def mask_probs(probs: FloatArray, candidates: ArrayLike | None) -> Float64Array:
     """Probabilities restricted to the allowed actions: p(a) 1[a allowed] / sum_b p(b) 1[b allowed].
 
-    Without a mask the probabilities come back as they are. A row whose allowed actions have no
-    probability at all is an error: nothing says how to act there.
+    Without a mask the probabilities are returned unchanged. A row whose allowed actions all have
+    probability 0 is an error.
     """
     weights = np.asarray(probs, dtype=np.float64)
     if weights.ndim != 2:

@@ -17,8 +17,8 @@ from shpi.protocols import Float32Array, Float64Array, FloatArray
 class SharedScorer:
     """f(x, a) = ((v_a + c) + u_1 x_1) + u_2 x_2 + …, added in this order and in single precision.
 
-    In exact arithmetic the best action does not depend on x. In single precision small v_a drown in a large
-    c + u'x, and scores become equal; Vowpal Wabbit adds in this way.
+    In exact arithmetic the best action does not depend on x. In single precision small v_a are lost in a
+    large c + u'x, and scores become equal; Vowpal Wabbit adds in this order.
     """
 
     constant: Float32Array  # [1]

@@ -1,7 +1,7 @@
-r"""Which users a policy was learned from: salted hashes that travel with it, for a gate to find them again.
+r"""The training users of a policy, stored with it as salted hashes, so that a gate can detect them.
 
-A policy judged on its own training users looks better than it is, and no interval knows of it. So every
-learner leaves a `TrainingUsers` on what it returns, `save_policy` writes it, `load_policy` restores it.
+An evaluation on training users is biased upwards, and its interval does not show that. So every learner
+attaches a `TrainingUsers` to its policy, `save_policy` writes it, `load_policy` restores it.
 
 *Small.* At most `KEPT` hashes of 8 bytes are kept: those below a threshold, which are a random sample of the
 users. With more training users an overlap of m users is found with probability 1 - (1 - KEPT/users)^m.
@@ -9,8 +9,8 @@ users. With more training users an overlap of m users is found with probability 
 *Numbered users.* Simulators and arrays without ids number their users from 0, and the same number in another
 log is another user. For such logs the users' first decisions are compared too, by hashes.
 
-The salt stands in the file. It keeps two policies from being linked by a table of hashes; it does not hide
-from somebody who knows a user's id whether that user is among them.
+The salt is in the file. It prevents linking two policies by a table of hashes; someone who knows a user's id
+can still test whether that user is among them.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def are_numbered(ids: NDArray[Any]) -> bool:
 
 
 def remember(policy: Any, *users: TrainingUsers) -> None:
-    """Leave the users on a policy, and on what it wraps if that was learned from them."""
+    """Attach the users to a policy, and to a wrapped policy that was learned from them."""
     learned = getattr(policy, "learned_form", None)
     for thing in (policy, learned):
         if thing is not None and hasattr(thing, "__dict__"):
@@ -166,7 +166,7 @@ def users_to_file(policy: Any) -> tuple[list[dict[str, Any]], dict[str, NDArray[
 
 
 def users_from_file(policy: Any, described: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Restore what `users_to_file` wrote; a file without it says nothing about users."""
+    """Restore what `users_to_file` wrote; without it the training users are unknown."""
     if not described:
         return
     try:

@@ -1,1 +1,1 @@
-"""Inside `OfflineSHPI`: the judge of policies, the climb from mu to the best proven one, what is returned."""
+"""Internals of `OfflineSHPI`: lift estimation (judge), candidate search from mu (climb), bounds (lift)."""

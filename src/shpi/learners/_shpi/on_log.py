@@ -1,6 +1,6 @@
-"""A policy's probabilities and scores on the logged decisions: all that the next round needs of it.
+"""A policy's probabilities and scores on the logged decisions, for the next round of policy iteration.
 
-Features, scores and mu's probabilities are needed again and again: they are kept, in single precision.
+Features, scores and mu's probabilities are cached in single precision, since every round needs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Proximal regularisation of policy iteration: the bonus is charged for leaving the states of the log.
+r"""Proximal regularisation of policy iteration: a penalty on the bonus for leaving the states of the log.
 
     V_j(x) = V(x) - Lambda mean_{i<j} log w_i(x),         w_i = d_{pi_i} / d_mu
 
@@ -7,14 +7,14 @@ takes the place of the termination bonus V in round j, so that the advantages be
     A_k(x_t, a_t) - Lambda ( gamma^k log w(x_{t+k}) - log w(x_t) + (1-gamma) sum_m gamma^m log w(x_{t+m}) )
 
 in the residual form (m = 1 .. k-1, all under the importance weights). The paper's penalty, -Lambda log w(x_t)
-alone, is the same for every action and changes no decision; `shpi.shift.proximal` has the argument about it
-and about its sign. Here it is paid where the k steps end, as SHPI pays every long-term effect; for k = 1
-that is the context which the decision leads to.
+alone, is the same for every action and changes no decision; `shpi.shift.proximal` explains this and
+the sign. Here the penalty applies at the end of the k steps, like the bonus; for k = 1 that is the next
+context.
 
-The mean over rounds. The ratio of the last policy alone makes the rounds swing: states that it avoids become
-attractive to the next one. Averages of all rounds damp this.
+Averaging over rounds. With the ratio of the last policy alone the rounds oscillate: states that it avoids
+become attractive to the next one. Averages of all rounds damp this.
 
-How strong? Lambda is a size, not a bound: greedy policies move in jumps, so a small one may change nothing.
+Strength. Lambda is a penalty, not a bound: greedy policies change in jumps, so a small one may do nothing.
 On three random worlds of 12 states and 4 actions, with exact ratios, KL(d_mu || d_pi) went from 0.142, 0.189
 and 0.139 without a penalty to 0.071, 0.126 and 0.116 for a Lambda of three standard deviations of the
 advantages, and the improvement over mu fell by at most 6 %.
@@ -53,7 +53,7 @@ class Proximal:
     def penalised(self, probs: Float64Array) -> StateValues:
         """V_j for the policy with these pi(a_t|x_t) [n], and all before it.
 
-        The first ratio that the log cannot vouch for is reported with numbers, in a `CoverageWarning`.
+        The first unreliable ratio is reported with numbers, in a `CoverageWarning`.
         """
         ratio = self.ratios.fit(probs)
         if all(estimate.reliable for estimate in self._seen):
@@ -68,6 +68,6 @@ class Proximal:
 
 
 def log_weights(weights: Float64Array) -> Float64Array:
-    """The log of w, floored: log 0 would send every policy to where the last one never goes."""
+    """The log of w, floored: log 0 would send every policy to states that the last one never visits."""
     logs: Float64Array = np.log(np.maximum(weights, FLOOR))
     return logs

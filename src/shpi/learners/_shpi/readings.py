@@ -1,4 +1,4 @@
-"""Three readings of Algorithm 2: the print, what the authors released, and the print with two repairs.
+"""Three variants of Algorithm 2: as printed, as released by the authors, and as printed with two repairs.
 
 | | `paper` | `released` | `repaired` |
 |---|---|---|---|
@@ -8,12 +8,12 @@
 | clipped | one product | each ratio | one product |
 | bonus weighted by | w_{t+1}^{t+k-1} | w_{t+1}^{t+k}, as in Eq. 4 | w_{t+1}^{t+k-1} |
 | f | exact least squares, linear per action | one online pass, no interactions | as `paper` |
-| a new round | starts afresh | goes on from the last f | starts afresh |
+| a new round | refits f | continues from the last f | refits f |
 | pi | argmax | 0.05-greedy, near ties share | argmax |
 | pi_0 | random | uniform | random |
 | rounds | 10 | 1 + 5 | 10 |
 
-They are functions, not constants: every call makes its own parts.
+They are functions, not constants: every call creates new objects.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def paper_settings() -> dict[str, Any]:
 def repaired_settings() -> dict[str, Any]:
     """Arguments of `OfflineSHPI` for the print with temporal differences and the residual form.
 
-    The print does not say how many gradient steps V gets; `STEPS` were chosen on tuning seeds.
+    The paper does not give the number of gradient steps of V; `STEPS` was chosen on tuning seeds.
     """
     return paper_settings() | {"form": "residual", "value": FittedTD(steps=STEPS)}
 

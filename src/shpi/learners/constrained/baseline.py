@@ -1,9 +1,9 @@
-"""What SPIBB, MBS and SHPI under their constraints share: a baseline mu, the log's support, the policies.
+"""Shared by SPIBB, MBS and constrained SHPI: a baseline mu, the support of the log, the allowed policies.
 
     mu           the policy that the user passes, or a clone of the log
-    support      n(x, a): how often a was taken in x; exact counts where contexts take few values,
-                 elsewhere the leverage of random Fourier features (`PseudoCounts`)
-    policy       `SupportLimited`: greedy in f where n(x, a) is large enough, and what the mode says elsewhere
+    support      n(x, a): how often a was taken in x; exact counts if contexts take few values,
+                 otherwise the leverage of random Fourier features (`PseudoCounts`)
+    policy       `SupportLimited`: greedy in f where n(x, a) is large enough; elsewhere it depends on the mode
 
 The same rule is applied to many rows in every iteration, with mu and the support computed once: `limited`.
 """
@@ -33,7 +33,7 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, FloatArray, Po
 from shpi.values import LSTD
 
 FEW_CELLS = 256  # largest number of distinct contexts for which everything is a table
-COUNT, PSEUDO_COUNT, DENSITY = 10.0, 100.0, 0.3  # least support of an action: seen, modelled, relative to mu
+COUNT, PSEUDO_COUNT, DENSITY = 10.0, 100.0, 0.3  # default thresholds: exact count, pseudo-count, density
 BLOCK = 20_000  # contexts at once
 _TINY = 1e-6  # penalties that only make a solution unique
 
@@ -153,7 +153,7 @@ def constrain(
 
 
 def table_behaviour(logs: LoggedData, cells: CellsMap) -> ClonedPolicy:
-    """The probabilities of mu in each cell, from the best source that the log has.
+    """The probabilities of mu in each cell, from the best information in the log.
 
     If the log has whole distributions, they are used. If it has propensities, it gives mu(a|x) exactly for
     every action taken in x; the actions taken only elsewhere share the rest of 1. Otherwise frequencies are

@@ -1,4 +1,4 @@
-r"""Fitted Q iteration under a constraint, over any regression oracle: what SPIBB and MBS run on their own.
+r"""Fitted Q iteration under a constraint, with any regression oracle: the core of SPIBB and MBS.
 
     Q <- argmin_f sum_i (f(x_i, a_i) - r_i - gamma V(x'_i))^2
     V(x) <- sum_a pi(a|x) Q(x, a)           pi: the allowed policy that is greediest in Q
@@ -56,7 +56,7 @@ def fitted_q(
         gamma: the discount.
         iterations: largest number of iterations.
         tolerance: relative change of V at which to stop.
-        floor: V where nothing is supported; None for the value of doing what mu does, as Q knows it.
+        floor: V where nothing is supported; None for the value of mu under Q.
     """
     checked_gamma(gamma)
     usable, rewards = usable_transitions(logs), rewards_of(logs)

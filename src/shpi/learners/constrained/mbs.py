@@ -1,11 +1,11 @@
-r"""MBS, marginalised behaviour support: Q iteration over what the log has seen (Liu et al. 2020).
+r"""MBS, marginalised behaviour support: Q iteration on the support of the log (Liu et al. 2020).
 
     supported(x, a) = 1[ density of (x, a) in the log >= b ]
     V(x)            = max over supported a of Q(x, a);  a pessimistic constant where nothing is supported
-    pi(x)           = argmax over supported a of Q(x, a);  what mu did where nothing is supported
+    pi(x)           = argmax over supported a of Q(x, a);  mu where nothing is supported
 
-The density is that of context and action together: an action that mu likes is still not supported in a
-context that mu hardly ever visits. That is the difference to BCQ, whose filter is mu(a|x). The authors'
+The density is that of context and action together: mu's likely action is still not supported in a
+context that mu hardly ever visits. That is the difference from BCQ, whose filter is mu(a|x). The authors'
 rewards are not negative, and their constant is 0; here it is the lowest value that mu has in the log.
 """
 
@@ -30,7 +30,7 @@ from shpi.values.base import checked_gamma
 
 @dataclass(frozen=True, kw_only=True)
 class MBS:
-    """Be greedy among what the log supports.
+    """Greedy on the support of the log.
 
     Args:
         gamma: the discount.

@@ -3,9 +3,9 @@ r"""SPIBB, safe policy improvement with baseline bootstrapping (Laroche et al. 2
     pi(a|x) = mu(a|x)                            for every a with n(x, a) < N
     the remaining probability goes to            argmax of Q(x, a) over the others
 
-and Q is the value of that very policy on the log, by fitted Q iteration. Where the log has few rows, SPIBB
-keeps mu, so it cannot be misled there. With contexts that take few values the counts, mu and the
-regression are tables; elsewhere counts become pseudo-counts, as in the authors' SPIBB-DQN.
+and Q is the value of that policy on the log, by fitted Q iteration. Where the log has few rows, SPIBB
+keeps mu. If contexts take few values, the counts, mu and the regression are tables; otherwise counts become
+pseudo-counts, as in the authors' SPIBB-DQN.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shpi.values.base import checked_gamma
 
 @dataclass(frozen=True, kw_only=True)
 class SPIBB:
-    """Improve on mu where the log has seen enough, and nowhere else.
+    """Improve on mu only where the log has enough data.
 
     Args:
         gamma: the discount.

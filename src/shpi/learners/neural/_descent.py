@@ -1,4 +1,4 @@
-"""Gradient descent on decisions of a log, stopped by users who were held out."""
+"""Gradient descent on decisions of a log, with early stopping on held-out users."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from shpi.learners.base import rewards_of
 from shpi.policies.sampling import check_candidates
 from shpi.protocols import Float64Array, Int64Array
 
-CHECKS = 50  # how often the held-out users are asked, if nothing stops the descent before
+CHECKS = 50  # largest number of evaluations on held-out users
 SAMPLE = 50_000  # contexts on which features are fitted
-ASKED = 50_000  # decisions of held-out users that are looked at, so that memory stays bounded
+ASKED = 50_000  # largest number of held-out decisions, so that memory stays bounded
 
 
 class Settings(Protocol):
@@ -111,8 +111,8 @@ def descend(
 ) -> None:
     """Adam on ``loss(rows)``; the parameters end where the loss of the held-out users was lowest.
 
-    The held-out users are asked every ``steps / CHECKS`` steps. If they have seen nothing better for
-    ``patience`` times, the descent ends. Without held-out users all steps are made.
+    The loss on held-out users is computed every ``steps / CHECKS`` steps. After ``patience`` checks without
+    improvement the descent ends. Without held-out users all steps are made.
     """
     adam = torch.optim.Adam(parameters, lr=settings.learning_rate, fused=True)
     pause = -(-settings.steps // CHECKS)

@@ -1,6 +1,6 @@
-r"""Logged transitions as tensors: what off-policy Q-learning samples from.
+r"""Logged transitions as tensors, from which off-policy Q-learning samples.
 
-The three endings are told apart once, here. With on_t = 0 where the user is gone for good after decision t,
+This module handles the three endings. With on_t = 0 if the user is gone for good after decision t,
 
     Q(x_t, a_t) <- r_t + gamma on_t Q(x_{t+1}, a')
 
@@ -11,11 +11,11 @@ observed; if it was not, or if the candidates there are unknown, the last decisi
 
     Q'(x_t, a_t) <- r'_t + gamma on_t Q'(x_{t+1}, a')      r'_t = (r_t - (1 - gamma on_t) level) / unit
 
-This is exact whatever the endings, unlike subtracting the mean reward, which makes leaving look better or
-worse than it is. Level and unit are chosen so that r' has mean 0 and standard deviation 1 - gamma. Then Q' is
-of order 1, and its errors stay where smooth L1 is quadratic. Beyond, smooth L1 estimates something near to a
-median: with r' of standard deviation 1, the error of Q was 1.1 to 8 times as large on eight finite worlds,
-4 times in the median.
+This is exact for all endings, unlike subtracting the mean reward, which biases the value of leaving. Level
+and unit are chosen so that r' has mean 0 and standard deviation 1 - gamma. Then Q' is of order 1, and its
+errors stay where smooth L1 is quadratic. Larger errors make smooth L1 estimate something close to a median:
+with r' of standard deviation 1, the error of Q was 1.1 to 8 times as large on eight finite worlds, 4 times in
+the median.
 """
 
 from __future__ import annotations

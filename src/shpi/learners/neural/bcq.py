@@ -10,9 +10,9 @@ Two networks of the same shape: Q(x, .), and the imitation i(x, .) with G = soft
 
 tau = 0 is double DQN, tau = 1 imitation. The target network follows by Polyak averaging, or by hard copies.
 Settings where the authors' two programs and d3rlpy differ are arguments; the defaults are the authors' for
-low-dimensional inputs, with the network and the learning rate of the paper. What is added: masks, the endings
-of `shpi.learners.neural._replay`, standardised rewards, without which a return of 1e10 cannot be learned, and
-the averaged networks of `shpi.learners.neural._dqn`.
+low-dimensional inputs, with the network and the learning rate of the paper. Our additions: masks, the endings
+of `shpi.learners.neural._replay`, standardised rewards (needed for returns such as 1e10), and the averaged
+networks of `shpi.learners.neural._dqn`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class DiscreteBCQ:
-    """Q-learning on a log, limited to actions that the log would have taken.
+    """Q-learning on a log, limited to actions that the logging policy is likely to take.
 
     Args:
         gamma: the discount.

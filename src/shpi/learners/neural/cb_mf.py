@@ -3,14 +3,14 @@ r"""CB + MF: a bandit that is greedy in a neural matrix factorisation of the rew
     f(x, a) = c_a + u_0(x) + u(x) . v_a            least squares on the logged (x, a, r), by Adam
     pi(x)   = argmax over the allowed actions of f(x, a)
 
-In a matrix factorisation a user has a row of numbers of its own. A policy here sees a context and no name,
-and has to serve users who are not in the log. So the "user" is the context: u(x) in R^rank is a perceptron of
-it (a linear map where ``hidden`` is empty), the product is its own vector v_a, and c_a its popularity.
-RecoGym's agent, which the paper adapts, does the same with less: its user is the product viewed last.
+A matrix factorisation usually learns a vector per user. A policy here sees a context and no user id, and must
+serve users who are not in the log. So the context stands for the user: u(x) in R^rank is a perceptron of it
+(a linear map if ``hidden`` is empty), v_a is the vector of a product, and c_a its popularity. In RecoGym's
+agent, which the paper adapts, the user is the product viewed last.
 
 Rewards may be any real numbers: the loss is squared, on standardised rewards. Training stops where the error
-on held-out users is least. `fit` factorises a log once; `fit_online` is the alternation of the paper:
-factorise, serve new users greedily, add their log, and again.
+on held-out users is lowest. `fit` factorises a log once; `fit_online` alternates as in the paper:
+factorise, serve new users greedily, add their log, repeat.
 """
 
 from __future__ import annotations

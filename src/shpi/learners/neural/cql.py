@@ -4,11 +4,11 @@ r"""Discrete conservative Q-learning, CQL(H) on double DQN (Kumar et al. 2020).
     loss = smooth_l1(Q(x, a) - y)  +  alpha [ log sum over allowed b of exp Q(x, b)  -  Q(x, a) ]
     pi   = argmax over the allowed actions of Q(x, .)
 
-The second part pushes down what the log did not do and lifts what it did: it is alpha times the log-loss of
-softmax(Q) as an imitation of the log. Q is measured in the units of `shpi.learners.neural._replay`, in which
-values are of order 1, so one alpha serves rewards of any size. Of 0.01, 0.1 and 1 the
-default was the best, or within 0.1 % of it, on two seeds of HIV and of the synthetic world that are not
-reported, each with epsilon 0.3 and 1. alpha = 0 is double DQN.
+The second term lowers Q of actions that the log did not take and raises the logged ones: it is alpha times
+the log-loss of softmax(Q) as an imitation of the log. Q is in the units of `shpi.learners.neural._replay`, in
+which values are of order 1, so one alpha serves rewards of any size. Of 0.01, 0.1 and 1 the default was the
+best, or within 0.1 % of it, on two seeds of HIV and of the synthetic world that are not reported, each with
+epsilon 0.3 and 1. alpha = 0 is double DQN.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ With w_i = pi(a_i|x_i) / mu(a_i|x_i), rewards r_i and the mean reward b,
     loss = - mean(u)  +  penalty sqrt(Var(u) / n)                        Bottou et al. 2013, Swaminathan 2015
     self-normalised:   mean(u) / mean(min(w, M)) in place of mean(u)
 
-pi = softmax of a perceptron over the allowed actions; the log is taken for a bandit's (T = 1). The baseline b
-costs no bias, since E w = 1, and takes away a trap: with rewards that are all positive an unclipped estimate
-grows by raising the probability of whatever was logged, and the network learns to imitate.
+pi = softmax of a perceptron over the allowed actions; the log is treated as a bandit log (T = 1). The
+baseline b adds no bias, since E w = 1. Without it, if all rewards are positive, raising the probability of
+every logged action raises the unclipped estimate, and the network learns to imitate (propensity overfitting).
 
-The agent of RecoGym that the paper adapts never learns: it feeds the outputs of all actions in place of the
-logged one's, so that the gradient cancels, and it clips from below. Here the logged action's probability is
-used, and the clip is from above. Training stops where held-out users like the policy best.
+The RecoGym agent that the paper adapts never learns: it uses the outputs of all actions instead of the
+logged one's, so the gradient cancels, and it clips from below. Here the logged action's probability is
+used, and weights are clipped from above. Training stops where the estimate on held-out users is highest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shpi.learners.base import from_log, propensities_of
 from shpi.learners.neural._descent import Decisions, check_settings, descend
 from shpi.policies import Greedy, MlpScorer, Softmax
 
-NEVER = -1e6  # the logit of an action that the log never took: it is left to masks that allow nothing else
+NEVER = -1e6  # the logit of an action that the log never took: chosen only if nothing else is allowed
 
 
 @dataclass(frozen=True, kw_only=True)

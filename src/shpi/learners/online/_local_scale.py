@@ -1,10 +1,10 @@
-r"""The scale of advantages around a context, sigma(x): the weights of a regression with uneven noise.
+r"""The scale of advantages around a context, sigma(x): weights for a regression with heteroscedastic noise.
 
     log sigma(x)^2 = phi(x)'theta,      regressed on log A^2                        (Harvey 1976)
 
 Users far from the optimum have advantages a thousand times larger than those near it, and plain least
-squares would fit only the former. Weights 1 / sigma(x)^2 depend on the context only, so they do not
-change what is estimated where f can be any function, only how well.
+squares would fit only the former. Weights 1 / sigma(x)^2 depend on the context only, so for an unrestricted
+f they do not change the estimand, only the variance.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from shpi.features import Chain, Identity, RandomFourier, Recipe, Standardise
 from shpi.protocols import BoolArray, Float64Array, FloatArray
 
-NARROW = 8  # up to this width sigma may bend
+NARROW = 8  # sigma is nonlinear up to this many dimensions
 N_FEATURES = 60  # random Fourier features of sigma
 RIDGE = 10.0  # in decisions
 FLOOR = 1e-6  # of the mean square: an advantage of exactly 0 has no logarithm
-RANGE = (0.01, 0.99)  # quantiles; predictions outside are taken back to them
+RANGE = (0.01, 0.99)  # quantiles; predictions are clipped to them
 
 
 def local_scale(

@@ -1,15 +1,14 @@
-r"""A termination bonus that needs little data: the value of a user whose reward rate stays the same.
+r"""A termination bonus that needs little data: the value of a user at the present reward rate.
 
     V(x) = level + slope V_g(x),        g <= gamma,       0 <= slope <= (1 - g) / (1 - gamma)
 
 (1 - g) V_g(x) is the mean reward of about the next 1 / (1 - g) decisions: the paper's rate c(x_u), learned.
-It is far easier to estimate than V_gamma, since the noise of a value grows with its horizon. One number, the
-slope, says how much a better rate now means for the far future. It is (1 - g) / (1 - gamma) where
-contexts stay as they are, and about 1 where they change fast or where users leave soon. So it is
-estimated too: level and slope are the LSTD solution at gamma over the single feature V_g.
-Fixing the slope at its largest value made users of the storefront world, who leave after a few sessions,
-look ten times too valuable, and the policy kept them without selling them anything. ``g = gamma`` is the
-plain value.
+It is far easier to estimate than V_gamma, since the noise of a value grows with its horizon. The slope
+extrapolates this rate to the long horizon. It is (1 - g) / (1 - gamma) if contexts do not change, and about 1
+if they change fast or users leave soon. So it is estimated too: level and slope are the LSTD solution at
+gamma over the single feature V_g. With the slope fixed at its largest value, users of the storefront, who
+leave after a few sessions, were valued ten times too high, and the policy kept them without selling anything.
+``g = gamma`` is the plain value.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class _AsFeature:
 
 @dataclass(frozen=True, kw_only=True)
 class Steady:
-    """The value of going on at the present rate; see the top of this file.
+    """The value at the present reward rate; see the top of this file.
 
     Args:
         model: estimates V_g.

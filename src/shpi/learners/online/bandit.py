@@ -1,4 +1,4 @@
-"""The online contextual bandit: it serves users epsilon-greedily, and learns the immediate reward as it goes.
+"""The online contextual bandit: serves users epsilon-greedily and learns the immediate reward.
 
     round 0         every allowed action with the same probability
     round i         epsilon-greedy in f_{i-1};  f_i is fitted to all rows so far

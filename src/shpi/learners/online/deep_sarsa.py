@@ -12,11 +12,11 @@ Q on the right is the network as it was when the round ended, which therefore ac
 moving mean and spread, and the last layer is rescaled with them so that Q does not jump (Pop-Art, van Hasselt
 et al. 2016): so it copes with returns that grow a thousandfold during training, as in HIV.
 
-*A potential.* Some rewards are levels: a happy user stays happy, and the noise of the level hides the effect
-of one action. With ``potential`` c > 0 the agent learns from r_t + gamma c r_t - c r_{t-1} instead. This
-is potential-based shaping (Ng et al. 1999), with the last reward as the potential. Given x_t the action does
-not depend on the last reward, so Q only moves by something that all actions share; with c = 1 / (1 - gamma)
-the agent learns from differences, c (r_t - r_{t-1}).
+*A potential.* Some rewards are levels that persist, such as satisfaction, and the noise of the level hides
+the effect of one action. With ``potential`` c > 0 the agent learns from r_t + gamma c r_t - c r_{t-1}
+instead. This is potential-based shaping (Ng et al. 1999), with the last reward as the potential. Given x_t
+the action does not depend on the last reward, so Q changes by the same amount for all actions; with c = 1 /
+(1 - gamma) the agent learns from differences, c (r_t - r_{t-1}).
 """
 
 from __future__ import annotations

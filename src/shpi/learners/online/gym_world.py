@@ -1,4 +1,4 @@
-"""A Gymnasium environment as a world to practise in: whole episodes, one per user, as a log.
+"""A Gymnasium environment as a simulator: whole episodes, one per user, as a log.
 
 Works with a single environment or a vector of them, and without importing Gymnasium: only the attributes of
 its interface are used. Actions must be `Discrete`, observations a `Box` (flattened) or `Discrete` (one-hot).

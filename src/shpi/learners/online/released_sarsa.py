@@ -4,9 +4,9 @@ r"""The online agent of the authors' release: SARSA with one update per decision
     Q  <- Q - Adam (AMSGrad) of (1/A) sum_b (Q(x, b) - y_b)^2,      y_b = Q(x, b) for all b but the taken one
 
 There is no replay, no target network, no scaling of contexts or rewards.
-`shpi.learners.online.deep_sarsa.DeepSARSA` is what the shipped logging policies were trained with; this agent
-is for comparisons with the release. With batches of one row numpy is several times faster than torch, so it
-is used here.
+The shipped logging policies were trained with `shpi.learners.online.deep_sarsa.DeepSARSA`; this agent
+is for comparisons with the release. It uses numpy, which for batches of one row is several times faster than
+torch.
 """
 
 from __future__ import annotations

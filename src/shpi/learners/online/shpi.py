@@ -12,13 +12,13 @@ The policy itself wrote the data, so there are no importance weights. Two config
 `OnlineSHPI.paper()` is the above with the paper's parts, each f from the newest round alone. The defaults
 differ in four ways, measured in docs/learners/online-shpi.md:
 
-*memory*    f is regressed on all rounds, each with the advantages of its own policy and its own V, so that
-            a policy rests on everything that was ever tried, and moves less and less.
-*bonus*     V is the worth of going on at the present rate (`Steady`), which little data can estimate.
-*weights*   Decisions count 1 / sigma(x)^2, the precision of their advantages (`local_scale`).
-*the end*   Exploration falls to nothing. The last round is a test: half of its users get the latest policy
+*memory*    f is fitted to all rounds, each with the advantages of its own policy and its own V, so that
+            a policy uses all data so far, and changes less from round to round.
+*bonus*     V is the value at the present reward rate (`Steady`), which needs little data.
+*weights*   Decisions have weight 1 / sigma(x)^2, the precision of their advantages (`local_scale`).
+*the end*   Exploration falls to 0. The last round is a test: half of its users get the latest policy
             and half pi_0, without exploration. The latest policy within the noise of the best is returned,
-            or pi_0 if none measured better.
+            or pi_0 if none was better.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from shpi.values import BellmanResidual, FittedValue, ValueModel
 from shpi.values.base import checked_gamma
 
 TESTED_ROUNDS = 4  # least number of rounds if the last one is a test
-TUNE_ROWS = 20_000  # that choose penalties and features, anew in every round
-FEATURE_ROWS = 10_000  # on which features are fitted
-FEW_ACTIONS = 100  # up to here, and up to NARROW dimensions, the default features bend
+TUNE_ROWS = 20_000  # rows that choose penalties and features in every round
+FEATURE_ROWS = 10_000  # rows on which features are fitted
+FEW_ACTIONS = 100  # up to here, and up to NARROW dimensions, the default features are nonlinear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,7 @@ class OnlineSHPI:
 def curved_oracle(logs: LoggedData, seed: int) -> Oracle:
     """A ridge that chooses between curved and linear features where contexts are narrow, else a linear one.
 
-    Curves may do harm where they have no data; online the next round brings it.
+    Curves extrapolate badly, but online the next round adds data there.
     """
     sample = logs.contexts[:: 1 + len(logs) // FEATURE_ROWS]
     plain = lines(intercept=False).fit(sample)

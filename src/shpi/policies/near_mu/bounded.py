@@ -1,12 +1,12 @@
-r"""The best policy whose importance ratios are bounded: as greedy as the log can vouch for.
+r"""The best policy with bounded importance ratios.
 
     pi = argmax_pi sum_a pi(a|x) f(x, a)     subject to     pi(a|x) <= c(x) mu(a|x)
     c(x) = max(1, reach / max_a mu(a|x))
 
-With a reach of 1, an action gets at most its probability relative to the one that mu likes most. Where mu is
-uniform that allows the greedy action alone; where mu hardly explores, pi moves the little that mu leaves to
-chance towards the better actions; where mu is deterministic, pi is mu. The solution fills the actions in the
-order of their scores, each up to c mu. Products of k ratios are at most c^k, so pi can be evaluated.
+With a reach of 1, an action gets at most mu(a|x) / max_b mu(b|x). If mu is uniform, pi is greedy; if mu
+hardly explores, pi moves mu's small exploration probability towards the better actions; if mu is
+deterministic, pi is mu. The solution fills the actions in the order of their scores, each up to c mu.
+Products of k ratios are at most c^k, so pi can be evaluated.
 """
 
 from __future__ import annotations

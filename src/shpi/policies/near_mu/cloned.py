@@ -1,4 +1,4 @@
-"""A behaviour policy recovered from its log by least squares, and what the two clones of mu share."""
+"""A clone of the behaviour policy by least squares, and the base class of both clones of mu."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray
 
 __all__ = ["FLOOR", "ClonedPolicy", "LinearClone", "RelativeDensity"]  # the last is here since version 0.1
 
-FLOOR = 1e-6  # a least-squares probability below this is taken for it
+FLOOR = 1e-6  # smaller least-squares probabilities are raised to this
 
 
 class LinearClone(PolicyMethods):
@@ -50,8 +50,8 @@ class LinearClone(PolicyMethods):
 class ClonedPolicy(LinearClone):
     """mu(a|x) as a linear regression of the indicator of a: max(phi(x)'w_a, 0), normalised.
 
-    Least squares estimates E[1(a_t = a) | x], which is mu(a|x), in closed form from sums that a ridge has
-    anyway. ``seen`` holds the actions that the log ever took; the others get probability 0.
+    Least squares estimates E[1(a_t = a) | x], which is mu(a|x), in closed form from the sums of a ridge
+    regression. ``seen`` holds the actions that the log ever took; the others get probability 0.
     """
 
     weights: Float64Array  # [A, p]

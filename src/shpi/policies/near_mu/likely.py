@@ -1,8 +1,8 @@
-r"""Greedy among what mu is likely to do: the filter of discrete BCQ (Fujimoto et al. 2019) for any scores.
+r"""Greedy among mu's likely actions: the filter of discrete BCQ (Fujimoto et al. 2019) for any scores.
 
     pi(x) = argmax f(x, a)     over     { a : mu(a|x) >= share max_b mu(b|x) }
 
-A share of 1 leaves mu's favourite action, which is mu without its exploration; a share of 0 is greedy in f.
+A share of 1 keeps only mu's most probable action (mu without exploration); a share of 0 is greedy in f.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A logistic policy: what behaviour cloning returns."""
+"""A logistic policy, the result of behaviour cloning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray
 class LogisticPolicy(LinearClone):
     """mu(a|x) = (1 - floor) softmax_a(phi(x)'w_a) + floor / |C| over the |C| candidates ever ``seen``.
 
-    The others get probability 0. The floor is what the policy explores whatever the context.
+    The others get probability 0. The floor is the exploration rate, the same in every context.
     """
 
     weights: Float64Array  # [A, p]

@@ -7,7 +7,7 @@ A *support* is a scorer whose score is a count or a density of (x, a) in the log
     mbs     pi(a|x) = 0 for every unsupported action; greedy among the supported ones
             (after Liu et al. 2020, marginalised behaviour support)
 
-Where nothing is supported, both do what mu did.
+Where nothing is supported, both follow mu.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class SupportLimited(ScorerPolicyMethods):
 @saveable("policies/pseudo-counts")
 @dataclass(frozen=True, eq=False)
 class PseudoCounts:
-    """The number of logged decisions that (x, a) is worth: the leverage of phi(x) among those with action a.
+    """Pseudo-counts of (x, a): the inverse leverage of phi(x) among the logged decisions with action a.
 
         n(x, a) = phi(x)'phi(x) / phi(x)'(Phi_a'Phi_a + ridge I)^{-1} phi(x)  -  ridge
 
     With one-hot features this is exactly the number of times a was taken in state x; with a smooth feature
-    map it counts neighbours. The inverse matrices are all there is to store.
+    map it counts neighbours. Only the inverse matrices are stored.
     """
 
     inverses: Float64Array  # [A, p, p] (Phi_a'Phi_a + ridge I)^{-1}
@@ -131,7 +131,7 @@ class PseudoCounts:
 
 
 class SizesOfMu:
-    """The sizes of a support that is made of mu."""
+    """The sizes of a support that is computed from mu."""
 
     mu: Policy
 

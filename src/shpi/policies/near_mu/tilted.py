@@ -1,9 +1,9 @@
-r"""A step away from mu, of any size: the logging policy, tilted towards what scores well.
+r"""A step of any size away from mu: the logging policy, tilted towards actions with high scores.
 
     pi(a|x) ∝ mu(a|x)^power exp(size f(x, a))
 
 Size 0 and power 1 are mu itself; a growing size approaches the greedy policy on the support of mu, a growing
-power mu's favourite action. Where mu never goes, nor does pi.
+power mu's most probable action. pi never leaves the support of mu.
 """
 
 from __future__ import annotations

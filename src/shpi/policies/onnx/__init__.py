@@ -1,4 +1,4 @@
-"""Policies as ONNX files: any runtime decides as we do, in float64.
+"""Policies as ONNX files, which any runtime can evaluate, in float64.
 
     graph      nodes and constants of a graph, with numpy's names
     features   feature maps

@@ -1,4 +1,4 @@
-"""Policies that stay where the log has been, as nodes: SPIBB, MBS, BCQ; and tables and padded policies."""
+"""Support-limited policies as nodes: SPIBB, MBS, BCQ; and tables and padded policies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def limited(graph: Graph, mu: Value, masked: Value, support: Value, policy: Any)
 
 
 def constrained(graph: Graph, logits: Value, masked: Value, policy: Any) -> Value:
-    """`BatchConstrained`: the best Q among what mu would do; logits and Q are -inf where not allowed."""
+    """`BatchConstrained`: the best Q among mu's likely actions; logits and Q are -inf where not allowed."""
     with np.errstate(divide="ignore"):
         least = graph.add("Add", graph.row_max(logits), graph.constant(np.log(policy.threshold)))
     eligible = graph.add("GreaterOrEqual", logits, least)
