@@ -56,11 +56,11 @@ class Candidate:
     rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
 
     def better_than(self, other: Candidate) -> bool:
-        """Whether the cautious lift is larger, by a margin that matters; that of mu is 0."""
+        """Whether the conservative lift is larger, by a margin that matters; that of mu is 0."""
         if self.influence is None:
             return False
-        least = 0.0 if other.influence is None else other.influence.cautious
-        return self.influence.cautious > least + WORTH_IT * abs(least)
+        least = 0.0 if other.influence is None else other.influence.conservative
+        return self.influence.conservative > least + WORTH_IT * abs(least)
 
     def beats(self, other: Candidate, confidence: float) -> bool:
         """Whether the lift is larger with confidence, on common users and features."""

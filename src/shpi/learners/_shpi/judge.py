@@ -64,7 +64,7 @@ class Influence:
         return float(self.lifts.mean())
 
     @property
-    def cautious(self) -> float:
+    def conservative(self) -> float:
         """The estimate less its error due to features: what two candidates are compared by."""
         return self.estimate - self.feature_error
 
