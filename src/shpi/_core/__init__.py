@@ -1,1 +1,1 @@
-"""Internals that every room uses: lazy names, memory, progress, softmax, threads."""
+"""Internals that every package uses: lazy names, memory, progress, softmax, threads."""

@@ -1,4 +1,4 @@
-"""Fields that a class had in an earlier version: whoever still uses them is told what to write."""
+"""Removed fields of a class: using one raises an error that says what to write instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def without(**gone: str) -> Callable[[type[T]], type[T]]:
-    """Mark a class that had more fields in version 0.1: what is said to whoever passes or reads one."""
+    """Decorate a class that had more fields in version 0.1; ``gone`` maps each to its replacement advice."""
 
     def decorate(cls: type[T]) -> type[T]:
         plain: Any = cls.__init__

@@ -1,7 +1,7 @@
 """Quantiles and tails of the normal, t, chi-square and binomial distributions; degrees of freedom.
 
-The special functions that `scipy.stats` calls for them, so the same bits. Its checks of shapes take much
-longer than one number does, and half of the import of `shpi.evaluate` was its import.
+They call the special functions behind `scipy.stats` directly, and so give the same bits. For single numbers
+the checks of `scipy.stats` cost far more, and its import took half of the import time of `shpi.evaluate`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-LEAST_FREEDOM = 2.0  # degrees of freedom of a standard deviation, however heavy the tails
+LEAST_FREEDOM = 2.0  # lower bound on the degrees of freedom, however heavy the tails
 
 
 def normal_quantile(q: Any) -> Any:
-    """X with P(X <= x) = q."""
+    """The x with P(X <= x) = q."""
     return special.ndtri(q)
 
 
 def normal_upper_quantile(q: Any) -> Any:
-    """X with P(X > x) = q."""
+    """The x with P(X > x) = q."""
     return -special.ndtri(q)
 
 
@@ -36,7 +36,7 @@ def normal_tail(x: Any) -> Any:
 
 
 def t_quantile(q: Any, freedom: Any) -> Any:
-    """X with P(X <= x) = q, for a t distribution with these degrees of freedom."""
+    """The x with P(X <= x) = q, for a t distribution with these degrees of freedom."""
     return special.stdtrit(freedom, q)
 
 
@@ -46,7 +46,7 @@ def t_tail(x: Any, freedom: Any) -> Any:
 
 
 def chi_square_quantile(q: Any, freedom: Any) -> Any:
-    """X with P(X <= x) = q, for a chi-square distribution with these degrees of freedom."""
+    """The x with P(X <= x) = q, for a chi-square distribution with these degrees of freedom."""
     return 2 * special.gammaincinv(freedom / 2, q)
 
 
@@ -56,12 +56,12 @@ def chi_square_tail(x: Any, freedom: Any) -> Any:
 
 
 def binomial_tail(count: Any, draws: Any, chance: Any) -> Any:
-    """P(X > count) for the number of successes in so many draws."""
+    """P(X > count) for the number of successes X in ``draws`` draws."""
     return special.bdtrc(count, draws, chance)
 
 
 def degrees_of_freedom(influence: NDArray[np.float64]) -> float:
-    """What the standard deviation of U users is worth: 2U/(kurtosis - 1), between 2 and U - 1."""
+    """Degrees of freedom of the standard deviation over U users: 2U/(kurtosis - 1), between 2 and U - 1."""
     users = len(influence)
     centred = influence - influence.mean()
     scale = float(np.abs(centred).max())

@@ -1,4 +1,4 @@
-"""Who does the work of a pass: this process, or several of this machine."""
+"""Executors of a pass: this process, or several processes of this machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from shpi.errors import ConfigError, ShpiError
 A = TypeVar("A")
 T = TypeVar("T")
 
-WAITING = 2  # tasks per process that are sent ahead: enough to keep it busy
-RETRIES = 2  # times that a pass goes on with new processes after one of them was killed
+WAITING = 2  # tasks per process that are submitted ahead, to keep it busy
+RETRIES = 2  # restarts of a pass with new processes after one of them was killed
 
 
 @runtime_checkable
@@ -33,7 +33,7 @@ class Executor(Protocol):
 
 @runtime_checkable
 class Adder(Protocol):
-    """An executor that can also add the results where they are, in the tree of `shpi.passes.tree`."""
+    """An executor that can also add results where they were computed, in the tree of `shpi.passes.tree`."""
 
     def add_up(self, function: Callable[[A], T], tasks: Sequence[A], add: Callable[[T, T], T]) -> T:
         """The sum of the results of all tasks."""
@@ -56,7 +56,7 @@ class Processes:
 
     Processes are spawned, not forked: a fork of a parent that has used polars hangs on its locks. So the
     function must be importable, and what it holds must be picklable. Each process uses one thread of BLAS.
-    When a process is killed, what it had not finished is done again by new ones. They stay for the next pass.
+    When a process is killed, new ones redo its unfinished tasks. Processes are kept for the next pass.
 
     Args:
         jobs: number of processes.
@@ -102,10 +102,10 @@ class Processes:
                 future.cancel()
 
 
-# Processes stay for the next pass: a new one imports for about a second of processor time. They know the
-# environment, the folder and the modules of when they began: after a change others take their place.
+# Processes are kept for the next pass: a new one spends about a second of processor time on imports. They
+# keep the environment, folder and module path that they started with; after a change they are replaced.
 _KEPT: dict[Hashable, ProcessPoolExecutor] = {}
-_UNIMPORTANT = "PYTEST_CURRENT_TEST"  # changes with every test, and means nothing
+_UNIMPORTANT = "PYTEST_CURRENT_TEST"  # changes with every test, without any effect
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
@@ -118,7 +118,7 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def end_processes(*, wait: bool = True) -> None:
-    """Let the processes go that stay for the next pass; by default until they have ended."""
+    """Shut down the processes that are kept for the next pass; ``wait`` until they have ended."""
     while _KEPT:
         _KEPT.popitem()[1].shutdown(wait=wait)
 
@@ -139,5 +139,5 @@ def _killed(left: int) -> ShpiError:
 
 
 def executor_of(jobs: int | None) -> Executor:
-    """For a number of processes: None or 1 is this process."""
+    """The executor for a number of processes: None or 1 is this process."""
     return Serial() if jobs is None or jobs == 1 else Processes(jobs=jobs)

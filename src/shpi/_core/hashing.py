@@ -1,9 +1,9 @@
-"""One hash of a user: who is in which shard, fold, split and sample.
+"""The hash of a user id, which decides shards, folds, splits and samples.
 
 It is blake2b of the id as text, so it depends on no library's version, no machine and no order of rows, and
 7 and "7" are the same user. What is drawn by it does not depend on how a log is cut into shards.
 
-Each purpose has its own hash: users who share a shard share nothing else.
+Each purpose has its own, independent hash: sharing a shard says nothing about folds, splits or samples.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ RULE = "blake2b-64 of the id as text, person = purpose, salt = blake2b-128 of th
 
 
 def hash_users(ids: NDArray[Any] | Iterable[Any], purpose: Purpose, seed: int = 0) -> UInt64Array:
-    """A hash of each id [U]. It takes about a microsecond for each: give every user once.
+    """A hash of each id [U]. It takes about a microsecond per id: pass every user once.
 
     Args:
         ids: ids of users, numbers or text.
-        purpose: what is drawn by the hash.
-        seed: random seed; another one draws anew.
+        purpose: what the hash decides.
+        seed: random seed; another one gives independent hashes.
     """
     salt = blake2b(str(seed).encode(), digest_size=16).digest()
     start = blake2b(digest_size=8, salt=salt, person=purpose.encode())
@@ -37,7 +37,7 @@ def hash_users(ids: NDArray[Any] | Iterable[Any], purpose: Purpose, seed: int = 
 
 
 def share_of(hashes: UInt64Array) -> NDArray[np.float64]:
-    """Each hash as a number in [0, 1), evenly spread [U]."""
+    """Each hash as a uniform number in [0, 1) [U]."""
     shares: NDArray[np.float64] = (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return shares
 
@@ -45,8 +45,8 @@ def share_of(hashes: UInt64Array) -> NDArray[np.float64]:
 def part_of(hashes: UInt64Array, count: int) -> NDArray[np.int64]:
     """Which of ``count`` equal ranges of hashes each one is in [U].
 
-    Ranges of a finer division lie within one or two of a coarser one, so blocks of an evaluation are made of
-    one or two shards. With a remainder each would be made of all of them, and their work would grow with the
+    Ranges of a finer division lie within one or two of a coarser one, so a block of an evaluation reads one
+    or two shards. With a remainder each block would read all of them, and the work would grow with the
     square of the log.
     """
     parts: NDArray[np.int64] = (share_of(hashes) * count).astype(np.int64)
@@ -54,7 +54,7 @@ def part_of(hashes: UInt64Array, count: int) -> NDArray[np.int64]:
 
 
 def digest(start: Any, content: bytes) -> bytes:
-    """The digest of a content by a hash that was begun, which stays as it is."""
+    """The digest of a content, starting from a hash state that is not changed."""
     state = start.copy()
     state.update(content)
     digested: bytes = state.digest()

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used, so that the package itself stays light."""
+"""Import names of a package when they are first used, so that importing the package itself stays fast."""
 
 from __future__ import annotations
 

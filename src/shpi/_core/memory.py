@@ -1,4 +1,4 @@
-"""Memory: what a piece of work needed, and whether there is enough for the next one."""
+"""Memory: the peak of this process, and whether there is enough for the next piece of work."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from shpi.errors import MemoryLimitError
 
 
 def forget_peak() -> None:
-    """Let the peak start again from here, where the system can do that (Linux)."""
+    """Reset the recorded peak, where the system allows it (Linux)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_memory() -> int | None:
-    """The peak in bytes; libraries and data are part of it. None where the system does not say."""
+    """The peak memory of this process in bytes, libraries included; None where the system does not say."""
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
@@ -29,7 +29,7 @@ def peak_memory() -> int | None:
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still have: of the machine, its control group and its own limit."""
+    """Bytes that this process can still allocate within the machine, its control group and its own limit."""
     limits: list[int] = []
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -49,11 +49,11 @@ def available_memory() -> int | None:
 
 
 def require_memory(size: int, what: str, remedy: str) -> None:
-    """Refuse work that needs more memory than there is, before it begins.
+    """Raise if work needs more memory than is available, before it begins.
 
     Args:
-        size: bytes that it needs at its peak.
-        what: it is, for the message.
+        size: bytes needed at the peak.
+        what: description of the work, for the message.
         remedy: a way that needs less memory.
     """
     there = available_memory()

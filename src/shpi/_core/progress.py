@@ -1,11 +1,11 @@
-"""Progress of all long work: on standard error, gone when done, silent outside a terminal.
+"""Progress bars for long work: on standard error, removed when done, silent outside a terminal.
 
-Bars that are opened inside one another share one display, a line each: the candidates of a comparison, the
-estimators of one of them. Work in unequal stages says which stage begins, whoever shows it:
+Nested bars share one display, a line each: the candidates of a comparison, the estimators of one of them.
+Work in unequal stages announces each stage, whether or not it is shown:
 
     @in_stages("evaluating")
     def evaluate(…):
-        expect({"WDR": 3, "SNIPS": 1})        what each stage costs beside the others
+        expect({"WDR": 3, "SNIPS": 1})        relative costs of the stages
         begin("WDR")
 """
 
@@ -29,9 +29,9 @@ T = TypeVar("T")
 def progress_bar(
     label: str, total: float | None, wanted: bool | None = None
 ) -> Iterator[Callable[[float], None]]:
-    """Give a function that advances the bar. ``wanted=None`` shows it in a terminal only.
+    """Yield a function that advances the bar. ``wanted=None`` shows it in a terminal only.
 
-    ``total=None`` is work of unknown length: it says for how long it has been going on.
+    ``total=None`` is work of unknown length: only the elapsed time is shown.
     """
     with _shown(wanted) as bars:
         if bars is None:
@@ -49,7 +49,7 @@ def progress_bar(
 
 @dataclass(kw_only=True)
 class _Staged:
-    """Work in stages that is shown now."""
+    """Work in stages that is being shown."""
 
     bars: Progress
     task: TaskID
@@ -58,13 +58,13 @@ class _Staged:
     under_way: float = 0.0
 
 
-_display: list[Progress] = []  # the one that is open, if any
-_staged: list[_Staged | None] = []  # the innermost last; None: not to be shown
+_display: list[Progress] = []  # the open display, if any
+_staged: list[_Staged | None] = []  # the innermost last; None: not shown
 
 
 @contextmanager
 def stages(label: str, wanted: bool | None = None) -> Iterator[None]:
-    """While it lasts, `expect` and `begin` are about this work."""
+    """Inside the block, `expect` and `begin` refer to this work."""
     with _shown(wanted) as bars:
         task = None if bars is None else bars.add_task(label, total=None)
         _staged.append(None if bars is None or task is None else _Staged(bars=bars, task=task, label=label))
@@ -77,7 +77,7 @@ def stages(label: str, wanted: bool | None = None) -> Iterator[None]:
 
 
 def expect(costs: Mapping[str, float]) -> None:
-    """The stages to come, each with about what it costs beside the others: for the remaining time."""
+    """Announce coming stages with their relative costs, to estimate the remaining time."""
     now = _staged[-1] if _staged else None
     if now is not None:
         now.costs |= costs
@@ -85,7 +85,7 @@ def expect(costs: Mapping[str, float]) -> None:
 
 
 def begin(stage: str) -> None:
-    """This stage begins; the one before it is over."""
+    """Begin a stage, which ends the one before it."""
     now = _staged[-1] if _staged else None
     if now is not None:
         now.bars.update(now.task, description=f"{now.label}: {stage}", advance=now.under_way)
@@ -93,7 +93,7 @@ def begin(stage: str) -> None:
 
 
 def in_stages(label: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function: show in a terminal the stages that it calls `begin` for."""
+    """Decorate a function so that a terminal shows the stages that it announces with `begin`."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
@@ -108,7 +108,7 @@ def in_stages(label: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 @contextmanager
 def _shown(wanted: bool | None) -> Iterator[Progress | None]:
-    """The display: that of the work around this one, or a new one; None where nobody looks."""
+    """The display of the surrounding work, or a new one; None if nothing is to be shown."""
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield None
         return

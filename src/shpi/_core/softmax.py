@@ -4,11 +4,11 @@
 
 The objective is the mean log-loss plus (prior / 2n) |w|^2: a normal prior on the coefficients of
 standardised contexts. The intercepts are almost free, so that the marginal frequencies are matched.
-Where the probability p of each taken action is known, the log-loss is that of a coin that shows it,
+If the probability p of each taken action is known, the log-loss is the cross-entropy with p,
 
     - p log mu(a|x) - (1 - p) log(1 - mu(a|x)),
 
-which is least at mu(a|x) = p in every single row: the chance by which actions were drawn adds no noise.
+which is minimal at mu(a|x) = p in every row: the random draw of the action adds no noise.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
 
 INTERCEPT_PRIOR = 1e-3  # enough to keep the intercept of an unseen action finite
 NEVER = np.float32(-1e30)  # the logit of an action that is not a candidate
-LEAST = np.float32(1e-6)  # a smaller 1 - mu counts as this: float32 has no more digits near 1
-LEAST_LOG = np.float32(-30.0)
-BLOCK_ENTRIES = 100_000  # rows times actions that are looked at together: they stay in the cache
-BLOCK_FEATURES = 200_000  # the same for rows times features
+LEAST = np.float32(1e-6)  # lower bound on 1 - mu: float32 has no more digits near 1
+LEAST_LOG = np.float32(-30.0)  # lower bound on log mu
+BLOCK_ENTRIES = 100_000  # rows × actions per block, so that it stays in the cache
+BLOCK_FEATURES = 200_000  # the same for rows × features
 
 Real = TypeVar("Real", bound=np.floating[Any])
 
 
 def row_max(table: NDArray[Real]) -> NDArray[Real]:
-    """The largest entry of each row, [n, 1]; its place is found faster than numpy's maximum of short rows."""
+    """The largest entry of each row, [n, 1]; for short rows argmax is faster than numpy's maximum."""
     return np.take_along_axis(table, table.argmax(axis=1)[:, None], axis=1)
 
 
 def row_sums(table: Float32Array) -> Float32Array:
-    """The sum of each row [n]: for short rows a product is faster than numpy's sum.
+    """The sum of each row [n]; for short rows a matrix product is faster than numpy's sum.
 
     OpenBLAS can raise the flag "invalid" for finite numbers (numpy issue 24067), so it is ignored. A row that
     holds NaN still sums to NaN.
@@ -67,7 +67,7 @@ def fit_softmax(
 ) -> Float64Array:
     """Weights [1 + d, A], the intercepts first. ``contexts`` [n, 1 + d] are standardised, 1 in front.
 
-    ``probs`` [n] are those of the taken actions where they are known.
+    ``probs`` [n] are the probabilities of the taken actions, if known.
     """
     from scipy.optimize import minimize  # slow to import, and only fits need it
 
@@ -104,7 +104,7 @@ def fit_softmax(
 def _residual(
     logits: Float32Array, actions: IntArray, candidates: BoolArray | None, probs: Float32Array | None
 ) -> tuple[Float32Array, Float32Array]:
-    """The logarithm of mu(a|x) [b], and the derivative of each row's loss by the logits [b, A]."""
+    """The logarithm of mu(a|x) [b], and the gradient of each row's loss in the logits [b, A]."""
     rows = np.arange(len(actions))
     if candidates is not None:
         np.copyto(logits, NEVER, where=~candidates)
@@ -124,7 +124,7 @@ def _residual(
 
 
 def taken_loss(log_mu: Float32Array, probs: Float32Array | None) -> float:
-    """The mean log-loss of log mu(a|x) [n] for the taken actions; see the head of this file for ``probs``."""
+    """The mean log-loss of log mu(a|x) [n] for the taken actions; see the module docstring for ``probs``."""
     if probs is None:
         return -float(log_mu.mean(dtype=np.float64))
     left = np.maximum(1 - np.exp(log_mu), LEAST)

@@ -1,6 +1,6 @@
-"""One thread for linear algebra: sums in another order round otherwise, and a tie then falls the other way.
+"""One thread for linear algebra: another order of summation rounds differently, which can flip a tie.
 
-Small matrices gain nothing from threads, either; processes side by side do.
+Small matrices gain nothing from threads anyway; use parallel processes instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """The same function, within which BLAS and OpenMP use one thread, whatever the environment says."""
+    """Decorate a function so that BLAS and OpenMP use one thread inside it, whatever the environment says."""
 
     @wraps(function)
     def limited(*args: P.args, **kwargs: P.kwargs) -> T:

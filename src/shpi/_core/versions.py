@@ -1,4 +1,4 @@
-"""What a result depends on beside data and settings: the code of shpi, and the libraries below it."""
+"""The versions that a result depends on besides data and settings: shpi's code and its libraries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
 
 
 def _code() -> str:
-    """A digest of all sources: two checkouts may call themselves the same version."""
+    """A digest of all sources: two checkouts may have the same version number."""
     folder = Path(shpi.__file__).parent
     digest = blake2b(digest_size=8)
     for path in sorted(folder.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Reach a Ray cluster, or say why not; and what goes wrong there, in words of ours."""
+"""Connect to a Ray cluster, and turn its failures into errors of shpi."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from shpi.errors import ConfigError, MissingExtraError, ShpiError
 
-REACH_SECONDS = 5.0  # until an address that does not answer is given up
+REACH_SECONDS = 5.0  # seconds until an address that does not answer is given up
 HOW_TO_START = (
     "start one with `ray start --head --disable-usage-stats` on one machine and "
     "`ray start --address=HOST:6379` on the others, or use --jobs N (shpi.passes.Processes) on this machine"
@@ -18,13 +18,13 @@ HOW_TO_START = (
 
 
 def connect(address: str) -> Any:
-    """The module ``ray``, connected. A connection that this process has already is used.
+    """Connect, and return the module ``ray``. An existing connection of this process is reused.
 
     Args:
         address: "auto" for the cluster that this machine is part of (or that RAY_ADDRESS names), HOST:PORT,
             or "local" for a new one on this machine, which ends with this process.
     """
-    # Ray would report its use to its makers, and asks for a dashboard: nothing of ours needs either.
+    # By default Ray reports usage statistics and starts a dashboard; shpi needs neither.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -46,15 +46,15 @@ def connect(address: str) -> Any:
 
 
 def processors(ray: Any) -> int:
-    """Those of all machines that are alive."""
+    """The number of processors of all live machines."""
     return int(ray.cluster_resources().get("CPU", 0))
 
 
 def in_our_words(ray: Any, error: BaseException) -> BaseException:
-    """The error of a task as it was raised there, or what became of the task."""
+    """The error that a task raised, or a shpi error that says how the task was lost."""
     failures = ray.exceptions
     cause = getattr(error, "cause", None)
-    while isinstance(cause, failures.RayTaskError):  # of a sum: what it was given had failed
+    while isinstance(cause, failures.RayTaskError):  # a sum fails with the error of its inputs
         cause = cause.cause
     if isinstance(cause, ShpiError):
         return cause
@@ -90,7 +90,7 @@ def in_our_words(ray: Any, error: BaseException) -> BaseException:
 
 
 def nobody_left(seconds: float) -> ShpiError:
-    """For a cluster whose machines have all gone."""
+    """The error for a cluster without any live machine."""
     return ShpiError(
         expected="a machine of the cluster that takes tasks",
         found=f"none for {seconds:.0f} seconds",
@@ -99,7 +99,7 @@ def nobody_left(seconds: float) -> ShpiError:
 
 
 def _require_answer(address: str) -> None:
-    """An address that nobody listens at: Ray would wait for a minute and more."""
+    """Raise for an address where nobody listens; Ray would wait for a minute and more."""
     match = re.fullmatch(r"(?:ray://)?\[?([^\]/]+?)\]?:(\d{1,5})", address)
     if match is None:
         if address not in ("auto", "local"):

@@ -1,8 +1,8 @@
 """Tasks on a Ray cluster, as an executor of passes.
 
-Plain tasks of Ray's core, one per shard: those that are lost with a worker or a machine are done again, and
-so are results that were kept there. Sums are taken on the machines, in blocks of neighbours of the tree of
-`shpi.passes.tree`, so only the total travels; its bits are those of a sum in one process.
+Plain tasks of Ray's core, one per shard: tasks and results that are lost with a worker or a machine are
+computed again. Sums are computed on the machines, in blocks of neighbouring nodes of the tree of
+`shpi.passes.tree`, so that only the total is transferred; its bits are those of a sum in one process.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from shpi.errors import ConfigError
 A = TypeVar("A")
 T = TypeVar("T")
 
-AHEAD = 2  # tasks per processor that are sent ahead: enough to keep it busy
-BLOCK = 8  # neighbours of the tree that are added by one task; a power of 2
-LOOK_SECONDS = 10.0  # between two looks at whether any machine is left
-PATIENCE = 120.0  # seconds that a cluster may be without any machine
+AHEAD = 2  # tasks per processor that are submitted ahead, to keep it busy
+BLOCK = 8  # neighbouring nodes of the tree that one task adds; a power of 2
+LOOK_SECONDS = 10.0  # seconds between two checks for live machines
+PATIENCE = 120.0  # seconds that a cluster may be without any live machine
 
 
 @dataclass(frozen=True)
 class Ray:
     """Tasks on a Ray cluster.
 
-    What a task holds is sent to the machines, which must have the same versions of shpi and of the libraries
-    below it: others refuse the work. Shards are read by the machines themselves.
+    A task is sent to the machines with everything it holds. They must have the same versions of shpi and its
+    libraries, or they refuse the work. The machines read the shards themselves.
 
     Args:
         address: "auto", HOST:PORT, or "local"; see `shpi.cluster.connection.connect`.
-        retries: times that a task is done again which was lost with its worker or machine.
+        retries: number of times that a task is repeated if it was lost with its worker or machine.
     """
 
     address: str = "auto"
@@ -63,12 +63,12 @@ class Ray:
             pool.stop()
 
     def add_up(self, function: Callable[[A], T], tasks: Sequence[A], add: Callable[[T, T], T]) -> T:
-        """The sum of the results, each block of neighbours added by one of the machines."""
+        """The sum of the results; each block of neighbouring nodes is added on one of the machines."""
         if not tasks:
             raise ConfigError(expected="at least one shard to add", found="0")
         pool = _Pool(self.address, self.retries)
         shared, waiting = pool.share(function), deque(enumerate(tasks))
-        nodes: dict[tuple[int, int], Any] = {}  # results by level and place, which stay where they are
+        nodes: dict[tuple[int, int], Any] = {}  # results by level and place, kept on the machines
         done: set[tuple[int, int]] = set()
         sizes = _sizes(len(tasks))
         try:
@@ -90,7 +90,7 @@ class Ray:
 
 
 def _sizes(count: int) -> list[int]:
-    """Nodes of each level, the leaves first."""
+    """The number of nodes of each level, the leaves first."""
     sizes = [count]
     while sizes[-1] > 1:
         sizes.append(-(-sizes[-1] // BLOCK))
@@ -98,7 +98,7 @@ def _sizes(count: int) -> list[int]:
 
 
 def _block(level: int, place: int, sizes: list[int]) -> list[tuple[int, int]]:
-    """A node and those that are added with it; empty for the root."""
+    """A node and the nodes that are added with it; empty for the root."""
     if level == len(sizes) - 1:
         return []
     first = place // BLOCK * BLOCK
@@ -106,7 +106,7 @@ def _block(level: int, place: int, sizes: list[int]) -> list[tuple[int, int]]:
 
 
 class _Pool:
-    """Tasks that are under way; each has a name of the caller's."""
+    """The running tasks; each has a name that the caller gave."""
 
     def __init__(self, address: str, retries: int) -> None:
         self._ray = connect(address)
@@ -116,13 +116,13 @@ class _Pool:
             "max_retries": retries,
             "runtime_env": {"env_vars": ONE_THREAD},
         }
-        self._running: dict[Any, Any] = {}  # the sign of each task -> its name
+        self._running: dict[Any, Any] = {}  # the completion marker of each task -> its name
         self._remote: dict[Callable[..., Any], Any] = {}
         self._most = AHEAD * processors(self._ray)
         self.expected = versions()
 
     def share(self, thing: Any) -> Any:
-        """Send something once, for all tasks."""
+        """Send an object once, for all tasks."""
         return self._ray.put(thing)
 
     @property
@@ -134,7 +134,7 @@ class _Pool:
         return len(self._running) < self._most
 
     def submit(self, name: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Start a task; a reference to its result."""
+        """Start a task and return a reference to its result."""
         if function not in self._remote:
             self._remote[function] = self._ray.remote(**self._options)(function)
         sign, result = self._remote[function].remote(*arguments)
@@ -142,7 +142,7 @@ class _Pool:
         return result
 
     def finished(self) -> list[Any]:
-        """The names of tasks that have ended well, at least one of them; an error as it was raised."""
+        """Wait for tasks to end and return their names, at least one; raise the error of a failed task."""
         alone = 0.0
         while True:
             before = time.monotonic()
@@ -164,13 +164,13 @@ class _Pool:
             raise in_our_words(self._ray, error) from None
 
     def own(self, reference: Any) -> Any:
-        """A result to keep: Ray lends arrays that nobody may write to, other executors give theirs away."""
+        """A writable copy of a result: Ray returns read-only arrays, unlike other executors."""
         return pickle.loads(
             self._ray.cloudpickle.dumps(self.fetch(reference), protocol=4)
-        )  # 5 would lend, too
+        )  # protocol 5 would be read-only, too
 
     def stop(self) -> None:
-        """Whoever stops early wants no more of it."""
+        """Cancel the tasks that are still running."""
         for sign in self._running:
             self._ray.cancel(sign)
         self._running.clear()

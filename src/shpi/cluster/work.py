@@ -1,4 +1,4 @@
-"""What runs on a machine of the cluster: one task, with one thread, on the same versions as everywhere."""
+"""Functions that run on a machine of the cluster: one thread per task, the same versions everywhere."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shpi._core.versions import versions
 from shpi.errors import ShpiError
 from shpi.passes.tree import tree_sum
 
-# Sums in threads round in another order. numpy's libraries read these when they are loaded.
+# Threads change the order of sums and so their rounding. numpy's libraries read these when loaded.
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1",
 }  # fmt: skip
 
 
 def do(function: Callable[[Any], Any], task: Any, expected: Mapping[str, str]) -> tuple[None, Any]:
-    """A sign that it went well, small enough to be sent at once, and the result."""
+    """A marker of success, small enough to be sent at once, and the function's result."""
     from threadpoolctl import threadpool_limits
 
     require_versions(expected)
@@ -26,13 +26,13 @@ def do(function: Callable[[Any], Any], task: Any, expected: Mapping[str, str]) -
 
 
 def add_block(add: Callable[[Any, Any], Any], expected: Mapping[str, str], *values: Any) -> tuple[None, Any]:
-    """The sum of neighbours in the tree; like `do`."""
+    """Like `do`, for the sum of neighbouring nodes in the tree."""
     require_versions(expected)
     return None, tree_sum(values, add)
 
 
 def require_versions(expected: Mapping[str, str]) -> None:
-    """Refuse to work beside other versions: sums would differ in their last digits, or in more."""
+    """Raise if this machine has other versions: sums would differ in their last digits, or in more."""
     here = versions()
     other = [name for name in expected if here.get(name) != expected[name]]
     if other:

@@ -10,7 +10,7 @@ audit             is this log fit for learning?
 tables            CSV, JSON lines, Parquet folders, and outcomes from a second table
 adapters          to and from the structures of other libraries
 datasets          public logs
-_read             from a table to `LoggedData`;  `_log` inside `LoggedData`;  `_behaviour` inside propensity
+_read             builds `LoggedData` from a table;  `_log`: its internals;  `_behaviour`: those of propensity
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The canonical file: one Parquet file that opens without a column map, bit for bit as it was written.
 
-Decisions are rows in order. The last context of each trajectory is a further row with ``shpi_row = 1``. What
-is not per row (schema, action ids, ledger, modes) is JSON in the file's own metadata.
+Decisions are rows in order. The last context of each trajectory is a further row with ``shpi_row = 1``.
+Everything else (schema, action ids, ledger, modes) is JSON in the file's own metadata.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shpi.files.schema import Record, check, one_of, whole
 from shpi.files.seal import BLANK, DAMAGED, check_seal, read_seal, seal
 from shpi.protocols import Int64Array
 
-KEY = "shpi"
+KEY = "shpi"  # of the header in the Parquet metadata
 VERSION = 1  # of the file format
 DECISION, FINAL = 0, 1  # kinds of rows: a decision; the context after a trajectory's last one
 
@@ -44,12 +44,12 @@ _HEADER = Record(
         "time_unit": one_of("us", "step"),
         "metrics": [str],
     },
-    {"checksum": str, "endings": (None, str), "counted": (None, COUNTED)},  # not in files of 0.1
+    {"checksum": str, "endings": (None, str), "counted": (None, COUNTED)},  # absent from files of 0.1
 )
 
 
 def write_canonical(logs: LoggedData, path: Path) -> Path:
-    """Write the file, whole or not at all."""
+    """Write the file completely or not at all."""
     table = to_table(logs)
     header = {
         "version": VERSION,
@@ -72,7 +72,7 @@ def write_canonical(logs: LoggedData, path: Path) -> Path:
 
 
 def read_header(path: Path, *, verify: bool = True) -> dict[str, Any]:
-    """What a canonical file says about itself, without reading its rows; by default after its checksum."""
+    """The header of a canonical file, read without its rows; ``verify`` checks the checksum first."""
     if verify and path.is_file():
         check_seal(path)
     text = _header(path)
@@ -83,7 +83,7 @@ def read_header(path: Path, *, verify: bool = True) -> dict[str, Any]:
             where=str(path),
             remedy="read any other table with a column map: LoggedData.read(path, columns)",
         )
-    header = parse_json(text, str(path), finite=False)  # an error of the mean of one user is not a number
+    header = parse_json(text, str(path), finite=False)  # a standard error over one user may be NaN
     if isinstance(header, dict) and type(header.get("version")) is int and header["version"] > VERSION:
         raise DataError(
             expected=f"a file of version {VERSION} or older",
@@ -132,7 +132,7 @@ def _header(path: Path) -> str | None:
 
 
 def _check_table(table: pl.DataFrame, header: dict[str, Any], where: str) -> None:
-    """Every column that the header promises, of its type and without gaps; one last context per user."""
+    """Check that the header's columns are complete and typed and each trajectory ends in its last context."""
     for name, kind in _columns(header, table.columns).items():
         if name not in table.columns:
             problem = "none"
@@ -249,7 +249,7 @@ def from_table(table: pl.DataFrame, header: dict[str, Any]) -> LoggedData:
     actions = ActionSpace.from_json(header["actions"])
 
     def matrix(frame: pl.DataFrame, names: list[str], dtype: Any) -> Any:
-        if not names:  # polars 1.36 makes no array of no columns
+        if not names:  # polars 1.36 cannot turn zero columns into an array
             return np.empty((len(frame), 0), dtype=dtype)
         return np.ascontiguousarray(
             frame.select(names).to_numpy().astype(dtype, copy=False).reshape(len(frame), -1)

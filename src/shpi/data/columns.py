@@ -1,4 +1,4 @@
-"""`Columns`: which column of a table means what. Lives in Python or in a TOML file, with the same names."""
+"""`Columns`: which column of a table means what. Written in Python or in a TOML file, with the same names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shpi.files.reading import read_error
 
 TimeColumnUnit = Literal["auto", "d", "s", "ms", "us", "ns", "step"]
 Names = tuple[str, ...]
-MOST_CATEGORIES = 1_000_000  # distinct values of a column
+MOST_CATEGORIES = 1_000_000  # upper limit of max_categories
 
 _LISTS = ("context", "categorical", "user_level", "action_level", "metrics", "identity")
 
@@ -28,7 +28,7 @@ _LISTS = ("context", "categorical", "user_level", "action_level", "metrics", "id
 class Columns:
     """The column map. Names in lists may be globs: ``context=["tenure", "hist_*"]``.
 
-    ``user=None`` makes every row a user of its own (a bandit log). ``time=None`` takes the rows as they come.
+    ``user=None`` makes every row its own user (a bandit log). ``time=None`` keeps the rows in source order.
     ``candidates`` and ``behaviour`` are either one list column or a glob over one column per action, whose
     ``*`` part is the action's id: ``candidates="can_*"`` reads ``can_shoes`` as action ``shoes``.
     """
@@ -53,8 +53,8 @@ class Columns:
     candidates: str | None = None
     terminated: str | None = None
     truncated: str | None = None
-    churn_after: str | int | float | None = None  # who is silent for longer has left; "never": nobody leaves
-    metric: Metric | str | Mapping[str, Any] | None = None  # what a user is worth, e.g. "purchases in 30d"
+    churn_after: str | int | float | None = None  # users silent for longer have left; "never": nobody leaves
+    metric: Metric | str | Mapping[str, Any] | None = None  # the value of a user, e.g. "purchases in 30d"
     action_features: str | None = None  # a table with one row per action, read beside the log
     events: tuple[Any, ...] = ()  # outcomes from other tables, see `shpi.data.tables.events.Events`
     identity: Names = ()  # columns that make a decision unique; default (user, time, order, action)
@@ -101,7 +101,7 @@ class Columns:
             )
 
     def _check_types(self) -> None:
-        """Names are text, lists are lists of names: anything else is an error that says which key."""
+        """Check that names are text and lists are lists of names; the error says which key is wrong."""
         for item in fields(self):
             value, kind = getattr(self, item.name), str(item.type)
             if kind == "Names":
@@ -230,7 +230,7 @@ class Columns:
         return "action" if matches(column, self.action_level) else "session"
 
     def missing_policy(self, column: str) -> MissingPolicy:
-        """What a missing value of a context column means; an exact name wins over a glob."""
+        """The policy for missing values of a context column; an exact name wins over a glob."""
         if column in self.missing:
             return self.missing[column]
         for glob, policy in self.missing.items():
@@ -287,7 +287,7 @@ def missing_column(role: str, name: str, available: Sequence[str]) -> ColumnErro
 
 
 def close_names(name: str, available: Sequence[str]) -> list[str]:
-    """The columns that are spelt like a name, capitals, blanks and underscores aside; else similar ones."""
+    """The columns spelt like a name up to capitals, blanks and underscores; else similar ones."""
     import difflib
 
     plain: dict[str, str] = {}

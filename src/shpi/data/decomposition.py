@@ -1,4 +1,4 @@
-"""The identity of the paper's introduction, on a log.
+"""The decomposition of long-term reward in the paper's introduction, computed on a log.
 
     LTR = usage / month = reward/recommendation × recommendations/session × sessions/month
 
@@ -16,12 +16,12 @@ from shpi.data.durations import MICROSECONDS
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-MONTH = 30 * MICROSECONDS["d"]
+MONTH = 30 * MICROSECONDS["d"]  # microseconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decomposition:
-    """The four counts behind the identity; a log with no reward has only the last two factors."""
+    """The counts behind the decomposition; without a reward only the last two factors are defined."""
 
     total_reward: float | None
     decisions: int
@@ -66,8 +66,8 @@ def decompose(logs: LoggedData) -> Decomposition:
     """The factors of the log's long-term reward.
 
     A month is 30 days. A log shorter than a month is scaled up to one; a log without timestamps (or with
-    a single one) has no months, and its period is the whole log. Where some rewards are censored, the
-    mean of the observed ones stands for all.
+    a single one) has no months, and its period is the whole log. Censored rewards are replaced by the
+    mean of the observed ones.
     """
     total = None
     if logs.rewards is not None:

@@ -23,14 +23,14 @@ MICROSECONDS = {
     "d": 86_400 * 1_000_000,
     "w": 7 * 86_400 * 1_000_000,
 }
-LONGEST = 2**62  # adding a duration to a timestamp must not leave int64
+LONGEST = 2**62  # microseconds: adding a duration to a timestamp must stay within int64
 _PART = r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)"
 _WHOLE = re.compile(rf"\s*(?:{_PART}\s*)+")
 _REMEDY = "write a number and a unit, such as '90s', '30m', '36h', '7d' or '2w'"
 
 
 def parse_duration(text: str | timedelta) -> int:
-    """Microseconds of a positive duration with a unit.
+    """The microseconds of a positive duration with a unit.
 
     >>> parse_duration("30m")
     1800000000
@@ -71,7 +71,7 @@ def _checked(total: int | float, given: object) -> int | float:
 
 
 def describe(microseconds: float) -> str:
-    """A duration in words of the largest fitting unit, e.g. ``"13.8 days"``."""
+    """A duration in words, in the largest unit that fits, e.g. ``"13.8 days"``."""
     for unit, word in (("d", "day"), ("h", "hour"), ("m", "minute"), ("s", "second")):
         amount = microseconds / MICROSECONDS[unit]
         if abs(amount) >= 1 or unit == "s":

@@ -4,9 +4,9 @@
     session s      = rows session_offsets[s] .. session_offsets[s+1]-1, a burst inside one trajectory
     contexts       = T rows per trajectory, and final_contexts[i] is its (T+1)-th
 
-Three endings are never mixed. A *session end* is where the termination bonus is paid, at the next context.
-*terminated* means that the user is gone for good: the value from here is 0. Otherwise the trajectory is
-*truncated*: the log stops, and a value may be bootstrapped from the last context if it was observed.
+Three kinds of endings are kept apart. A *session end* is where the termination bonus is paid, at the next
+context. *terminated* means that the user has left for good: the value from here is 0. Otherwise the
+trajectory is *truncated*: the log stops, and a value may be bootstrapped from the last context if observed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shpi.data.schema import ContextSchema
 from shpi.errors import ConfigError, DataError
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray
 
-if TYPE_CHECKING:  # imported when used: the audit, the readers and the estimators stand on this file
+if TYPE_CHECKING:  # imported when used, because these modules depend on this one
     import polars as pl
 
     from shpi.data._log.windows import Windows
@@ -66,12 +66,12 @@ class LoggedData:
     candidates: BoolArray | None = None  # [n, A] None: every action was always allowed
     final_candidates: BoolArray | None = None  # [N, A]
     reward_observed: BoolArray | None = None  # [n] False: the future that defines the reward is censored
-    immediate: Float64Array | None = None  # [n] what was known at once, if the reward is known only later
+    immediate: Float64Array | None = None  # [n] the outcome known at once, if the reward is known only later
     metrics: Mapping[str, Float64Array] = field(default_factory=dict)  # further columns by name, each [n]
     time_unit: TimeUnit = "step"
-    # Whether the log tells how users end; "unknown" is taken as the whole story (`shpi.data.question`).
+    # How the log tells how users end; if "unknown", what it does not show counts as 0 (`shpi.data.question`).
     endings: Endings = "marked"
-    counted: Counted | None = None  # the metric that the rewards are, if one was counted
+    counted: Counted | None = None  # the metric that the rewards measure, if one was counted
 
     def __post_init__(self) -> None:
         n, d, total, actions = len(self.actions), self.schema.width, len(self.offsets) - 1, self.n_actions
@@ -145,8 +145,8 @@ class LoggedData:
     ) -> LoggedData:
         """Build from arrays that are already in (user, time) order, and check every value.
 
-        What is not given is filled in plainly: users are numbered, time counts the decisions, each
-        trajectory is one session and is truncated, and an unknown last context repeats the one before it.
+        Defaults: users are numbered, time counts the decisions, each trajectory is one session and is
+        truncated, and an unknown last context repeats the one before it.
         Without ``terminated`` and ``final_contexts`` the log does not say how users end (see `endings`).
         """
         from shpi.data._log.checks import check_arrays
@@ -213,22 +213,22 @@ class LoggedData:
 
     @property
     def n_actions(self) -> int:
-        """|A|."""
+        """The number of actions |A|."""
         return len(self.action_space)
 
     @property
     def n_trajectories(self) -> int:
-        """N."""
+        """The number of trajectories N."""
         return len(self.offsets) - 1
 
     @property
     def n_sessions(self) -> int:
-        """S."""
+        """The number of sessions S."""
         return len(self.session_offsets) - 1
 
     @cached_property
     def user_codes(self) -> Int64Array:
-        """For each trajectory [N], a number of its user; the clusters of every interval."""
+        """For each trajectory [N], the number of its user; intervals are clustered by it."""
         _, codes = np.unique(self.users, return_inverse=True)
         return codes.astype(np.int64)
 
@@ -304,7 +304,7 @@ class LoggedData:
 
     @classmethod
     def concat(cls, parts: Sequence[LoggedData]) -> LoggedData:
-        """One log of several, in (user, time) order; undoes `split_users` and `split_time`."""
+        """Merge logs into one, in (user, time) order; undoes `split_users` and `split_time`."""
         from shpi.data._log.slicing import concat
 
         return concat(parts)
@@ -324,8 +324,8 @@ class LoggedData:
 
         Args:
             rewards: a metric's name, an array [n], or a definition such as `shpi.SumWithin`.
-            delayed: say so if a metric or an array looks into the future of a decision, such as "bought
-                within 30 days". Then nobody takes it for something known at the user's next decision.
+            delayed: True if a metric or an array looks into the future of a decision, such as "bought
+                within 30 days": it is then not treated as known at the user's next decision.
             options: options of a definition, see `shpi.data.rewards.derive`: ``censored``, ``log_end``.
         """
         from shpi.data.rewards import RewardDefinition, derive
@@ -358,7 +358,7 @@ class LoggedData:
 
     @property
     def question(self) -> str:
-        """What the log's reward counts, over which time, and how users end; in words."""
+        """The log's metric in words: what its reward counts, over which time, and how users end."""
         from shpi.data.question.words import question
 
         return question(self)
@@ -374,7 +374,7 @@ class LoggedData:
     # ------------------------------------------------------------------ reports and files
 
     def audit(self) -> AuditReport:
-        """Is this log fit for learning, what was dropped and why? Print the result to read it."""
+        """Check whether the log is fit for learning, and what was dropped and why. Print the result."""
         from shpi.data.audit import audit
 
         return audit(self)
@@ -386,7 +386,7 @@ class LoggedData:
         return write_canonical(self, Path(path))
 
     def fingerprint(self) -> str:
-        """A short hash of what was decided, when, by whom, and what came of it."""
+        """A short hash of contexts, actions, rewards, trajectory bounds, propensities and action ids."""
         digest = hashlib.sha256()
         for array in (self.contexts, self.actions, self.rewards, self.offsets, self.propensities):
             if array is not None:
@@ -395,7 +395,7 @@ class LoggedData:
         return digest.hexdigest()[:16]
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """The card that notebooks show."""
         from shpi.report.cards import log_card
 
         return log_card(self)

@@ -2,7 +2,7 @@
 
 Two models compete: the *marginal* (action frequencies, restricted to the candidates) and a *softmax*
 regression on the contexts. Both are cross-fitted by user: the probabilities of a user's decisions come from
-the other users only, so that no decision explains itself. The softmax is calibrated on those held-out
+models fitted on other users, so that no decision explains itself. The softmax is calibrated on these held-out
 predictions, by a temperature and by mixing with the marginal,
 
     mu(a|x) = (1 - e) [ (1 - m) softmax(w.x / T) + m marginal ] + e / |candidates|,
@@ -12,8 +12,8 @@ last term, e = c A / (n + c A) with c = 1/2, is what half a pseudo-count per act
 that the log has ever chosen gets probability 0. An action that the log never chose gets exactly 0, because
 nothing in the log supports it.
 
-*Time.* A logging rule that changes within the log, while rewards change for another reason, makes actions
-look good that merely became frequent. So x includes the time of the log and the step of the decision
+*Time.* If the logging policy changes within the log while rewards drift for another reason, time is a
+confounder: actions that merely became frequent look good. So x includes the time and the step of the decision
 (`shpi.data._log.clock`).
 """
 
@@ -35,7 +35,7 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-NEAR_CERTAIN = 0.05  # a mean log-loss below this means less than about 1 % of exploration
+NEAR_CERTAIN = 0.05  # a mean log-loss (nats) below this means less than about 1 % of exploration
 DETERMINISTIC = (
     "the logging policy looks deterministic: almost every action could be foreseen, so the log says little "
     "about the alternatives"
@@ -44,10 +44,10 @@ DETERMINISTIC = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FittedPropensity:
-    """The chosen model, how well it predicts held-out users, and its calibration. A `Policy`, too."""
+    """The chosen model, its held-out log-loss and its calibration. Also a `Policy`."""
 
     chosen: Literal["marginal", "softmax"]
-    log_loss: float  # held-out, of the chosen model
+    log_loss: float  # held-out log-loss of the chosen model
     marginal_log_loss: float
     uniform_log_loss: float
     calibration: Calibration
@@ -58,7 +58,7 @@ class FittedPropensity:
     action_ids: tuple[int | str, ...]
     digest: str
     behaviour_cells: int
-    clock: Clock | None = None  # how the time enters x; None: it does not
+    clock: Clock | None = None  # how time enters x; None: it does not
 
     @property
     def temperature(self) -> float:
@@ -76,7 +76,7 @@ class FittedPropensity:
         return len(self.whole.seen)
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
-        """mu(a|x) of the model that was fitted on all rows, at the end of its log, [n, A]."""
+        """mu(a|x) [n, A] of the model fitted on all rows, for decisions after the end of its log."""
         if self.clock is not None:
             contexts = np.concatenate([contexts, self.clock.later(len(contexts))], axis=1)
         return np.array(self.whole.probabilities(contexts, candidates))
@@ -87,7 +87,7 @@ class FittedPropensity:
         return len(self.whole.centre) - (0 if self.clock is None else self.clock.width)
 
     def apply(self, logs: LoggedData) -> LoggedData:
-        """The log with these propensities: cross-fitted for the log of `fit`, else from all its rows."""
+        """The log with estimated propensities: cross-fitted on the log of `fit`, else of the whole model."""
         if logs.action_space.ids != self.action_ids or logs.schema.width != self._width:
             raise DataError(
                 expected="a log with the actions and context columns of the one the model was fitted on",
@@ -129,14 +129,14 @@ class FittedPropensity:
 
 @dataclass(frozen=True, kw_only=True)
 class PropensityModel:
-    """The settings for estimating mu(a|x); see the module's text."""
+    """The settings for estimating mu(a|x); see the module docstring."""
 
     folds: int = 5
     priors: tuple[float, ...] = (300.0, 10.0, 1.0)  # strength of the normal prior, strongest first
     max_rows: int = 50_000  # random training rows of the regression; frequencies use all rows
-    max_actions: int = 300  # beyond this the marginal stands alone
+    max_actions: int = 300  # with more actions only the marginal is fitted
     pseudo_count: float = 0.5
-    time: bool = True  # let the time and the step of a decision enter x
+    time: bool = True  # whether the time and the step of a decision enter x
     behaviour_cells: int = 50_000_000  # keep mu(.|x) in full up to this many (row, action) pairs
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ class PropensityModel:
             raise ConfigError(expected="positive priors and pseudo_count", found=repr(self))
 
     def fit(self, logs: LoggedData, *, seed: int = 0) -> FittedPropensity:
-        """Estimate, cross-fit, calibrate and choose."""
+        """Fit, cross-fit and calibrate both models, and choose one."""
         clock = Clock.of(logs) if self.time else None
         digest, logs = _digest(logs), _with_time(logs, clock)
         crossfit = CrossFit(model=self, logs=logs, rng=np.random.default_rng(np.random.SeedSequence(seed)))
@@ -187,7 +187,7 @@ class PropensityModel:
 
 
 def _with_time(logs: LoggedData, clock: Clock | None) -> LoggedData:
-    """The same log with the time among its context columns."""
+    """The same log with time features among its contexts."""
     if clock is None:
         return logs
     times = clock.features(logs)
@@ -220,7 +220,7 @@ def _calibration(logs: LoggedData, by_fold: list[Predictor], folds: Int64Array) 
 
 
 def _digest(logs: LoggedData) -> str:
-    """Identifies the decisions that a model was fitted on, whatever their rewards."""
+    """A digest of the decisions that a model was fitted on, without their rewards."""
     digest = hashlib.sha256()
     for array in (logs.contexts, logs.actions, logs.offsets):
         digest.update(np.ascontiguousarray(array).data)

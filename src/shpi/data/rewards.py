@@ -10,28 +10,27 @@ decision, e the time of the last decision of its session, h the horizon:
 
 Censoring. The log is known up to ``log_end``: by default its last time, for everybody. A decision whose
 window reaches beyond it has a reward that has not matured: it is *unknown*, not zero. ``censored`` says
-what becomes of such decisions:
+what happens to such decisions:
 
-    "drop"         They go from the tails of the trajectories and are entered in the ledger. The context of
-                   the first of them stays as the final context: there V closes the windows before it.
+    "drop"         They are dropped from the ends of the trajectories and recorded in the ledger. The context
+                   of the first of them becomes the final context, from which V is bootstrapped.
     "mark"         They stay with what was seen so far, and ``reward_observed`` is False: a learner may use
-                   their contexts, but not their rewards. V closes windows at the first of them, as above.
-    a completion   `shpi.Complete()`: what was seen, and what is expected of the rest.
+                   their contexts, but not their rewards. V is bootstrapped at the first of them, as above.
+    a completion   `shpi.Complete()`: what was seen, plus what is expected of the rest.
 
-The window must be complete for successes too. A return seen before the log's end is certain, but keeping
-it while its neighbours without a return go would leave only successes near the end of the log. The same
+The window must be complete for successes too. A return seen before the log's end is certain, but keeping it
+while dropping its neighbours without a return would leave only successes near the end of the log. The same
 holds for users who *terminated*: their future is known to be empty, but near the end they would be the only
-ones left. Whether a decision is kept therefore depends on its time alone, never on its outcome. Only where no
-other decision would go are those of terminated users kept, and a completion takes them as they are.
+ones left. Whether a decision is kept therefore depends on its time alone, never on its outcome. Decisions of
+terminated users are kept only if no other decision would be dropped; a completion uses them as they are.
 
 If the times are mere decision counters (0, 1, 2, … in every trajectory), there is no common clock. If all
 trajectories that did not terminate have the same length, the log ends there for everybody. Otherwise each is
-known up to its own last decision, and terminated ones in full: nobody knows when the log of a user who had
-stayed would have ended. Then "drop" and "mark" keep too many terminated users; a completion does not.
+known up to its own last decision, and terminated ones in full: it is unknown when their logs would have
+ended otherwise. Then "drop" and "mark" keep too many terminated users; a completion does not.
 
-A derived reward is known only when its window has closed. What a decision brought at once, the metric, is
-kept as ``LoggedData.immediate`` for whoever looks at the past of a decision, since yesterday's reward would
-tell today's outcome.
+A derived reward is known only when its window has closed. The metric of a decision is known at once and kept
+as ``LoggedData.immediate``, for features of a decision's past: earlier derived rewards reveal its outcome.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class Timeline:
 
     logs: LoggedData
     times: NDArray[Any]  # [n]
-    known_until: NDArray[Any]  # [n] what is later is not looked at
-    counted: bool = False  # the clock counts decisions
+    known_until: NDArray[Any]  # [n] later times are ignored
+    counted: bool = False  # times count decisions
     common: bool = True  # the log ends at the same time for everybody
 
     def horizon(self, value: Duration) -> int | float:
@@ -73,11 +72,11 @@ class Timeline:
 
     @property
     def terminated(self) -> BoolArray:
-        """For each decision [n], whether its user's future is known to be empty after the last row."""
+        """For each decision [n], whether its user terminated, so that nothing follows the last row."""
         return np.repeat(self.logs.terminated, np.diff(self.logs.offsets))
 
     def in_steps(self) -> Timeline:
-        """The same log with the number of a decision as its time."""
+        """The same log with the step of each decision as its time."""
         known, common = _counted_until(self.logs)
         return replace(self, times=self.logs.steps, known_until=known, counted=True, common=common)
 
@@ -110,7 +109,7 @@ class Timeline:
 
 @runtime_checkable
 class RewardDefinition(Protocol):
-    """How a reward follows from a decision's future."""
+    """How a reward is computed from a decision's future."""
 
     def look_ahead(self, timeline: Timeline) -> tuple[Float64Array, BoolArray]:
         """The rewards [n] as far as seen, and whether each window [n] had closed when the log ended."""
@@ -119,12 +118,12 @@ class RewardDefinition(Protocol):
 
 @runtime_checkable
 class Completion(Protocol):
-    """How rewards that have not matured are completed; see `shpi.values.mature`."""
+    """How rewards whose windows are still open are completed; see `shpi.values.mature`."""
 
     def complete(
         self, timeline: Timeline, definition: RewardDefinition, rewards: Float64Array, open_: BoolArray
     ) -> Float64Array:
-        """The rewards [n], those of the ``open_`` windows [n] completed by what is expected of the rest."""
+        """The rewards [n]; those of ``open_`` windows [n] include what is expected of the rest."""
         ...
 
 
@@ -172,7 +171,7 @@ class ReturnWithin:
 
     @staticmethod
     def paid(logs: LoggedData, returned: Float64Array) -> Float64Array:
-        """What every decision of a session knows [n], at the last decision of each."""
+        """Move the value that all decisions of a session share [n] to its last decision; 0 elsewhere."""
         once = np.zeros(len(returned))
         last = logs.session_offsets[1:] - 1
         once[last] = returned[last]
@@ -203,8 +202,8 @@ class DiscountedSum:
     """sum_j gamma^{j - t} m_j (``per="step"``), or gamma^{(t_j - t) / per} for a duration such as "1d".
 
     ``horizon`` counts decisions when ``per="step"``, and is a duration otherwise. Without a horizon the
-    sum runs as far as the log goes, and a decision counts as observed once the weight of what may be
-    missing, gamma^{what was seen}, has fallen to ``tail``. Note that with ``per="step"`` a decision needs
+    sum runs to the end of the log, and a decision counts as observed once gamma^{steps or time seen}, the
+    weight of what may be missing, has fallen to ``tail``. Note that with ``per="step"`` a decision needs
     enough *later decisions* to count as observed, which favours active users: take a duration where
     activity itself is part of the outcome.
     """
@@ -247,7 +246,7 @@ def derive(
     censored: Censored | Completion = "drop",
     log_end: LogEnd | None = None,
 ) -> LoggedData:
-    """The log with ``definition`` as its reward; see the module's text for censoring.
+    """The log with ``definition`` as its reward; see the module docstring for censoring.
 
     ``log_end`` is the time up to which the log is complete: a number in the unit of the times, or for
     timestamps a datetime or an ISO date (UTC unless it says otherwise).
@@ -263,7 +262,7 @@ def derive(
         timeline = _timeline(_closed(logs), definition, log_end)
     logs = replace(timeline.logs, immediate=_immediate(timeline, definition))
     rewards, closed = definition.look_ahead(timeline)
-    open_ = ~closed & ~timeline.terminated  # nobody knows what these rewards will be
+    open_ = ~closed & ~timeline.terminated  # rewards that are still unknown
     observed = np.ones(len(logs), bool) if not open_.any() else closed if timeline.common else ~open_
     unseen = int((~observed).sum())
     if unseen == len(logs):
@@ -311,7 +310,7 @@ def _timeline(logs: LoggedData, definition: RewardDefinition, log_end: LogEnd | 
 
 
 def _counted_until(logs: LoggedData) -> tuple[Int64Array, bool]:
-    """The last step up to which each decision's future is known [n], and whether it is one for all."""
+    """The step up to which each decision's future is known [n], and whether it is the same for all."""
     lengths = np.diff(logs.offsets)
     longest = int(lengths.max())
     if (lengths[~logs.terminated] == longest).all():
@@ -320,7 +319,7 @@ def _counted_until(logs: LoggedData) -> tuple[Int64Array, bool]:
 
 
 def _closed(logs: LoggedData) -> LoggedData:
-    """The log without the last decision of a trajectory, where nobody knows to what that one led."""
+    """The log without last decisions whose next context is unknown, except those of terminated users."""
     kept = np.ones(len(logs), dtype=bool)
     kept[logs.offsets[1:] - 1] = logs.final_observed | logs.terminated
     if kept.all():
@@ -337,7 +336,7 @@ def _closed(logs: LoggedData) -> LoggedData:
 
 
 def _immediate(timeline: Timeline, definition: RewardDefinition) -> Float64Array:
-    """What each decision brought at once [n]; 0 where the reward is not a sum of such things."""
+    """The metric of each decision itself [n]; 0 if the reward is not a sum of a metric."""
     name = getattr(definition, "metric", None)
     return timeline.metric(name) if isinstance(name, str) else np.zeros(len(timeline.logs))
 
@@ -362,13 +361,13 @@ def _row_stops(logs: LoggedData) -> Int64Array:
 
 
 def _seen_stops(timeline: Timeline) -> Int64Array:
-    """For each decision [n], the first row of its trajectory that is later than what is known of it."""
+    """For each decision [n], the first row of its trajectory that is later than ``known_until``."""
     rows = np.arange(len(timeline.times), dtype=np.int64)
     return first_after(timeline.times, rows, _row_stops(timeline.logs), timeline.known_until, side="right")
 
 
 def _window(timeline: Timeline, horizon: int | float) -> tuple[Int64Array, BoolArray]:
-    """For each decision, the first row outside [t, t + h), and whether the window had closed in time."""
+    """For each decision, the first row outside [t, t + h), and whether the window closed in time."""
     rows = np.arange(len(timeline.times), dtype=np.int64)
     stops = first_after(timeline.times, rows, _seen_stops(timeline), timeline.times + horizon, side="left")
     # Whole-numbered times: the last moment inside the window is t + h - 1.

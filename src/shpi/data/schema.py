@@ -21,8 +21,8 @@ Kind = Literal["numeric", "boolean", "categorical"]
 Level = Literal["session", "user", "action"]
 MissingPolicy = Literal["error", "drop", "mean", "zero", "indicator"]
 
-OTHER = "<other>"
-MISSING = "<missing>"
+OTHER = "<other>"  # category of all values that are not in `Feature.categories`
+MISSING = "<missing>"  # category of missing values under the policy "indicator"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Feature:
     kind: Kind = "numeric"
     level: Level = "session"
     missing: MissingPolicy = "error"
-    fill: float = 0.0  # what a missing number becomes under "mean", "zero" and "indicator"
+    fill: float = 0.0  # replaces a missing number under "mean", "zero" and "indicator"
     categories: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Feature:
         """Polars expressions for the encoded dimensions, in the order of ``dimensions``.
 
         Args:
-            dtype: dtype of the column; a category that is written as a floating-point NaN is a missing one.
+            dtype: dtype of the column; in a categorical column of floats, NaN counts as missing.
         """
         column = pl.col(self.name)
         if self.kind == "categorical":
@@ -70,7 +70,7 @@ class Feature:
             text = known.cast(pl.String)
             hits = [text == category for category in self.categories]
             other = ~text.is_in(list(self.categories))
-            if self.missing not in ("error", "drop"):  # there, a null becomes NaN, which is then reported
+            if self.missing not in ("error", "drop"):  # else a null becomes NaN and is reported
                 hits = [hit.fill_null(False) for hit in hits]
                 other = other.fill_null(self.missing in ("mean", "zero"))
             absent = [known.is_null()] if self.missing == "indicator" else []

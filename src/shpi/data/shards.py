@@ -1,8 +1,8 @@
-"""Logs larger than memory: prepared once into shards of whole users, then passed over shard by shard.
+"""Logs larger than memory: split once into shards of whole users, then processed shard by shard.
 
-`shpi.data._shards.prepare` deals a table into shards with constant memory. A pass is *map over shards, then
+`shpi.data._shards.prepare` turns a table into shards with constant memory. A pass is *map over shards, then
 reduce*, so sums over shards are the sums over the log. A folder may also be at a URI, such as
-s3://bucket/shards: whoever passes over a shard fetches it for as long as it reads it.
+s3://bucket/shards: a shard is then fetched and kept only while it is read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-ROWS_PER_SHARD = 500_000
+ROWS_PER_SHARD = 500_000  # approximate number of rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class ShardedLog:
     folder: Place
     files: tuple[Place, ...]
     ledger: Ledger
-    hash_rule: str | None = None  # by which users were dealt into shards; None: as they were given
+    hash_rule: str | None = None  # rule that assigned users to shards; None: as they were given
 
     @classmethod
     def open(cls, folder: str | Path | Remote) -> ShardedLog:
@@ -94,7 +94,7 @@ class ShardedLog:
 
     @property
     def rows(self) -> int:
-        """The decisions of all shards."""
+        """The number of decisions in all shards."""
         return self.ledger.rows_used
 
     @cached_property
@@ -119,7 +119,7 @@ class ShardedLog:
         return mode
 
     def fingerprint(self) -> str:
-        """A short digest of the seals of all shards: another one, if anything in them differs."""
+        """A short digest of the seals of all shards; it differs if anything in them differs."""
         seals = "".join(str(file_seal(file)) for file in self.files)
         return blake2b(seals.encode(), digest_size=8).hexdigest()
 
@@ -127,7 +127,7 @@ class ShardedLog:
         return map(read_shard, self.files)
 
     def map(self, function: Callable[[LoggedData], T], *, jobs: int = 1) -> list[T]:
-        """The function's result for every shard, in order; with ``jobs`` > 1 in processes.
+        """The function's result for every shard, in order; in processes if ``jobs`` > 1.
 
         The function must then be importable. See `shpi.passes` for sums and other executors.
         """
@@ -137,7 +137,7 @@ class ShardedLog:
 
 @dataclass(frozen=True)
 class OnShard(Generic[T]):
-    """Opens a shard where it is needed: a path is sent to a process, not an array."""
+    """Opens a shard where it is processed, so that a path is sent to a process, not an array."""
 
     function: Callable[[LoggedData], T]
 
@@ -147,7 +147,7 @@ class OnShard(Generic[T]):
 
 
 def file_seal(file: Place) -> str | None:
-    """What stands for the contents of a shard: its seal, or its digest in the manifest."""
+    """A digest of a shard's contents: its seal, or for a remote shard the sha256 of the manifest."""
     return file.sha256 if isinstance(file, Remote) else read_seal(file)
 
 
@@ -177,14 +177,14 @@ def prepare_shards(
         source: a table, as `LoggedData.read` takes it; files may be at a URI.
         columns: which column means what.
         folder: the folder to make, on this machine or at a URI such as s3://bucket/shards.
-        shards: number of shards; None: as many as ``rows_per_shard`` asks for.
-        rows_per_shard: number of rows in a shard, about.
-        invalid: what becomes of rows with unusable values.
-        duplicates: what becomes of decisions that repeat an earlier one.
+        shards: number of shards; None derives it from ``rows_per_shard``.
+        rows_per_shard: approximate number of rows in a shard.
+        invalid: what happens to rows with unusable values.
+        duplicates: what happens to decisions that repeat an earlier one.
         action_features: features of the actions.
-        progress: show a bar; by default in a terminal.
-        resume: a folder for unfinished work. Called again with it, a run that was killed goes on at the last
-            stage and the last shard that were finished. It is removed at the end.
+        progress: show a progress bar; by default in a terminal.
+        resume: a folder for unfinished work. Called again with it, an interrupted run continues after the
+            last stage and the last shard that were finished. It is removed at the end.
     """
     place = place_of(folder)
     require_absent(place)
@@ -217,7 +217,7 @@ def prepare_shards(
 def write_shards(
     parts: Iterable[LoggedData], folder: str | Path, *, hash_rule: str | None = None
 ) -> ShardedLog:
-    """Write logs that are in memory, no user in two of them, as the shards of a new folder."""
+    """Write logs in memory as the shards of a new folder; no user may be in two of them."""
     place = place_of(folder)
     files, counts = [], []
     with new_shards(place) as draft:
@@ -243,7 +243,7 @@ def split_shards(
         held_out: share of the users that the second folder gets.
         folders: the two folders, which must not exist.
         seed: random seed of the split.
-        executor: who reads and writes the shards; None is this process. Others must see this machine's files.
+        executor: runs the reading and writing; None is this process. Workers must see this machine's files.
     """
     if not 0 < held_out < 1:
         raise ConfigError(expected="a share of held-out users in (0, 1)", found=str(held_out))
@@ -269,10 +269,10 @@ def divide_shards(
 
     Args:
         logs: the log.
-        groups: for every shard the number of the folder of each of its users, as `LoggedData.user_ids` has
-            them. Every folder must get a user.
+        groups: for every shard, the folder number of each of its users, in the order of
+            `LoggedData.user_ids`. Every folder must get a user.
         folders: the folders, which must not exist.
-        executor: who reads and writes the shards; None is this process. Others must see this machine's files.
+        executor: runs the reading and writing; None is this process. Workers must see this machine's files.
     """
     places = [place_of(folder) for folder in folders]
     divide(logs.files, groups, places, hash_rule=logs.hash_rule, executor=executor or Serial())
@@ -280,7 +280,7 @@ def divide_shards(
 
 
 def join_shards(parts: Sequence[ShardedLog]) -> ShardedLog:
-    """The shards of several folders as one log, where they are; no user may be in two of them."""
+    """The shards of several folders as one log, without copying; no user may be in two of them."""
     return ShardedLog(
         folder=parts[0].folder,
         files=tuple(file for part in parts for file in part.files),
@@ -290,7 +290,7 @@ def join_shards(parts: Sequence[ShardedLog]) -> ShardedLog:
 
 
 def deal(logs: LoggedData, folder: str | Path, shards: int) -> ShardedLog:
-    """Write a log that is in memory as shards, by the hash of the user."""
+    """Write a log in memory as shards, assigning users by their hash."""
     bucket = part_of(hash_users(logs.user_ids, "shard"), shards)[logs.user_codes]
     filled = np.unique(bucket)
     return write_shards((logs.select(bucket == number) for number in filled), folder, hash_rule=RULE)

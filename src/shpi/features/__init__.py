@@ -1,4 +1,4 @@
-"""Feature maps of a context: a recipe is fitted to contexts and gives a map that never changes.
+"""Feature maps of a context: fitting a recipe to contexts gives a map that never changes.
 
 recipe = Chain((Standardise(), RandomFourier(n_features=200, seed=0)))
 phi = recipe.fit(logs.contexts)

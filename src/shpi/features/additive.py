@@ -14,10 +14,10 @@ from shpi.protocols import Float64Array, FloatArray, Int64Array
 
 @dataclass(frozen=True, kw_only=True)
 class Powers:
-    """phi(x) = (1, x, x^2, …, x^degree), each power by dimension. Standardise first: powers grow fast.
+    """phi(x) = (1, x, x^2, …, x^degree), with powers per dimension. Standardise first: powers grow fast.
 
-    With a ``limit`` L the powers from the second on are those of x cut to [-L, L], so that a single context
-    in a long tail, such as a count far above all others, cannot decide the coefficients.
+    With a ``limit`` L the powers from the second on are those of x clipped to [-L, L], so that a single
+    context in a long tail, such as a count far above all others, cannot dominate the coefficients.
     """
 
     degree: int = 3
@@ -60,7 +60,7 @@ class PowersMap:
         power = inner
         for start in range(
             first + d, self.width, max(d, 1)
-        ):  # each from the one before: much faster than x**3
+        ):  # each power from the one before: much faster than x**3
             power = np.multiply(power, inner, out=features[:, start : start + d])
         return features
 

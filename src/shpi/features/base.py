@@ -1,4 +1,4 @@
-"""The two small interfaces of this room: a recipe is fitted to contexts and gives a feature map."""
+"""The two interfaces of this package: fitting a recipe to contexts gives a feature map."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Recipe(Protocol):
 
 
 def fit_features(features: Recipe | FeatureMap, contexts: FloatArray) -> FeatureMap:
-    """A recipe is fitted; a map that is already fitted is checked for its width and kept."""
+    """Fit a recipe; return an already fitted map after a check of its width."""
     if isinstance(features, FeatureMap):
         as_matrix(contexts, features.width_in)
         return features
@@ -60,7 +60,7 @@ def check_contexts(contexts: ArrayLike, width: int | None = None) -> FloatArray:
         )
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        fine = bool(np.isfinite(np.vdot(x, x)))  # one fast pass; squares that overflow are looked at again
+        fine = bool(np.isfinite(np.vdot(x, x)))  # one fast pass; squares that overflow are checked again
     bad = np.zeros(0, dtype=bool) if fine else ~np.isfinite(x)
     if bad.any():
         row, column = (int(index[0]) for index in np.nonzero(bad))

@@ -1,8 +1,8 @@
 """One feature per distinct context: exact where contexts take few values, however wide they are.
 
-    phi_s(x) = 1[x = cell_s]            all zero for a context that was not there when the map was fitted
+    phi_s(x) = 1[x = cell_s]            all zero for a context that was not seen when the map was fitted
 
-A cell is found by a hash of the bits of the context and then compared, so that a batch and a row alone agree.
+A cell is found by a hash of the context's bits and then compared, so the result does not depend on the batch.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CellsMap:
         return hashes[order], order.astype(np.int64)
 
     def index(self, contexts: FloatArray) -> Int64Array:
-        """The cell of each context [n], or -1 where it is none of them."""
+        """The cell of each context [n], or -1 for an unknown context."""
         x = as_matrix(contexts, self.width_in) + 0.0  # minus zero becomes zero
         hashes, order = self._sorted
         place = np.minimum(np.searchsorted(hashes, _hashes(x)), len(order) - 1)
@@ -88,9 +88,9 @@ def distinct(contexts: FloatArray, at_most: int) -> Float64Array | None:
     """The distinct contexts [S, d] in order of their first appearance; None if there are too many."""
     head = contexts[: 4 * at_most + 1]
     if len(head) < len(contexts) and distinct(head, at_most) is None:
-        return None  # as most logs say at once
+        return None  # settles most logs at once
     x = at_least_one_row(contexts) + 0.0
-    _, first = np.unique(_hashes(x), return_index=True)  # two contexts share one of 2^64 hashes: never
+    _, first = np.unique(_hashes(x), return_index=True)  # collisions of 64-bit hashes are negligible
     return x[np.sort(first)] if len(first) <= at_most else None
 
 

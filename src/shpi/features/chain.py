@@ -24,7 +24,7 @@ class Chain:
             raise ConfigError(expected="at least one step", found="none", where="Chain")
 
     def fit(self, contexts: FloatArray) -> ChainMap:
-        """Fit each step on what the steps before it give."""
+        """Fit each step on the output of the steps before it."""
         x = as_matrix(contexts)
         fitted = [fit_features(self.steps[0], x)]
         for step in self.steps[1:]:
@@ -51,12 +51,12 @@ class ChainMap:
 
     @property
     def width_in(self) -> int:
-        """d, of the first step."""
+        """The number d of context dimensions of the first step."""
         return self.steps[0].width_in
 
     @property
     def width(self) -> int:
-        """p, of the last step."""
+        """The number p of features of the last step."""
         return self.steps[-1].width
 
     def transform(self, contexts: FloatArray) -> Float64Array:
@@ -76,7 +76,7 @@ def with_intercept(features: FeatureMap) -> FeatureMap:
 
 
 def same_map(left: FeatureMap, right: FeatureMap) -> bool:
-    """Whether two maps are known to give the same features: the same steps with the same numbers."""
+    """Whether two maps certainly give the same features: the same steps with the same values."""
     if left is right:
         return True
     first, second = _steps(left), _steps(right)
@@ -84,13 +84,13 @@ def same_map(left: FeatureMap, right: FeatureMap) -> bool:
         return False
     try:
         pairs = [(take_apart(a), take_apart(b)) for a, b in zip(first, second, strict=True)]
-    except ConfigError:  # a map of the user's own
+    except ConfigError:  # a user-defined map
         return False
     return all(_same_parts(a, b) for a, b in pairs)
 
 
 def _steps(features: FeatureMap) -> list[FeatureMap]:
-    """The steps that do something, chains within chains laid out flat."""
+    """The steps that change anything, with nested chains flattened."""
     if isinstance(features, ChainMap):
         return [inner for step in features.steps for inner in _steps(step)]
     return [] if isinstance(features, IdentityMap) and not features.intercept else [features]

@@ -1,7 +1,7 @@
-"""Default features: standardised contexts as lines, or as curves.
+"""Default features: standardised contexts, either linear ("lines") or random Fourier features ("curves").
 
-Curves are random Fourier features. They need data everywhere, so they are tried up to a few dimensions only;
-how many depends on what the features are for, and stands here for all of them.
+Curves need data everywhere in the context space, so they are used only up to a few dimensions. The limits
+depend on the use of the features, and are all set here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from shpi.features.fourier import RandomFourier
 from shpi.features.scale import Identity, Standardise
 from shpi.features.union import Union
 
-# Context dimensions up to which curves are tried, by what the features are for.
+# Largest number of context dimensions for curves, by use of the features.
 CURVED_UP_TO = {
-    "oracle": 5,  # every action has its own curves, and few rows for them
+    "oracle": 5,  # every action has its own curves, and few rows to fit them
     "value": 6,
     "outcome model": 6,
-    "clone": 8,  # a held-out loss chooses, and lines are among the choices
+    "clone": 8,  # a held-out loss chooses, with lines among the choices
 }
 
 
@@ -27,7 +27,7 @@ def may_curve(width: int, use: str) -> bool:
 
 
 def lines(*, intercept: bool = True) -> Chain:
-    """Standardised contexts as they are."""
+    """Standardised contexts as linear features."""
     return Chain((Standardise(), Identity(intercept=intercept)))
 
 
@@ -38,10 +38,10 @@ def curves(
 
     Args:
         n_features: the number of Fourier features.
-        bandwidth: width of the kernel, in medians of the distance between two contexts.
+        bandwidth: width of the kernel, as a multiple of the median distance between two contexts.
         seed: random seed of the frequencies.
         intercept: add a constant feature.
-        beside_lines: add the contexts themselves, which extrapolate.
+        beside_lines: add the linear features too, which extrapolate.
     """
     fourier: Recipe = RandomFourier(
         n_features=n_features, bandwidth_factor=bandwidth, intercept=intercept, seed=seed

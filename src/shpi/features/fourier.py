@@ -17,7 +17,7 @@ from shpi.features.base import as_matrix, at_least_one_row
 from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 
-_BLOCK = 50_000  # angles that are looked at together: they stay in the cache
+_BLOCK = 50_000  # angles computed together, so that they stay in the cache
 _PAIRS_SAMPLE = 1000  # contexts on which the median distance is computed
 
 
@@ -28,8 +28,8 @@ class RandomFourier:
     Args:
         n_features: the number p of features (even), without the intercept.
         bandwidth: h above; None takes ``bandwidth_factor`` times the median distance of two contexts.
-        bandwidth_factor: measured on the synthetic task, half the median distance works well.
-        intercept: whether a constant 1 is put first.
+        bandwidth_factor: factor of the median distance; 0.5 works well on the synthetic task.
+        intercept: whether to put a constant 1 first.
         seed: random seed of the frequencies (and of the sample behind the median).
     """
 
@@ -81,10 +81,10 @@ class RandomFourierMap:
         return 2 * int(self.frequencies.shape[1]) + self.intercept
 
     def transform(self, contexts: FloatArray) -> Float64Array:
-        """(1, phi(x)), [n, p], to 1e-7.
+        """(1, phi(x)), [n, p], accurate to 1e-7.
 
-        numpy's cosine takes fifteen times as long in double precision, and would be the costly part of a
-        fit. So angles are taken modulo a turn in double precision, and their cosines in single.
+        numpy's cosine takes fifteen times as long in double precision and would dominate a fit. So angles
+        are reduced to one turn in double precision, and their cosines computed in single precision.
         """
         x = as_matrix(contexts, self.width_in)
         m, first = self.frequencies.shape[1], int(self.intercept)

@@ -1,15 +1,15 @@
 """The module of each kind of saved object, imported only when a file asks for it.
 
 A file names kinds such as ``policies/greedy``. A process that only did ``import shpi`` has none of their
-classes yet; importing whole rooms would be slow, and would miss the modules that no room imports by itself.
-The entries are names, not imports: this file knows of rooms above it, and needs none of them.
+classes yet; importing whole packages would be slow, and would miss modules that no package imports.
+The entries are strings, not imports, so this module depends on none of the packages it names.
 
 A new ``@saveable`` class needs an entry: `tests/policies/test_fresh_process.py` compares with the sources.
 """
 
 from __future__ import annotations
 
-HOMES = {
+HOMES = {  # kind -> module that defines its class
     "envs/logging-policy": "shpi.envs.logging",
     "envs/world-bins": "shpi.envs.fitted.tables",
     "envs/world-cells": "shpi.envs.fitted.donors",

@@ -1,8 +1,8 @@
 """Take an object apart into settings, arrays and children, and put it together again; no pickle.
 
 Policies, scorers and feature maps are frozen dataclasses whose fields are plain settings (numbers, strings,
-flags), numpy arrays, other such objects, or tuples of one of these. That is all one needs to know in order to
-write any of them to a file: the structure as JSON, the arrays as npz. A class takes part by a name:
+flags), numpy arrays, other such objects, or tuples of one of these. That is enough to write any of them to a
+file: the structure as JSON, the arrays as npz. A class registers under a name:
 
     @saveable("policies/greedy")
     @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ def class_of(kind: str) -> type[Any]:
 
 
 def take_apart(thing: Any) -> Parts:
-    """The parts of an object of a registered class, or of what it stands for (its ``saved_form``)."""
+    """The parts of an object of a registered class, or of its ``saved_form`` if it has one."""
     thing = getattr(thing, "saved_form", thing)
     kind = _KINDS.get(type(thing))
     if kind is None:
@@ -97,7 +97,7 @@ def take_apart(thing: Any) -> Parts:
 
 
 def put_together(parts: Parts) -> Any:
-    """The object whose parts these are; its own checks run as for any new object."""
+    """Rebuild an object from its parts; its own checks run as for any new object."""
     cls = class_of(parts.kind)
     entries: dict[str, Any] = {**parts.settings, **parts.arrays}
     entries |= {name: put_together(child) for name, child in parts.children.items()}
@@ -122,7 +122,7 @@ def put_together(parts: Parts) -> Any:
             where=f"the saved '{parts.kind}'",
             remedy="copy the file again from where it was saved",
         ) from None
-    except Exception as error:  # whatever a constructor makes of values that nobody has written
+    except Exception as error:  # a constructor may raise anything on damaged values
         raise DataError(
             expected=f"all fields of '{parts.kind}'",
             found=f"{type(error).__name__}: {error}"[:200],
@@ -142,7 +142,7 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 
 
 def _check_settings(cls: type[Any], values: Mapping[str, Any], kind: str) -> None:
-    """Settings whose annotation is plain have that type: ``epsilon`` is no text, ``n_actions`` no flag."""
+    """Check that settings have their plain annotated type: ``epsilon`` is no text, ``n_actions`` no flag."""
     for item in fields(cls):
         allowed = _PLAIN.get(str(item.type))
         if allowed is None or item.name not in values:
@@ -157,7 +157,7 @@ def _check_settings(cls: type[Any], values: Mapping[str, Any], kind: str) -> Non
 
 
 def freeze(thing: object, *names: str, ndim: int, dtype: type[np.generic] | None = np.float64) -> None:
-    """Replace arrays of a frozen dataclass, in its ``__post_init__``, by their `frozen_array`."""
+    """Replace arrays of a frozen dataclass by their `frozen_array`; call it in ``__post_init__``."""
     for name in names:
         object.__setattr__(thing, name, frozen_array(getattr(thing, name), name, ndim=ndim, dtype=dtype))
 

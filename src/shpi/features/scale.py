@@ -20,7 +20,7 @@ class Standardise:
         """Means and standard deviations of these contexts."""
         x = at_least_one_row(contexts)
         mean, spread = x.mean(axis=0), x.std(axis=0)
-        constant = spread <= 1e-12 * np.abs(mean)  # rounding of a constant column, not a spread
+        constant = spread <= 1e-12 * np.abs(mean)  # constant up to rounding
         return StandardiseMap(mean=mean, scale=np.where(constant, 1.0, spread))
 
 

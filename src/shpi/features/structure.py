@@ -1,9 +1,9 @@
-"""The parts of an object as JSON plus named arrays, and back: what policies, values and worlds are saved as.
+"""The parts of an object as JSON plus named arrays, and back: the saved form of policies, values and worlds.
 
     {"kind": "policies/greedy", "settings": {}, "arrays": {"w": {"shape": [3], "dtype": "float64"}},
      "children": {"scorer": …}}
 
-The arrays of a child have its place before their names: ``scorer/weights``.
+The arrays of a child are prefixed with its name: ``scorer/weights``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NODE = Record(
     {
         "kind": str,
         "settings": {str: (None, bool, int, float, str)},
-        "arrays": (_DESCRIBED, [str]),  # only the names, in version 1 of values and worlds
+        "arrays": (_DESCRIBED, [str]),  # only the names in version 1 of values and worlds
         "children": _CHILDREN,
     }
 )

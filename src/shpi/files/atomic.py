@@ -1,9 +1,9 @@
-"""Write a file or a folder: the target is the old one or the new one, never absent, never half of one.
+"""Write a file or a folder atomically: the target is either the complete old one or the complete new one.
 
 Everything is written to a draft beside the target: ``.NAME.RANDOM.draft``, made exclusively (no other file of
 that name is opened, no symbolic link is followed), flushed to the disk, and renamed. The writer holds a lock
-on its draft for as long as it lives. So whoever writes next to the same target knows which drafts were left
-by a killed process, and removes them.
+on its draft for as long as it lives. So the next writer of the same target can tell which drafts were left by
+a killed process, and removes them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import IO, Any
 from shpi.errors import ConfigError, FileError
 
 fcntl: Any = None
-with contextlib.suppress(ImportError):  # not on Windows: there, drafts are swept when they are a day old
+with contextlib.suppress(ImportError):  # not on Windows, where drafts are removed when they are a day old
     fcntl = import_module("fcntl")
 
-DRAFT = ".draft"
+DRAFT = ".draft"  # ending of the name of a draft
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0)
 
@@ -51,7 +51,7 @@ def new_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write a text file, whole or not at all."""
+    """Write a text file completely or not at all."""
     with new_file(path) as file:
         file.write(text.encode("utf-8", errors="replace"))
     return Path(path)
@@ -59,7 +59,7 @@ def write_text(path: str | Path, text: str) -> Path:
 
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
-    """A draft folder that becomes ``path``, which must not exist, when the block ends well."""
+    """A draft folder that becomes ``path``, which must not exist, if the block ends without an exception."""
     target = Path(path)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def already_there(target: Path) -> ConfigError:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer at a time inside a folder; the lock ends with the process."""
+    """Lock a folder for one writer at a time; the lock ends with the process."""
     number = os.open(folder, os.O_RDONLY | _FOLDER)
     try:
         if fcntl is not None:
@@ -120,7 +120,7 @@ def sweep_folder(folder: Path) -> None:
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Turn the system's refusals while ``target`` is written into a `FileError` that says what to do."""
+    """Turn operating system errors while ``target`` is written into a `FileError` that says what to do."""
     try:
         yield
     except OSError as error:
@@ -128,7 +128,7 @@ def writing(target: Path) -> Iterator[None]:
 
 
 def write_error(error: OSError, target: str | Path) -> FileError:
-    """An error of the operating system in the form of all errors of shpi."""
+    """A shpi error for an error of the operating system."""
     remedies = {
         errno.ENOSPC: "free some space, or write elsewhere; the old file is unchanged",
         errno.EDQUOT: "free some space, or write elsewhere; the old file is unchanged",
@@ -151,7 +151,7 @@ def write_error(error: OSError, target: str | Path) -> FileError:
 
 
 def _check_target(target: Path) -> None:
-    """Refuse a folder, and a device or pipe: a rename would put a plain file in its place."""
+    """Raise for a folder, a device or a pipe: a rename would put a plain file in its place."""
     if not target.parent.is_dir():
         raise ConfigError(
             expected="a folder that exists",
@@ -169,7 +169,7 @@ def _check_target(target: Path) -> None:
 
 
 def _open_draft(target: Path, *, folder: bool = False) -> tuple[Path, int]:
-    """A new draft, a file that is open for writing or a folder, and locked."""
+    """Create and lock a new draft: a file that is open for writing, or a folder."""
     flags = os.O_RDONLY | _FOLDER if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
     while True:
         draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}{DRAFT}")
@@ -178,7 +178,7 @@ def _open_draft(target: Path, *, folder: bool = False) -> tuple[Path, int]:
         try:
             number = os.open(draft, flags | _NO_LINKS, 0o666)
         except FileNotFoundError:
-            if folder:  # a sweeper came between
+            if folder:  # a sweeper removed it meanwhile
                 continue
             raise
         if _lock(draft, number):
@@ -187,7 +187,7 @@ def _open_draft(target: Path, *, folder: bool = False) -> tuple[Path, int]:
 
 
 def _lock(draft: Path, number: int) -> bool:
-    """Lock a new draft; False if a sweeper took it for an abandoned one before the lock was there."""
+    """Lock a new draft; False if a sweeper removed it as abandoned before the lock was set."""
     if fcntl is None:
         return True
     fcntl.flock(number, fcntl.LOCK_EX)
@@ -231,7 +231,7 @@ def _flush(place: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make a rename in a folder last; file systems that cannot do this for a folder are left alone."""
+    """Make a rename in a folder durable, on file systems that support it."""
     with contextlib.suppress(OSError):
         number: Any = os.open(folder, os.O_RDONLY | _FOLDER)
         try:

@@ -7,8 +7,8 @@
      "checksum": …}                             of the whole manifest, and so of ``sha256`` and the arrays
 
 The manifest decides which arrays count, so replacing that one file replaces the bundle in one step, on every
-file system. Version 1 had no checksum, and its arrays were always in ``arrays.npz``; the first files of
-version 2 do not say their bytes.
+file system. Version 1 had no checksum, and its arrays were always in ``arrays.npz``; early files of version 2
+lack ``bytes``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from shpi.files.reading import read_json
 from shpi.files.schema import Record, check, whole
 
 MANIFEST = "manifest.json"
-FIRST_ARRAYS = "arrays.npz"  # of version 1
+FIRST_ARRAYS = "arrays.npz"  # file of the arrays in version 1
 OPTIONAL = {"bytes": whole()}  # keys that a bundle of version 2 may have
-_ATTEMPTS = 5  # a writer may replace the folder while it is read
+_ATTEMPTS = 5  # at reading a bundle, which a writer may replace meanwhile
 
 
 def save_bundle(
@@ -54,20 +54,20 @@ def save_bundle(
     """
     name = f"arrays-{manifest['sha256'][:16]}.npz"
     unsealed = {**manifest, "arrays": name, "bytes": sum(array.nbytes for array in arrays.values())}
-    to_json(unsealed)  # complains about what JSON cannot hold
+    to_json(unsealed)  # raises on values that JSON cannot hold
     text = to_json(unsealed | {"checksum": checksum(unsealed)})
     if not target.exists():
         try:
             with new_folder(target) as draft:
                 _write(draft, text, name, arrays)
             return
-        except ConfigError:  # somebody else was faster
+        except ConfigError:  # another process was faster
             if not overwrite:
                 raise
     _require_replaceable(target, str(manifest["format"]), overwrite)
     with writing(target), locked(target):
         sweep(target)
-        sweep_folder(target)  # of arrays under other names, too
+        sweep_folder(target)  # including drafts of arrays under other names
         _write(target, text, name, arrays)
         for place in target.glob("arrays*.npz"):
             if place.name != name:
@@ -80,9 +80,9 @@ def load_manifest(folder: Path, what: str, fmt: str, schemas: Mapping[int, Recor
 
     Args:
         folder: the bundle.
-        what: ``policy`` or ``world``, for messages.
+        what: kind of object for messages, ``policy`` or ``world``.
         fmt: the value of its key ``format``.
-        schemas: schemas of each version that can be read.
+        schemas: schema of each version that can be read.
     """
     place = folder / MANIFEST
     try:
@@ -130,7 +130,7 @@ def load_arrays(folder: Path, manifest: Mapping[str, Any]) -> Arrays:
             remedy="copy the folder again from where it was saved",
         ) from None
     if manifest["version"] == 1:
-        # Version 0.1 told numpy not to pickle; numpy 2.0 and 2.1 took the flag for one more array.
+        # Version 0.1 passed allow_pickle to numpy; numpy 2.0 and 2.1 stored the flag as one more array.
         arrays.pop("allow_pickle", None)
     return arrays
 
@@ -138,7 +138,7 @@ def load_arrays(folder: Path, manifest: Mapping[str, Any]) -> Arrays:
 def load_bundle(
     folder: Path, what: str, fmt: str, schemas: Mapping[int, Record]
 ) -> tuple[dict[str, Any], Arrays]:
-    """Manifest and arrays of one and the same bundle, even if it is being replaced meanwhile."""
+    """The manifest and the arrays of one bundle, consistent even if it is replaced meanwhile."""
     manifest = load_manifest(folder, what, fmt, schemas)
     for _ in range(_ATTEMPTS):
         try:
@@ -151,7 +151,7 @@ def load_bundle(
 
 
 class MissingArraysError(DataError):
-    """The manifest names arrays that are not there."""
+    """The manifest names a file of arrays that does not exist."""
 
 
 def changed(folder: Path) -> DataError:
@@ -172,7 +172,7 @@ def checksum(manifest: Mapping[str, Any]) -> str:
 
 
 def to_json(content: Mapping[str, Any]) -> str:
-    """JSON as it is written to disk; what JSON cannot hold is an error."""
+    """JSON as it is written to disk; values that JSON cannot hold are an error."""
     try:
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         text.encode()

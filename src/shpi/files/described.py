@@ -1,4 +1,4 @@
-"""The JSON of what a log is made of, as manifests and headers carry it: schemas for `shpi.files.schema`."""
+"""Schemas (`shpi.files.schema`) of the parts of a log, as manifests and headers store them in JSON."""
 
 from __future__ import annotations
 

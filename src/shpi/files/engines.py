@@ -1,4 +1,4 @@
-"""The one place that turns errors of the engines below us (polars, LightGBM, torch, the system) into ours."""
+"""Turn errors of the engines that shpi uses (polars, LightGBM, torch, the system) into shpi's own errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _COLUMN = re.compile(r"column[: ]+[\"'`]([^\"'`]+)[\"'`]|[\"'`]([^\"'`]+)[\"'`] 
 
 @contextmanager
 def engine_errors(where: str, *, remedy: str = "", column: str = "") -> Iterator[None]:
-    """Errors of an engine inside the block become errors of shpi.
+    """Turn errors of an engine inside the block into errors of shpi.
 
     Args:
-        where: the file, or what was worked on.
+        where: the file or object that was being processed.
         remedy: advice to the user; there is a general default.
-        column: the column that was worked on, if it is known.
+        column: the column that was being processed, if known.
     """
     try:
         yield
@@ -39,7 +39,7 @@ def engine_errors(where: str, *, remedy: str = "", column: str = "") -> Iterator
 def translated(
     error: BaseException, where: str = "", *, remedy: str = "", column: str = ""
 ) -> ShpiError | None:
-    """The error of ours that says the same; None for one that is not an engine's."""
+    """The shpi error for an engine's error; None if the error is not an engine's."""
     text = first_line(error)
     if isinstance(error, MemoryError) or _MEMORY.search(text):
         return MemoryLimitError(

@@ -1,4 +1,4 @@
-"""Results as JSON: numbers of numpy become plain ones, and what is no number in JSON becomes null."""
+"""Results as JSON: numpy values become plain ones, and NaN and infinity become null."""
 
 from __future__ import annotations
 

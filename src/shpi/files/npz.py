@@ -1,4 +1,4 @@
-"""Named arrays in one zip of npy files, as numpy's ``.npz``: no pickle, no bombs, always the same bytes."""
+"""Named arrays in one zip of npy files, like numpy's ``.npz``: no pickle, no zip bombs, stable bytes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from shpi.files.reading import open_regular, read_error
 
 Arrays = dict[str, NDArray[Any]]
 
-COMPRESSED = 256 * 2**20  # bytes: larger sets of arrays are stored as they are, so that a zip cannot explode
-MOST_ENTRIES = 100_000  # arrays in a file
-HEADER = 4096  # bytes that the npy header of an array may take beside its contents
-BLOCK = 2**20  # bytes that are unpacked at once
-_KINDS = "fiubU"  # what we write: numbers, flags and text
+COMPRESSED = 256 * 2**20  # bytes: larger sets of arrays are stored uncompressed; limits unpacking
+MOST_ENTRIES = 100_000  # limit on the arrays in a file
+HEADER = 4096  # bytes that the npy header of an array may add to its contents
+BLOCK = 2**20  # bytes unpacked at a time
+_KINDS = "fiubU"  # dtype kinds that are written: numbers, flags and text
 
 
 def write_npz(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -51,7 +51,7 @@ def read_npz(place: Path, most: int | None = None) -> Arrays:
 
     Args:
         place: the file.
-        most: the bytes that its arrays may hold together, where a manifest says so.
+        most: limit on the total bytes of its arrays, if a manifest states it.
     """
     with open_regular(place) as file:
         return read_npz_from(file, place, most)
@@ -97,7 +97,7 @@ def digest(arrays: Mapping[str, NDArray[Any]], start: bytes = b"") -> str:
 
 
 def _check_sizes(archive: zipfile.ZipFile, size: int, most: int | None) -> None:
-    """Before anything is unpacked: no more than could have been written, each name once."""
+    """Before unpacking, check that the stated sizes are possible and that no name occurs twice."""
     entries = archive.infolist()
     names = [entry.filename for entry in entries]
     if len(names) > MOST_ENTRIES or len(set(names)) < len(names):

@@ -1,4 +1,4 @@
-"""Read a file of ours with suspicion: a regular file, not too large, and strict JSON."""
+"""Read shpi's own files defensively: regular files of limited size, with strict JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from shpi.errors import DataError, FileError
 
-LARGEST_JSON = 256 * 2**20  # bytes; the action features of a large catalogue are in there
-DEEPEST = 100  # nested lists and objects
+LARGEST_JSON = 256 * 2**20  # bytes; may hold the action features of a large catalogue
+DEEPEST = 100  # levels of nested lists and objects
 
 
 def open_regular(place: Path) -> IO[bytes]:
@@ -35,7 +35,7 @@ def open_regular(place: Path) -> IO[bytes]:
 
 
 def read_error(error: OSError, place: str | Path) -> FileError:
-    """An error of the operating system in the form of all errors of shpi."""
+    """A shpi error for an error of the operating system."""
     remedies = {
         errno.EACCES: "ask for the permission to read it",
         errno.EPERM: "ask for the permission to read it",
@@ -59,7 +59,7 @@ def read_json(place: Path) -> Any:
 
 
 def parse_json(data: bytes | str, where: str, *, finite: bool = True) -> Any:
-    """Strict JSON in UTF-8: no bottomless nesting, no text after the end, NaN only with ``finite=False``."""
+    """Strict JSON in UTF-8: no excessive nesting, no text after the end, NaN only with ``finite=False``."""
     if len(data) > LARGEST_JSON:
         raise DataError(
             expected=f"a manifest of at most {LARGEST_JSON // 2**20} MB",
@@ -69,7 +69,7 @@ def parse_json(data: bytes | str, where: str, *, finite: bool = True) -> Any:
         )
     try:
         content = json.loads(data, parse_constant=_refuse if finite else float)
-        # What cannot be written again was not written by us: lone surrogates, endless numbers.
+        # Refuse what shpi could not have written: lone surrogates, numbers that overflow.
         json.dumps(content, ensure_ascii=False, allow_nan=not finite).encode()
     except (UnicodeError, ValueError, RecursionError) as error:
         raise DataError(

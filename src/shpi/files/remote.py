@@ -1,10 +1,10 @@
 """Files at a URI, such as s3://bucket/shards: a place that is not on this machine.
 
-By fsspec: it is small, knows every store by the same few calls, and has one in memory for tests. pyarrow.fs
-would bring pyarrow (170 MB), which shpi does not need otherwise. Names and keys are those of the store's own
-environment (for S3: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …); none of them passes through shpi.
+Uses fsspec: it is small, has one interface for all stores, and an in-memory store for tests. pyarrow.fs would
+bring pyarrow (170 MB), which shpi does not need otherwise. Credentials come from the store's own environment
+variables (for S3: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …); none of them passes through shpi.
 
-Nobody can rename a folder there. So a folder is what its manifest says, and the manifest is written last.
+Stores cannot rename a folder. So a folder is defined by its manifest, and the manifest is written last.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from shpi.errors import ConfigError, DataError, FileError, MissingExtraError
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
-_STEP = 2**22  # bytes that are read at once
+_STEP = 2**22  # bytes read at a time
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Remote:
 
     Args:
         uri: the address, such as s3://bucket/folder/file.
-        sha256: what the contents must be, where that is known.
+        sha256: expected digest of the contents, if known.
     """
 
     uri: str
@@ -54,7 +54,7 @@ class Remote:
             return bool(system.exists(path))
 
     def sizes(self) -> dict[str, int]:
-        """The files directly in a folder, with their bytes."""
+        """The files directly in a folder, with their sizes in bytes."""
         with _errors(self.uri):
             system, path = _system(self.uri)
             system.invalidate_cache()
@@ -66,7 +66,7 @@ class Remote:
         }
 
     def read(self, most: int) -> bytes:
-        """The contents, up to so many bytes; a missing file is a FileNotFoundError."""
+        """The contents, up to ``most`` bytes; a missing file is a FileNotFoundError."""
         with _errors(self.uri):
             system, path = _system(self.uri)
             with system.open(path, "rb") as file:
@@ -82,7 +82,7 @@ class Remote:
             yield copy
 
     def fetch(self, target: Path) -> None:
-        """Copy the file to this machine, and compare it with what is known of it."""
+        """Copy the file to this machine, and check its digest if one is known."""
         digest = sha256()
         with _errors(self.uri):
             system, path = _system(self.uri)
@@ -99,14 +99,14 @@ class Remote:
             )
 
     def put(self, source: Path) -> None:
-        """Copy a file of this machine there."""
+        """Copy a local file to this place."""
         with _errors(self.uri):
             system, path = _system(self.uri)
             system.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
             system.put_file(str(source), path)
 
     def remove(self) -> None:
-        """Remove the file; whether that succeeds does not matter."""
+        """Remove the file; failures are ignored."""
         with suppress(OSError, FileError):
             system, path = _system(self.uri)
             system.rm_file(path)
@@ -121,7 +121,7 @@ def is_remote(place: object) -> bool:
 
 
 def place_of(place: str | Path | Remote) -> Place:
-    """A path of this machine, or a URI."""
+    """A path on this machine, or a `Remote` for a URI."""
     if isinstance(place, Remote):
         return place
     return Remote(str(place).rstrip("/")) if is_remote(place) else Path(place)
@@ -129,7 +129,7 @@ def place_of(place: str | Path | Remote) -> Place:
 
 @contextmanager
 def local(place: Place) -> Iterator[Path]:
-    """The file on this machine: itself, or a copy for as long as the block lasts."""
+    """The file on this machine: itself, or a copy that exists while the block lasts."""
     if isinstance(place, Remote):
         with place.fetched() as copy:
             yield copy
@@ -138,9 +138,9 @@ def local(place: Place) -> Iterator[Path]:
 
 
 def fetch_tables(uri: str, folder: Path) -> Path:
-    """Copy the files that a URI, a glob or a folder names; a path on this machine that names the same ones.
+    """Copy the files that a URI, a glob or a folder names; return the local path to read them from.
 
-    Below ``folder`` they keep their names, and the folders that partitions are named by.
+    Below ``folder`` they keep their names and their partition folders.
     """
     with _errors(uri):
         system, path = _system(uri)
@@ -187,7 +187,7 @@ def _system(uri: str) -> tuple[Any, str]:
 
 @contextmanager
 def _errors(uri: str) -> Iterator[None]:
-    """What a store refuses, in the form of all errors of shpi; a missing file stays one."""
+    """Turn a store's errors into errors of shpi; a missing file stays a FileNotFoundError."""
     try:
         yield
     except (FileNotFoundError, FileError):

@@ -2,7 +2,7 @@
 
 A schema is a Python value: a type (``str``, ``int``, ``float``, ``bool``), ``None``, a tuple of alternatives,
 ``[item]`` for a list, ``{str: item}`` for an object with any keys, a `Record` for one with given keys, or a
-function that returns what is wrong, if anything.
+function that returns what it expected, or None if the value fits.
 
 Written here because it is short: msgspec takes 40 ms longer to import than ``json``, pydantic 60 ms.
 """

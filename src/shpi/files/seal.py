@@ -1,6 +1,6 @@
 """A checksum of a Parquet file inside the file itself, checked before any parser sees the file.
 
-Parsers of Parquet believe the sizes that a file states, and a damaged one can end the process. So the writer
+Parsers of Parquet trust the sizes that a file states, and a damaged one can end the process. So the writer
 leaves room for a CRC in the metadata, computes it over the file with zeros there, and fills it in.
 """
 
@@ -18,8 +18,8 @@ from shpi.files.reading import open_regular
 MARK = b"shpi-file-crc32:"
 BLANK = (MARK + b"00000000").decode()
 DAMAGED = "the file is damaged or was changed: write or copy it again"
-_TAIL = 64 * 2**20  # bytes of metadata that are searched
-_BLOCK = 2**22  # bytes read at once
+_TAIL = 64 * 2**20  # limit on the bytes of metadata that are searched
+_BLOCK = 2**22  # bytes read at a time
 _SEAL = re.compile(re.escape(MARK) + rb"([0-9a-f]{8})")
 
 
@@ -72,9 +72,9 @@ def _find(file: IO[bytes]) -> int | None:
 
 
 def _metadata(file: IO[bytes], size: int) -> int:
-    """Bytes of Parquet's metadata, as its last bytes say; of a file without them, all that may be searched.
+    """Bytes of Parquet's metadata, as the end of the file states; without a statement, the search limit.
 
-    Reading no more matters: whoever opens a folder looks at the seal of every shard.
+    Reading no more matters: opening a folder reads the seal of every shard.
     """
     file.seek(max(0, size - 8))
     end = file.read(8)

@@ -2,7 +2,7 @@
 
 Serial         one shard after the other
 Processes      the same in processes of this machine
-Resumable      either, keeping the result of every shard: a killed run goes on where it was
+Resumable      either, keeping the result of every shard: a killed run continues where it stopped
 add_up         sums over all shards in a fixed tree: bit-equal whatever the executor and the order
 collect        the results of all shards, in their order
 sample         some users by their hash, the same ones whatever the shards

@@ -1,7 +1,7 @@
 """The audit of a log in shards: counts of the whole log, distributions of a sample of its users.
 
-Rows, users, sessions, endings and actions are counted over all shards. What needs the rows side by side, such
-as quantiles, propensities and columns that leak, is found on users drawn by their hash; a finding says so.
+Rows, users, sessions, endings and actions are counted over all shards. Facts that need rows together, like
+quantiles, propensities and columns that leak, come from users drawn by their hash; a finding says so.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from shpi.data.shards import ShardedLog
 from shpi.passes.over import add_up, sample
 from shpi.protocols import Int64Array
 
-MOST_ROWS = 500_000  # decisions of the sample
+MOST_ROWS = 500_000  # decisions in the sample
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Counts:
-    """What adds up over shards."""
+    """The counts that add up over shards."""
 
     structure: Int64Array  # [6] users, trajectories, sessions, terminated, truncated, last contexts seen
     actions: Int64Array  # [A]
 
     @classmethod
     def of(cls, logs: LoggedData) -> Counts:
-        """Those of one shard."""
+        """The counts of one shard."""
         ends = logs.terminated
         known = int((~ends & logs.final_observed).sum())
         structure = (logs.n_users, logs.n_trajectories, logs.n_sessions, ends.sum(), (~ends).sum(), known)
@@ -48,12 +48,12 @@ class Counts:
 def audit_shards(
     logs: ShardedLog, *, executor: Executor | None = None, most_rows: int = MOST_ROWS, seed: int = 0
 ) -> AuditReport:
-    """Count, check and judge a log in shards; see the top of this file.
+    """Count, check and judge a log in shards; see the module docstring.
 
     Args:
         logs: the log.
-        executor: who passes over the shards; None is this process.
-        most_rows: number of decisions that distributions are taken from.
+        executor: runs the passes over the shards; None is this process.
+        most_rows: number of decisions in the sample.
         seed: random seed of the sample.
     """
     some_users = sample(logs, most_rows, seed=seed, executor=executor)

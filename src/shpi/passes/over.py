@@ -1,4 +1,4 @@
-"""One pass over a log: in memory it is a single shard, so there is one path of code."""
+"""One pass over a log. A log in memory is a single shard, so there is only one code path."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def add_up(
     executor: Executor | None = None,
     add: Callable[[T, T], T] = operator.add,
 ) -> T:
-    """The sum of the function over all shards; the same bits whoever computes it, in whatever order.
+    """The sum of the function over all shards, bit-equal for every executor and order.
 
     Args:
         logs: a log in memory, which is one shard, or a folder of shards.
-        function: from the log of a shard to something that can be added. For processes it must be importable.
-        executor: who does it; None is this process.
-        add: how two are added.
+        function: maps the log of a shard to something that can be added. For processes it must be importable.
+        executor: runs the pass; None is this process.
+        add: adds two results.
     """
     tasks, who = _tasks(logs), _executor(logs, executor)
     if isinstance(who, Adder):
@@ -53,20 +53,20 @@ def collect(logs: Log, function: Callable[[LoggedData], T], *, executor: Executo
 def sample(
     logs: Log, most_rows: int, *, seed: int = 0, least: int = LEAST_USERS, executor: Executor | None = None
 ) -> LoggedData:
-    """Users with about ``most_rows`` decisions in the order of their ids: the same ones whatever the shards.
+    """Sample users with about ``most_rows`` decisions, ordered by their ids; the same whatever the shards.
 
     Args:
         logs: a log in memory or in shards.
-        most_rows: number of decisions at which it is enough.
+        most_rows: number of decisions at which to stop.
         seed: random seed of the draw.
-        least: number of users that are drawn even if they have more decisions.
-        executor: who passes over the shards; None is this process.
+        least: number of users to draw even if they have more decisions.
+        executor: runs the pass over the shards; None is this process.
     """
     if isinstance(logs, LoggedData):
         return draw([logs], most_rows, seed, least)
     share = 1.3 * most_rows / max(logs.rows, 1)
     while True:
-        # Only users with small hashes are looked at: a process need not send what the sum throws away.
+        # Only users with small hashes can be in the sample, so no process sends back the others.
         small = partial(_below, most_rows=most_rows, seed=seed, least=least, share=share)
         parts = [part for part in collect(logs, small, executor=executor) if part is not None]
         if parts:
@@ -77,7 +77,7 @@ def sample(
 
 
 def _below(logs: LoggedData, *, most_rows: int, seed: int, least: int, share: float) -> LoggedData | None:
-    """The users of a shard whose hash is below a share of all hashes; None if there are none."""
+    """The users of a shard whose hash is in the lowest ``share`` of all hashes; None if there are none."""
     if share < 1:
         chosen = share_of(hash_users(logs.user_ids, "sample", seed)) < share
         if not chosen.any():
@@ -87,7 +87,7 @@ def _below(logs: LoggedData, *, most_rows: int, seed: int, least: int, share: fl
 
 
 def _executor(logs: Log, executor: Executor | None) -> Executor:
-    """A log in memory is where it is: nobody else gets it."""
+    """A log in memory is processed here; it is never sent to other processes."""
     return Serial() if executor is None or isinstance(logs, LoggedData) else executor
 
 

@@ -1,7 +1,7 @@
-"""What a pass found on one shard, as a file: arrays, numbers, records of them, logs and errors; no pickle.
+"""The result of a pass on one shard as a file: arrays, numbers, dataclasses, logs and errors; no pickle.
 
 A record is an npz whose entry ``structure`` is JSON. Records name classes of shpi that this process has
-imported already; a file that names anything else, or that is damaged, is no record.
+already imported; a file that names anything else, or that is damaged, is not a record.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from shpi.files.reading import parse_json
 
 Arrays = dict[str, NDArray[Any]]
 STRUCTURE = "structure"
-_WORDS = ("expected", "found", "where", "remedy")  # of an error
+_WORDS = ("expected", "found", "where", "remedy")  # attributes of an error
 
 
 class NoRecordError(Exception):
-    """There is no record, or something that cannot be one."""
+    """There is no record, or none that can be trusted."""
 
 
 def write_record(place: Path, value: Any) -> bool:
-    """Write a value; False for one that has no form here."""
+    """Write a value; return False if its type cannot be recorded."""
     if isinstance(value, LoggedData):
         write_canonical(value, place.with_suffix(".parquet"))
         return True
@@ -129,7 +129,7 @@ def _error(name: str, words: dict[str, str]) -> ShpiError:
 
 
 def _class(text: str) -> Any:
-    """A class that is there already: a file makes nobody import anything."""
+    """A class that is already imported: reading a file never imports anything."""
     module, _, name = text.partition(":")
     cls = getattr(sys.modules.get(module), name, None)
     if not isinstance(cls, type) or not is_dataclass(cls) or not _is_ours(cls):

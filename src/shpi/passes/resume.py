@@ -1,8 +1,8 @@
-"""Passes that go on after the process was killed: what each shard gave is kept in a folder.
+"""Passes that continue after the process was killed: the result of each shard is kept in a folder.
 
 A result is kept under a digest of what it depends on: the function with its settings, the contents of the
-shard, and the versions of shpi and of the libraries below it. So a folder may serve several passes, and that
-of another log, configuration or version is of no use and does no harm.
+shard, and the versions of shpi and its libraries. So a folder may serve several passes, and results of
+another log, configuration or version are simply not used.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from shpi.passes.records import NoRecordError, read_record, write_record
 A = TypeVar("A")
 T = TypeVar("T")
 
-PREFIX = "pass-"  # of the files in the folder
+PREFIX = "pass-"  # of the names of the files in the folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resumable:
-    """An executor that keeps results, and does not ask for those that it has.
+    """An executor that keeps results, and computes only those that it does not have.
 
     Args:
-        executor: who does the work.
-        folder: the folder of results; it is made if it is not there.
+        executor: runs the tasks.
+        folder: the folder of results; it is created if it does not exist.
     """
 
     executor: Executor
     folder: Path
 
     def run(self, function: Callable[[A], T], tasks: Sequence[A]) -> Iterator[tuple[int, T]]:
-        """Results that are kept, then the others as they arrive."""
+        """The kept results, then the others as they arrive."""
         start = _digest_of(function)
         if start is None:
             yield from self.executor.run(function, tasks)
@@ -65,7 +65,7 @@ class Resumable:
             yield left[position], result
 
     def forget(self) -> None:
-        """Remove what is kept, after the work is done; nothing else in the folder."""
+        """Remove the kept results, and nothing else in the folder, after the work is done."""
         if self.folder.is_dir():
             with locked(self.folder):
                 for path in self.folder.glob(f"{PREFIX}*"):
@@ -75,9 +75,9 @@ class Resumable:
 
 
 def _digest_of(function: Callable[..., Any]) -> bytes | None:
-    """Of a function with its settings; None where nobody can say what it depends on.
+    """A digest of a function with its settings; None if it cannot be pickled.
 
-    A function that knows better what its results depend on says so (``depends_on``).
+    A function can state what its results depend on in an attribute ``depends_on``.
     """
     try:
         return content_digest((getattr(function, "depends_on", function), sorted(versions().items())))
@@ -86,17 +86,17 @@ def _digest_of(function: Callable[..., Any]) -> bytes | None:
 
 
 def content_digest(content: Any) -> bytes:
-    """Of anything that can be pickled. It is pickled only to be digested: nothing is read back that way."""
+    """A digest of anything that can be pickled. The pickle is only digested, never read back."""
     stream = io.BytesIO()
     _ByContent(stream, protocol=5).dump(content)
     return blake2b(stream.getbuffer(), digest_size=16).digest()
 
 
 class _ByContent(pickle.Pickler):
-    """Equal texts and arrays have equal bytes, whether they are one object or, read from files, copies."""
+    """Gives equal texts and arrays equal bytes, whether they are one object or copies read from files."""
 
     def persistent_id(self, obj: Any) -> str | None:
-        """What stands for an object, where that is not the object itself."""
+        """A text that replaces an object in the pickle; None keeps the object."""
         if type(obj) is str:
             return sys.intern(obj)
         if type(obj) is np.ndarray and obj.dtype != object:
@@ -111,7 +111,7 @@ def _key(start: bytes, task: Any) -> str:
 
 
 def _identity(task: Any) -> Any:
-    """What stands for a task: of a file its contents, wherever it is."""
+    """What identifies a task: for a file its contents, wherever it is."""
     if isinstance(task, Path | Remote):
         return file_seal(task)
     if isinstance(task, tuple):

@@ -1,7 +1,7 @@
 """Sums in a fixed binary tree: shards may arrive in any order, and the rounding is always the same.
 
 Shard numbers 2i and 2i + 1 are added, left to right, to node i of the next level, and so on; an odd last node
-goes up as it is. Which shard arrived first decides only when a sum is taken, never which numbers meet in it.
+moves up unchanged. The order of arrival decides when a sum is computed, never which values are added.
 At most about log2(shards) sums are held when shards arrive in order.
 """
 
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class TreeSum(Generic[T]):
-    """The sum of ``count`` numbered things, given one by one in any order."""
+    """The sum of ``count`` numbered values, given one by one in any order."""
 
     def __init__(self, count: int, add: Callable[[T, T], T] = operator.add) -> None:
-        """Begin an empty sum.
+        """Start an empty sum.
 
         Args:
-            count: how many there will be, numbered from 0.
-            add: how two are added; by default ``left + right``.
+            count: number of values, numbered from 0.
+            add: adds two values; by default ``left + right``.
         """
         if count < 1:
             raise ConfigError(expected="at least one shard to add", found=str(count))
@@ -36,7 +36,7 @@ class TreeSum(Generic[T]):
         self._given: set[int] = set()
 
     def give(self, number: int, value: T) -> None:
-        """Enter shard ``number``, once."""
+        """Enter the value of shard ``number``, once."""
         if not 0 <= number < self._sizes[0] or number in self._given:
             raise ConfigError(
                 expected=f"each of the shards 0 to {self._sizes[0] - 1} once", found=f"shard {number}"
@@ -54,7 +54,7 @@ class TreeSum(Generic[T]):
         self._held[level, place] = value
 
     def total(self) -> T:
-        """The sum, when all have been given."""
+        """The sum, after all values were given."""
         if len(self._given) < self._sizes[0]:
             raise ConfigError(
                 expected=f"all {self._sizes[0]} shards", found=f"{len(self._given)}, and the others missing"
@@ -63,7 +63,7 @@ class TreeSum(Generic[T]):
 
 
 def tree_sum(values: Iterable[Any], add: Callable[[Any, Any], Any] = operator.add) -> Any:
-    """The sum of values that are all there, in the same tree."""
+    """The sum, in the same tree, of values that are all available."""
     known = list(values)
     total: TreeSum[Any] = TreeSum(len(known), add)
     for number, value in enumerate(known):

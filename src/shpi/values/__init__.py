@@ -1,14 +1,14 @@
-"""The termination bonus V^mu: how much a user is worth from a context on, under the logging policy.
+"""The termination bonus V^mu: the value of a user from a context on, under the logging policy.
 
     LSTD              closed form over features, additive over shards; the default
-    WithPast          any of them, seeing the user's rewards so far beside the context
+    WithPast          any of them, with the user's past rewards beside the context
     FittedTD          a network by temporal differences (needs torch)
     BellmanResidual   the paper's estimate, biased (needs torch)
     BriefTD           the authors' release: five gradient steps (needs torch)
-    Constant, Given   no bonus; a value that the user brings
+    Constant, Given   no bonus; a value that the user supplies
     Pessimistic       lowered where the log hardly covers a context
     with_backshift    rewards recovered from a value
-    Complete          rewards that have not matured when the log ends, completed by the value of what they sum
+    Complete          completes rewards that have not matured when the log ends, by their expected rest
 
 A model is configuration; ``model.fit(logs, gamma=…, seed=…)`` gives V, a function of contexts [n, d].
 """

@@ -46,14 +46,14 @@ def with_backshift(
     features: Recipe | FeatureMap | None = None,
     seed: int = 0,
 ) -> LoggedData:
-    """The log with rewards recovered from V; those it had are replaced.
+    """The log with rewards recovered from V, which replace any rewards it had.
 
     Args:
         logs: the log, with or without rewards.
         values: V at its contexts.
         gamma: the discount of V.
-        smooth: average over actions, see the top of this file; False is the form printed in the paper.
-        features: features of the regression that smooths; None chooses as LSTD does.
+        smooth: average over actions, see the module docstring; False is the form printed in the paper.
+        features: features of the smoothing regression; None chooses as LSTD does.
         seed: random seed of that choice.
     """
     rewards, known = backshift_rewards(values, logs, gamma=gamma)

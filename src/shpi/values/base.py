@@ -1,4 +1,4 @@
-"""The interfaces of this room: a value model is fitted to a log and gives V, a function of contexts."""
+"""The interfaces of this package: fitting a value model to a log gives V, a function of contexts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StateValues:
         return cls(rows=np.zeros(len(logs)), final=np.zeros(logs.n_trajectories))
 
     def following(self, logs: LoggedData) -> Float64Array:
-        """V of what comes after each decision, [n].
+        """V of the context after each decision, [n].
 
         The next row's value; at the end of a trajectory 0 when terminated, else that of the final context.
         Where that was not observed the entry is 0, and `next_known` is False.

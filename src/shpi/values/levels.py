@@ -38,7 +38,7 @@ class Select:
         return as_matrix(contexts, self.width_in)[:, self.columns]
 
     def then(self, features: Recipe | FeatureMap) -> Chain:
-        """These columns into other features."""
+        """A chain that feeds these columns into other features."""
         return Chain((self, features))
 
 

@@ -36,7 +36,7 @@ from shpi.values._lstd.moments import LstdSums, block_rows
 from shpi.values.base import checked_gamma
 from shpi.values.levels import on_level
 
-CHOICE_DECISIONS = 500_000  # decisions of the users that features and ridge are chosen on
+CHOICE_DECISIONS = 500_000  # decisions in the sample on which features and ridge are chosen
 
 
 @saveable("values/linear")
@@ -79,11 +79,11 @@ class LSTD:
         ridge: the weight of the prior V = constant, counted in decisions; None chooses by cross-validation.
             The intercept, which is added to the features, is never penalised.
         level: "user" lets V depend on user-level dimensions only (the paper's c(x_u)); None uses all.
-        lookahead: L, how many steps of real rewards stand before V follows.
+        lookahead: number L of steps of observed rewards before V is bootstrapped.
         n_features: number of random Fourier features.
-        tail: standard deviations at which the powers among the features are cut, so that one user's counts
-            cannot decide V; None cuts nothing.
-        folds: folds of the cross-validation, over users.
+        tail: standard deviations at which the powers among the features are clipped, so that one user's
+            counts cannot dominate V; None clips nothing.
+        folds: number of folds of the cross-validation, over users.
         choice_rows: number of decisions that the cross-validation uses.
     """
 
@@ -114,7 +114,7 @@ class LSTD:
             logs: the log.
             gamma: the discount.
             seed: random seed of the sample and of what is chosen on it.
-            executor: who passes over shards; None is this process.
+            executor: runs the passes over shards; None is this process.
         """
         some_users = sample(logs, CHOICE_DECISIONS, seed=seed, executor=executor)
         choice = self.choose(some_users, gamma=gamma, seed=seed)
@@ -129,7 +129,7 @@ class LSTD:
         return LstdSums.of(shard, choice.features, gamma=gamma, lookahead=self.lookahead)
 
     def choose(self, logs: LoggedData, *, gamma: float, seed: int) -> Choice:
-        """The features and the ridge: what must be agreed on before shards are summed.
+        """Choose the features and the ridge, which all shards must share.
 
         Args:
             logs: a log, or a sample of its users.
@@ -159,7 +159,7 @@ class LSTD:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _ShardSums:
-    """The sums of a shard, of which the whole log says what is taken as cut; for other processes."""
+    """The sums of a shard, with the cut trajectories that the whole log determines; picklable."""
 
     model: LSTD
     choice: Choice
@@ -172,7 +172,7 @@ class _ShardSums:
 
 
 def solve(shards: Sequence[LstdSums], choice: Choice) -> LinearValue:
-    """V from the sums of all shards."""
+    """Solve for V, given the sums of all shards."""
     sums = reduce(LstdSums.__add__, shards)
     if sums.n == 0:
         raise DataError(

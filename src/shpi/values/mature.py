@@ -1,4 +1,4 @@
-r"""Rewards that have not matured when the log ends, completed by the value of what they sum.
+r"""Complete rewards that have not matured when the log ends, by the expected value of the unseen rest.
 
     R_t = sum of m_j over the window from t on  =  what the log shows  +  the rest,     R^_t = shown + E[rest]
 
@@ -7,20 +7,20 @@ last week of a 7-day metric. Dropping these decisions is right where time alone 
 a log of ten days keeps three. And where users leave for good at different times, only a completion is right.
 
 *Steps.* Where the clock counts decisions, the rest is the value U of the metric over the steps that are left,
-at the context after the last decision. All are found from the same sums over one step (`LstdSums`):
+at the context after the last decision. All are computed from the same sums over one step (`LstdSums`):
 
     U_0 = 0,     U_j = Pi (m + gamma U_{j-1}(x')),           without a horizon  U = Pi (m + gamma U(x')): LSTD
 
 Pi is the ridge regression on the features. After a termination U is 0. One step is known for every decision,
 so no user is lost because of how long they stayed. In a finite world E[R^_t | x_t, a_t] = E[R_t | x_t, a_t].
 
-*A clock.* On time stamps, users who have been silent for three days are not those who were here an hour ago.
-So decisions whose windows have closed are cut where the open ones are: after the same time tau since the
-decision. What came later is regressed, in groups of similar tau, on what can be seen at the cut:
+*A clock.* With timestamps, users who have been silent for three days differ from those seen an hour ago. So
+closed windows are cut where open ones are: after the same time tau since the decision. What came after the
+cut is regressed, in groups of similar tau, on what can be seen at the cut:
 
     phi(x_L) (1, silence),  silence^2,  what was shown so far,  a_L,  tau       L: the last decision seen
 
-Closed windows are chosen by their time alone: those who left and those who stayed are both among them.
+Closed windows are chosen by their time alone: both users who left and users who stayed are among them.
 Terminated users need no prediction: their rest is 0. A return that was seen settles `ReturnWithin`.
 
 A completed reward is a prediction in part. Learn from it; evaluate a policy on rewards that were seen.
@@ -53,21 +53,21 @@ from shpi.values._lstd.choose import Choice
 from shpi.values._lstd.moments import LstdSums, with_intercept
 from shpi.values.lstd import LSTD
 
-GROUPS = 12  # of similar times since the decision
-GROUP_ROWS = 200  # open windows in a group, at least
-CUT_ROWS = 20_000  # closed windows that a regression looks at
-FEW_ACTIONS = 50  # up to here the last action is among the inputs
+GROUPS = 12  # most groups of similar times since the decision
+GROUP_ROWS = 200  # least number of open windows in a group
+CUT_ROWS = 20_000  # most closed windows that a regression uses
+FEW_ACTIONS = 50  # up to this many actions, the last action is an input
 _BLOCK = 20_000  # rows whose features are held at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class Complete:
-    """Completes rewards under way: ``logs.with_rewards(definition, censored=Complete())``.
+    """Completes rewards whose windows are open: ``logs.with_rewards(definition, censored=Complete())``.
 
     Args:
         features: features of a context, a recipe or a fitted map; None chooses as `LSTD` does.
-        ridge: counted in decisions; None chooses as `LSTD` does.
-        seed: random seed of that choice, and of where closed windows are cut.
+        ridge: ridge of the regressions, counted in decisions; None chooses as `LSTD` does.
+        seed: random seed of that choice, and of the cuts of closed windows.
     """
 
     features: Recipe | FeatureMap | None = None
@@ -146,7 +146,7 @@ class Complete:
         groups = max(min(GROUPS, len(rows) // GROUP_ROWS), 1)
         for group in np.array_split(order, groups):
             train = known if len(known) <= CUT_ROWS else draws.choice(known, CUT_ROWS, replace=False)
-            # One time for a whole session, since the windows of some rewards start at its end.
+            # One time for a whole session, since the windows of some rewards start at the session's end.
             taus = draws.choice(since[rows[group]], timeline.logs.n_sessions)[timeline.logs.session_of_row]
             early, _ = definition.look_ahead(replace(timeline, known_until=clock.starts + taus))
             at = clock.seen_at(train, clock.starts[train] + taus[train], early[train])
@@ -166,12 +166,12 @@ class _Seen(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Clock:
-    """A log on a clock, and what is looked at when a window is cut."""
+    """A log on a clock, and the inputs of the regression where a window is cut."""
 
     timeline: Timeline
-    starts: Float64Array | Int64Array  # [n] from where the time of a window runs
-    length: float
-    once: bool  # the reward is settled once it is 1
+    starts: Float64Array | Int64Array  # [n] where the time of a window starts
+    length: float  # of a window, in the unit of the times
+    once: bool  # the reward is complete once it is 1
     choice: Choice
 
     @classmethod
@@ -238,12 +238,12 @@ def _thetas(sums: LstdSums, ridge: float, steps: int | None) -> Float64Array:
 
 
 def _ridge(inputs: Float64Array, targets: Float64Array, used: BoolArray, ridge: float) -> Float64Array:
-    """Regression on standardised inputs, of which the first is the intercept; [p]."""
+    """Ridge regression on standardised inputs, the first of which is the intercept; coefficients [p]."""
     x, y = inputs[used], targets[used]
     if not len(y):
         return np.zeros(inputs.shape[1])
     centre, scale = x.mean(axis=0), x.std(axis=0)
-    scale[scale < 1e-9 * (1 + np.abs(centre))] = np.inf  # constant ones say nothing beside the intercept
+    scale[scale < 1e-9 * (1 + np.abs(centre))] = np.inf  # constant inputs add nothing to the intercept
     z = (x - centre) / scale
     slopes = np.linalg.solve(z.T @ z + ridge * np.eye(z.shape[1]), z.T @ (y - y.mean())) / scale
     slopes[0] = y.mean() - centre @ slopes

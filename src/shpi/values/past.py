@@ -1,16 +1,16 @@
-r"""Values that see what a user has brought so far, beside the context.
+r"""Values that depend on the user's past rewards besides the context.
 
     V(x_t, h_t),     h_t = (r_{t-1},  mean of r_0 .. r_{t-1})          h_0 = 0
 
-A reward that looks ahead, such as "bought within 30 days", is not known at the next decision, and would tell
-V what today's action will bring. Then h is made of what was known at once, ``LoggedData.immediate``.
+A reward that looks ahead, such as "bought within 30 days", is not known at the next decision, and would
+reveal its outcome to V. Then h uses what was known at once, ``LoggedData.immediate``.
 
 A context rarely is the whole state. What it hides (a mood, an engagement, a stock of earlier purchases) shows
 in the rewards before, and they are in every log. mu does not look at them, so (x, h) is a state of the same
 problem with more known about it. Advantages have less bias with V(x, h), since fewer states look alike, and
 less noise, since levels that persist cancel. The policy never needs h: only the log's advantages do.
 
-What it brought (attained share of one round, seeds 100 and 102, 1,000 uniform trajectories of the synthetic
+Measured effect (attained share of one round, seeds 100 and 102, 1,000 uniform trajectories of the synthetic
 task): 0.98 and 0.36-0.99, depending on k, without h; 0.98 and 0.98-0.99 for every k with it. In RecoGym the
 reward is a level that persists; without h no k beats the logging policy there. `python -m benchmarks
 ablation` has both side by side.
@@ -31,13 +31,13 @@ from shpi.protocols import Float64Array, FloatArray
 from shpi.values.base import FittedValue, StateValues, ValueModel
 from shpi.values.lstd import LSTD
 
-TAIL = 3.0  # past rewards, and the counts beside which they are used, have long tails
-COLUMNS = ("reward before", "mean reward before")
+TAIL = 3.0  # standard deviations: past rewards, and the counts used beside them, have long tails
+COLUMNS = ("reward before", "mean reward before")  # names of the columns of h
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithPast:
-    """Any value model, which then sees (x, h).
+    """Any value model, fitted to (x, h).
 
     Args:
         model: value model that is fitted on the widened contexts.
@@ -46,7 +46,7 @@ class WithPast:
     model: ValueModel = field(default_factory=lambda: LSTD(tail=TAIL))
 
     def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> PastValue:
-        """V^mu(x, h)."""
+        """Fit V^mu(x, h)."""
         wide = with_past(logs)
         usual = wide.contexts[:, logs.schema.width :].mean(axis=0, dtype=np.float64)
         return PastValue(value=self.model.fit(wide, gamma=gamma, seed=seed), usual=usual)
@@ -58,7 +58,7 @@ class PastValue:
     """V(x, h) on a log; for contexts alone, V at the mean past of the log that it was fitted to."""
 
     value: FittedValue
-    usual: Float64Array  # [2]
+    usual: Float64Array  # [2] the mean h
 
     def __post_init__(self) -> None:
         freeze(self, "usual", ndim=1)
@@ -106,7 +106,7 @@ def with_past(logs: LoggedData) -> LoggedData:
 
 
 def _widened(schema: ContextSchema) -> ContextSchema:
-    """The schema with two columns more, whose names no column of the log has."""
+    """The schema with two more columns, under names that the log does not use."""
     taken = set(schema.dimensions) | {feature.name for feature in schema.features}
     names = []
     for name in COLUMNS:

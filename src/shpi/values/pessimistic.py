@@ -5,8 +5,8 @@ r"""Lower-confidence values, for contexts that the log hardly covers (the paper'
     ensemble    V_low(x) = mean_b V_b(x) - z sd_b V_b(x),   V_b fitted to users drawn with replacement
 
 In the posterior, gram is the sampling variance of LSTD, whose deltas are uncorrelated when V is right; the
-penalty is that of the prior, which dominates where there is no data. Both are cut from below at the least
-value that the seen rewards allow: min r / (1 - gamma), or 0 if that is positive and users can be lost.
+penalty is that of the prior, which dominates where there is no data. Both are bounded below by the smallest
+value that the observed rewards allow: min r / (1 - gamma), or 0 if that is positive and users can leave.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Pessimistic:
     """A value model whose estimates are lowered by z standard errors.
 
     Args:
-        base: the value that is lowered. The posterior needs LSTD; an ensemble can be made of any model.
+        base: the value model to lower. The posterior needs LSTD; an ensemble can be made of any model.
         z: number of standard errors that are subtracted.
-        method: "posterior" (closed form), "ensemble", or None: the posterior where the base is LSTD.
+        method: "posterior" (closed form), "ensemble", or None: the posterior if the base is LSTD.
         members: the size of the ensemble.
     """
 
@@ -57,7 +57,7 @@ class Pessimistic:
             )
 
     def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> FittedValue:
-        """V_low."""
+        """Fit V_low."""
         floor = least_value(logs, gamma)
         if isinstance(self.base, LSTD) and self.method != "ensemble":
             # The deltas of overlapping windows are correlated: the closed form holds for one step only.
@@ -120,7 +120,7 @@ class LowerEnsemble:
 
 
 def least_value(logs: LoggedData, gamma: float) -> float:
-    """A bound that no V can be below, given the rewards in the log."""
+    """A lower bound on any V, given the rewards in the log."""
     rewards = rewards_of(logs)[usable_transitions(logs)]
     lowest = float(rewards.min()) if len(rewards) else 0.0
     return (min(lowest, 0.0) if logs.terminated.any() else lowest) / (1 - checked_gamma(gamma))

@@ -1,4 +1,4 @@
-"""Values that are not estimated: a constant, and a function that the user brings."""
+"""Values that are not estimated: a constant, and a function that the user supplies."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Constant:
 class Given:
     """A pre-trained V, as any function from contexts [n, d] to values [n]. It is its own fitted form.
 
-    A NaN or an infinity that it returns is an error that names the row. It can be saved only if it is made
-    of shpi's own parts; keep it where it came from otherwise.
+    A NaN or an infinity that it returns is an error that names the row. It cannot be saved; save the function
+    itself if it is made of shpi's own parts.
     """
 
     function: Callable[[FloatArray], ArrayLike]

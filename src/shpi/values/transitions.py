@@ -1,4 +1,4 @@
-"""Decisions of a log with a known future: the one place where the three endings are told apart.
+"""Transitions of a log with a known future; the only place that tells the three endings apart.
 
 A transition (x_t, a_t, r_t, x_{t+1}) is *usable* when what follows the decision is known:
     inside a trajectory       x_{t+1} is the next row (a session end is no exception)
@@ -7,9 +7,9 @@ A transition (x_t, a_t, r_t, x_{t+1}) is *usable* when what follows the decision
     truncated, final unseen   not usable: the log stops before the consequence is seen
 and when its reward was seen (``LoggedData.reward_observed``).
 
-Leaving is always seen, going on only if the log does not stop first. In a log without last contexts the rows
-that are not usable are all rows of users who went on, so that among the others leaving looks too frequent.
-`shpi.data._log.cut` repairs this: of the users who left, as many are treated as if the log had stopped.
+A log always shows users leaving, but users continuing only until it stops. In a log without final contexts
+the unusable rows all belong to users who continued, so that leaving looks too frequent among the others.
+`shpi.data._log.cut` corrects this: the same share of the users who left is treated as if the log had stopped.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from shpi.errors import DataError
 from shpi.features import FeatureMap
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array
 
-_BLOCK = 50_000  # contexts that are transformed together
+_BLOCK = 50_000  # contexts transformed at a time
 
 
 def next_known(logs: LoggedData) -> BoolArray:
-    """For each decision [n], whether what follows it is known."""
+    """For each decision [n], whether its successor is known."""
     known = np.ones(len(logs), dtype=bool)
     known[logs.offsets[1:] - 1] = logs.final_observed | logs.terminated
     return known
 
 
 def usable_transitions(logs: LoggedData) -> BoolArray:
-    """For each decision [n], whether it can be learned from: its reward and what follows it are known."""
+    """For each decision [n], whether it can be learned from: its reward and its successor are known."""
     known = next_known(logs)
     known[logs.offsets[1:][taken_as_cut(logs)] - 1] = False
     return known if logs.reward_observed is None else known & logs.reward_observed
 
 
 def goes_on(logs: LoggedData) -> BoolArray:
-    """For each decision [n], False where the user is gone for good after it."""
+    """For each decision [n], False if the user left for good after it."""
     alive = np.ones(len(logs), dtype=bool)
     alive[logs.offsets[1:] - 1] = ~logs.terminated
     return alive
 
 
 def rewards_of(logs: LoggedData) -> Float64Array:
-    """The rewards [n], or a clear error when the log has none."""
+    """The rewards [n]; a log without rewards is an error."""
     if logs.rewards is None:
         raise DataError(
             expected="a log with rewards",
@@ -59,7 +59,7 @@ def rewards_of(logs: LoggedData) -> Float64Array:
 
 
 def next_states(logs: LoggedData) -> Int64Array:
-    """For each decision [n], the row of what follows it among `states`."""
+    """For each decision [n], the row of its successor among `states`."""
     following = np.arange(1, len(logs) + 1)
     following[logs.offsets[1:] - 1] = len(logs) + np.arange(logs.n_trajectories)
     return following

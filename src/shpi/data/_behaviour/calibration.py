@@ -1,4 +1,4 @@
-"""Calibration of a behaviour distribution: of all actions given 5 %, were 5 % chosen?"""
+"""Calibration of a behaviour policy: of the actions given a probability of 5 %, were 5 % chosen?"""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from shpi.protocols import BoolArray, FloatArray, IntArray
 
-EDGES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # readable on a log scale
-MAX_CELLS = 20_000_000  # (row, action) pairs; beyond this evenly spread rows stand for all
+EDGES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # edges of the bins of mu(a|x)
+MAX_CELLS = 20_000_000  # (row, action) pairs; of a larger log, evenly spaced rows are used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class CalibrationBin:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The table, and the expected calibration error: the mean gap, weighted by the pairs in each bin."""
+    """The calibration table, and its expected calibration error: the mean gap, weighted by pairs per bin."""
 
     bins: tuple[CalibrationBin, ...]
     error: float
@@ -74,7 +74,7 @@ class Calibration:
 
 
 def spread_rows(n: int, width: int, cells: int = MAX_CELLS) -> NDArray[np.int64]:
-    """All rows, or evenly spread ones, so that rows × width stays below ``cells``."""
+    """All rows, or evenly spaced ones, so that rows × width stays below ``cells``."""
     count = min(n, max(1, cells // width))
     return (np.arange(count) * (n / max(count, 1))).astype(np.int64)
 

@@ -1,6 +1,6 @@
-"""Cross-fitting of mu(a|x): predictors that are fitted without the users they are asked about.
+"""Cross-fitting of mu(a|x): the predictor of a user's decisions was fitted without that user.
 
-`CrossFit` holds the pieces that `shpi.data.propensity` puts together; `Predictor` is one fitted model.
+`CrossFit` holds the steps that `shpi.data.propensity` combines; `Predictor` is one fitted model.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
     from shpi.data.propensity import PropensityModel
 
-CLIP = 10.0  # standardised contexts are clipped here, so that an outlier cannot rule the fit
-TEMPERATURES = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)  # that logits are divided by
-MIXES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9)  # shares of the actions' frequencies
-FEW_ROWS = 50  # a regression on fewer decisions is not worth its noise
+CLIP = 10.0  # standardised contexts are clipped to ±CLIP, so that an outlier cannot dominate the fit
+TEMPERATURES = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)  # divisors of the logits
+MIXES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9)  # weights of the marginal
+FEW_ROWS = 50  # with fewer decisions a regression is mostly noise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,11 +46,11 @@ class Predictor:
         return np.concatenate([np.ones((len(scaled), 1)), scaled], axis=1).astype(np.float32)
 
     def mask(self, candidates: BoolArray | None) -> BoolArray | None:
-        """The actions that can have a probability: candidates that the log has chosen at least once."""
+        """The actions that may have a positive probability: candidates that the log chose at least once."""
         if candidates is None:
             return None if self.seen.all() else self.seen[None, :]
         known = candidates & self.seen
-        # A candidate set without a single known action: nothing to go by, so treat all alike.
+        # If the log never chose any of the candidates, treat all of them alike.
         return np.where(known.any(axis=1, keepdims=True), known, candidates)
 
     def probabilities(self, contexts: FloatArray, candidates: BoolArray | None) -> Float64Array:
@@ -87,21 +87,21 @@ class Predictor:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CrossFit:
-    """The pieces of `PropensityModel.fit`, which share a log and a random stream."""
+    """The steps of `PropensityModel.fit`, which share a log and a random generator."""
 
     model: PropensityModel
     logs: LoggedData
     rng: np.random.Generator
 
     def folds(self) -> Int64Array:
-        """The fold of each row: users are dealt out at random. A single user is cut into blocks of time."""
+        """The fold of each row. Users are assigned at random; a single user is cut into blocks of time."""
         logs, folds = self.logs, self.model.folds
         if logs.n_users >= 2:
             return folds_of_users(logs.n_users, min(folds, logs.n_users), self.rng)[logs.user_of_row]
         return time_blocks(len(logs), folds)
 
     def why_no_regression(self, folds: Int64Array) -> str:
-        """A reason to stay with the marginal, or nothing."""
+        """The reason to use the marginal alone; empty if a regression can be fitted."""
         logs = self.logs
         if len(np.unique(logs.actions)) < 2:
             return "only one action was ever chosen"
@@ -125,8 +125,8 @@ class CrossFit:
     def marginal(self, train: BoolArray) -> Predictor:
         """Action frequencies; with candidate sets, the intercepts of a softmax over the candidates.
 
-        Plain frequencies would be wrong there: an action that is chosen whenever nothing else is allowed
-        is not popular.
+        Plain frequencies would be wrong there: an action may be frequent only because nothing else was
+        allowed.
         """
         logs, width = self.logs, self.logs.n_actions
         counts = np.bincount(logs.actions[train], minlength=width).astype(np.float64)
@@ -160,7 +160,7 @@ class CrossFit:
     def regressions(
         self, plain: list[Predictor], whole: Predictor, folds: Int64Array
     ) -> tuple[Predictor, list[Predictor]]:
-        """The regression on all rows, and one without each fold; the prior is chosen on the first fold."""
+        """Fit one regression on all rows and one without each fold; the first fold selects the prior."""
         prior, first = self._choose_prior(plain[0], folds)
         models = [replace(plain[0], weights=first)]
         for fold in range(1, len(plain)):
@@ -170,7 +170,7 @@ class CrossFit:
         return replace(whole, weights=self._regression(whole, rows, prior, first)), models
 
     def _choose_prior(self, plain: Predictor, folds: Int64Array) -> tuple[float, Float64Array]:
-        """Weaken the prior for as long as the decisions of the first fold are predicted better."""
+        """Weaken the prior as long as the held-out log-loss on the first fold falls."""
         held_out = np.flatnonzero(folds == 0)
         held_out = held_out[spread_rows(len(held_out), self.logs.n_actions, 1_000_000)]
         rows = self._training_rows(folds != 0)
@@ -222,7 +222,7 @@ class CrossFit:
         )
 
     def _training_rows(self, train: BoolArray, cells: int | None = None) -> Int64Array:
-        """Random rows of the training part in which there was a choice."""
+        """Training rows with more than one candidate; a random sample where there are too many."""
         rows = np.flatnonzero(train & self.choice)
         limit = self.model.max_rows if cells is None else max(1_000, cells // self.logs.n_actions)
         if len(rows) > limit:

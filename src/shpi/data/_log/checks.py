@@ -12,8 +12,8 @@ from shpi.protocols import BoolArray, Float64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-SUM_TOLERANCE = 1e-4  # float32 logs of a distribution sum to one to about 1e-6 times the action count
-LARGEST_REWARD = 1e30  # a larger one is a placeholder, and sums of its squares overflow
+SUM_TOLERANCE = 1e-4  # distributions logged in float32 sum to 1 within about 1e-6 times the action count
+LARGEST_REWARD = 1e30  # larger values are placeholders, and sums of their squares overflow
 
 
 def check_arrays(logs: LoggedData) -> None:

@@ -1,8 +1,8 @@
-"""When a decision is made, as features: the calendar time, for rules that change within a log, and the step.
+"""Features of the time of a decision: its calendar time, since logging policies change, and its step.
 
 Each of the `NODES` hats is 1 at its node, falls to 0 at its neighbours, and all of them add up to 1. Before
-the first and after the last node the end value holds: a later log is taken to go on as this one ended. The
-step t of a decision enters as 1[t = 0] and log(1 + t).
+the first and after the last node they stay constant: a later log is assumed to continue as this one ended.
+The step t of a decision enters as 1[t = 0] and log(1 + t).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from shpi.protocols import Float64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-NODES = 8  # points in time between which the log is interpolated
+NODES = 8  # points in time between which features are interpolated linearly
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Clock:
-    """The features of time."""
+    """Turns the time and the step of a decision into features."""
 
-    nodes: Float64Array  # [K] of the hats, in microseconds, rising; empty without a calendar
+    nodes: Float64Array  # [K] centres of the hats, in microseconds, increasing; empty without a calendar
     usual: Float64Array  # [width] the features of a decision at the end of the log, at the mean step
 
     @classmethod
     def of(cls, logs: LoggedData) -> Clock | None:
-        """Nodes at quantiles of the times; None where all decisions are first ones of the same moment."""
+        """Nodes at quantiles of the times; None if there is no calendar time and every step is 0."""
         nodes = np.empty(0)
         if logs.time_unit == "us" and len(logs) >= NODES and np.ptp(logs.times) > 0:
             nodes = np.unique(np.quantile(logs.times.astype(np.float64), np.linspace(0, 1, NODES)))

@@ -1,9 +1,9 @@
-"""Leaving is always seen, going on only if the log does not stop first: how not to learn the difference.
+"""Correct a selection bias: a log always shows users leaving, but users continuing only until it stops.
 
-In a table with one row per decision, a column that marks who left, and no last contexts, the last row of a
-user who stayed tells nothing of what followed, and the last row of a user who left does. Learning from the
-rows that tell makes leaving look too frequent: 1.4 times is easily reached, and enough to learn the wrong
-action. So of the users who left as large a share is treated as if the log had stopped before that was seen.
+In a table with one row per decision, a column that marks who left, and no final contexts, the last row of a
+user who stayed does not show what followed, but the last row of a user who left does. Learning only from rows
+with a known successor overstates how often users leave, easily by a factor of 1.4, which is enough to learn
+the wrong action. So the users who left are thinned by the share that is unseen among those who stayed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _KEPT = "_taken_as_cut"
 
 
 def taken_as_cut(logs: LoggedData) -> BoolArray:
-    """The trajectories [N] that ended for good and are treated as if the log had stopped before.
+    """The trajectories [N] that terminated but are treated as if the log had stopped before that.
 
-    At the t-th decision of a user, c_t is the share of those who went on of whom the log does not show where
-    to. The same share of those who left there is taken, by a hash of the user: then whether a decision can
-    be learned from does not depend on what came of it. Nothing is taken from a log that knows every last
-    context. The parts of a log take what the whole log takes, so that sums over parts stay sums.
+    c_t is the share, among users who continued after their t-th decision, of those whose next context the log
+    does not show. The same share of the users who left at step t is selected, by a hash of the user: whether
+    a decision can be learned from then does not depend on its outcome. Nothing is selected from a log with
+    all final contexts. Parts of a log inherit the selection of the whole, so that sums over parts agree.
     """
     known: BoolArray | None = vars(logs).get(_KEPT)
     if known is None:
@@ -38,15 +38,15 @@ def taken_as_cut(logs: LoggedData) -> BoolArray:
 
 
 def with_cut(logs: LoggedData, taken: BoolArray) -> LoggedData:
-    """A part of a log that takes what the whole takes."""
+    """Attach the selection ``taken`` [N] of the whole log to a part of it."""
     vars(logs)[_KEPT] = taken
     return logs
 
 
 def cut_counts(logs: LoggedData) -> Int64Array:
-    """By step, how many went on and of how many of those the log does not show where to, [2, T].
+    """For each step, how many users continued and for how many of them the next context is unknown, [2, T].
 
-    Those of shards are added up (`add_counts`) to those of the log.
+    The counts of shards add up (`add_counts`) to those of the whole log.
     """
     last, cut = logs.offsets[1:] - 1, ~(logs.terminated | logs.final_observed)
     steps = logs.steps
@@ -64,7 +64,7 @@ def add_counts(left: Int64Array, right: Int64Array) -> Int64Array:
 
 
 def taken_given(logs: LoggedData, counts: Int64Array) -> BoolArray:
-    """`taken_as_cut` of a part, [N], by the counts [2, T] of the whole log."""
+    """`taken_as_cut` for a part of a log, [N], given the counts [2, T] of the whole log."""
     went_on, unseen = counts
     taken = np.zeros(logs.n_trajectories, dtype=bool)
     if not unseen.any() or not logs.terminated.any():
@@ -78,7 +78,7 @@ def taken_given(logs: LoggedData, counts: Int64Array) -> BoolArray:
 
 
 def _uniform(users: NDArray[np.generic], salt: NDArray[np.integer]) -> Float64Array:
-    """A number in [0, 1) for each user and salt, the same in every process (splitmix64)."""
+    """A uniform number in [0, 1) for each user and salt, the same in every process (splitmix64)."""
     if users.dtype.kind in "iu":
         keys = users.astype(np.int64).view(np.uint64)
     else:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def log_frame(logs: LoggedData) -> pl.DataFrame:
     """One row per decision, in the order of the log.
 
-    Columns: user, time, session (counted over the log), item, reward, propensity, then the context dimensions
+    Columns: user, time, session (its number in the log), item, reward, propensity, the context dimensions
     and the metrics under their own names; a name that is taken gets the prefix ``context.`` or ``metric.``.
     """
     times = pl.Series("time", logs.times)

@@ -30,7 +30,7 @@ def first_after(
 ) -> Int64Array:
     """For each query, the first position in [low, high) whose value is >= target (left) or > (right).
 
-    The answer is ``high`` if there is none; ``values`` must not fall between ``low`` and ``high``. All
+    The result is ``high`` if there is none; ``values`` must not fall between ``low`` and ``high``. All
     queries are bisected together, so neither float times nor large timestamps need a composite key.
     """
     low, high = low.copy(), high.copy()
@@ -55,8 +55,8 @@ def window_sums(
 ) -> Float64Array:
     """S_t = sum over j = t .. stops_t - 1 of gamma^{(clock_j - clock_t) / unit} values_j, for every row t.
 
-    A window must not leave its trajectory. Every window is put together from blocks of 1, 2, 4, … rows,
-    so nothing is ever subtracted: a user with huge values cannot blur the sums of the others.
+    A window must not leave its trajectory. Every window is assembled from blocks of 1, 2, 4, … rows, so
+    nothing is ever subtracted: a user with huge values cannot spoil the precision of other users' sums.
     """
     n = len(values)
     position = np.arange(n, dtype=np.int64)  # where the rest of each window starts
@@ -83,8 +83,8 @@ def window_sums(
 def keep_prefixes(logs: LoggedData, kept: BoolArray, ledger: Ledger) -> LoggedData:
     """The log without the tails of its trajectories: ``kept`` [n] is True, then False, in each of them.
 
-    The context of the first decision that goes becomes the observed final context, and a trajectory that
-    keeps no decision vanishes.
+    The context of the first dropped decision becomes the observed final context. A trajectory that keeps no
+    decision is removed.
     """
     inner = np.ones(len(logs), dtype=bool)
     inner[logs.offsets[:-1]] = False

@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Drop:
-    """A reason for which rows were left out."""
+    """Rows that were left out for one reason."""
 
     reason: str
     rows: int
     column: str = ""
     example: int | None = None  # row number in the source, counted from 0
     remedy: str = ""
-    asked: bool = False  # the metric or churn_after asks for it: nothing is wrong with the rows
+    asked: bool = False  # the metric or churn_after requires the drop: nothing is wrong with the rows
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready description."""
@@ -32,7 +32,7 @@ class Drop:
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """The account of the source's rows, and of what the reader decided on the way."""
+    """The account of the source's rows, with notes on what the reader decided."""
 
     rows_in: int
     rows_used: int
@@ -51,7 +51,7 @@ class Ledger:
         return self.rows_in == self.rows_used + self.final_rows + self.rows_dropped
 
     def with_drop(self, drop: Drop) -> Ledger:
-        """The ledger after a further drop of rows that had been used so far."""
+        """The ledger after dropping more of the rows that were used so far."""
         if drop.rows == 0:
             return self
         return Ledger(

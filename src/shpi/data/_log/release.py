@@ -28,10 +28,10 @@ class ReleasedRows:
     """The release's view of a log.
 
     Args:
-        length: rho, of a window; trajectories that are shorter are left out.
-        step: delta, between the starts of two windows.
-        rewards: "difference", or "level" for the rewards as they are.
-        after: log the context after the action; False keeps the one in which it was chosen.
+        length: length rho of a window; shorter trajectories are left out.
+        step: step delta between the starts of two windows.
+        rewards: "difference" of successive rewards, or "level" for the rewards as they are.
+        after: log the context after the action; False keeps the context in which it was chosen.
     """
 
     length: int = 30
@@ -46,14 +46,14 @@ class ReleasedRows:
             )
 
     def __call__(self, logs: LoggedData) -> LoggedData:
-        """The log to learn from; the one that is given is left alone."""
+        """The log to learn from; the given log is not changed."""
         moved = contexts_after(logs) if self.after else logs
         cut = windowed(moved, self.length, self.step)
         return reward_differences(cut) if self.rewards == "difference" else cut
 
 
 def contexts_after(logs: LoggedData) -> LoggedData:
-    """Each row with the context that follows it. Where the final context is unknown the last one stays."""
+    """Each row with the context that follows it; an unknown final context is replaced by the last one."""
     return replace(
         logs, contexts=logs.next_contexts(), final_observed=np.zeros(logs.n_trajectories, dtype=bool)
     )
@@ -69,7 +69,7 @@ def reward_differences(logs: LoggedData) -> LoggedData:
 
 
 def windowed(logs: LoggedData, length: int, step: int) -> LoggedData:
-    """Windows of ``length`` decisions as trajectories of their own, that stop without a known ending."""
+    """Windows of ``length`` decisions, as separate trajectories that stop without a known ending."""
     windows = Windows.of(logs, length=length, step=step)
     starts = windows.starts[windows.full()]
     if not len(starts):

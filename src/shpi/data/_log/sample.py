@@ -1,8 +1,8 @@
-"""Some users of a log, drawn by their hash: the same ones in memory and in shards of whatever number.
+"""Sample the users of a log by their hash: the same users in memory and in any number of shards.
 
-The users with the smallest hashes are taken, until they have enough decisions. The smallest hashes of a log
-are among the smallest hashes of its shards, so one pass draws them; and a smaller sample is part of a larger
-one, so one pass draws all of them.
+The users with the smallest hashes are taken until they have enough decisions. The smallest hashes of a log
+are among the smallest hashes of its shards, so one pass is enough; a smaller sample is part of a larger one,
+so one pass serves all sizes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from shpi._core.hashing import hash_users
 from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
 
-MOST_ROWS = 200_000  # decisions: 100 MB of columns, and an override of 0.4 % of them shows
-LEAST_USERS = 30  # whatever the decisions of each
+MOST_ROWS = 200_000  # decisions: 100 MB of columns, and enough to detect an override of 0.4 % of them
+LEAST_USERS = 30  # least number of users, however many decisions each has
 
 
 def draw(chunks: Iterable[LoggedData], most_rows: int, seed: int, least: int = LEAST_USERS) -> LoggedData:
-    """Users who have about ``most_rows`` decisions in all, in the order of their ids.
+    """Sample users with about ``most_rows`` decisions in total, ordered by their ids.
 
     Args:
-        chunks: the whole log, no user in two of them.
-        most_rows: number of decisions at which it is enough; the last user goes beyond it.
+        chunks: parts of the whole log; all decisions of a user are in one part.
+        most_rows: number of decisions at which to stop; the last user may exceed it.
         seed: random seed of the draw.
-        least: number of users that are drawn even if they have more decisions.
+        least: number of users to draw even if they have more decisions.
     """
     drawn: LoggedData | None = None
     for logs in chunks:
@@ -36,15 +36,15 @@ def draw(chunks: Iterable[LoggedData], most_rows: int, seed: int, least: int = L
     assert drawn is not None
     if (np.diff(drawn.user_codes) >= 0).all():
         return drawn
-    order = np.argsort(drawn.user_codes, kind="stable")  # those of one user stay in theirs
+    order = np.argsort(drawn.user_codes, kind="stable")  # keeps the order within a user
     return replace(drawn.select(order), ledger=drawn.ledger)
 
 
 def smallest(logs: LoggedData, most_rows: int, seed: int, least: int) -> LoggedData:
-    """The users of one chunk that a sample of the whole log may have.
+    """The users of one chunk who may belong to the sample of the whole log.
 
-    What a log says beyond its rows (`shpi.data._log.cut`) is found anew from the rows that are left, so that
-    a sample does not remember the shards it came from.
+    The selection of `shpi.data._log.cut` is recomputed from the remaining rows, so that a sample does not
+    depend on the shards it came from.
     """
     if len(logs) <= most_rows:
         return logs

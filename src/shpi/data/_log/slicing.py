@@ -1,4 +1,4 @@
-"""Parts of a log and their union: whole trajectories, whole users, whole sessions. Nothing is cut in two."""
+"""Parts of a log and their union: whole trajectories, whole users or whole sessions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def select(logs: LoggedData, trajectories: IntArray | BoolArray | Sequence[int])
 def split_users(logs: LoggedData, held_out: float, *, seed: int) -> tuple[LoggedData, LoggedData]:
     """Two logs with no user in common; at least one user on either side.
 
-    By a hash of the user: the order of the users does not matter, nor whether the log is in shards.
+    Users are split by a hash of their id: neither their order nor the shards of the log matter.
     """
     if not 0 < held_out < 1:
         raise ConfigError(expected="a share of held-out users in (0, 1)", found=str(held_out))
@@ -107,7 +107,7 @@ def cut(logs: LoggedData, keep: BoolArray, reason: str = "", *, asked: bool = Fa
     """The kept rows [n]; every run of kept rows inside a trajectory becomes a trajectory.
 
     A run that is followed by a row that was not kept is truncated there, with that row's context observed.
-    With a ``reason`` the rows that are left out are entered in the ledger, as ``asked`` for or not.
+    With a ``reason``, the ledger records the dropped rows; ``asked`` says whether the caller wanted the drop.
     """
     if not keep.any():
         raise DataError(expected="at least one decision", found="none left", remedy=reason)
@@ -151,10 +151,10 @@ def cut(logs: LoggedData, keep: BoolArray, reason: str = "", *, asked: bool = Fa
 
 
 def concat(parts: Sequence[LoggedData]) -> LoggedData:
-    """One log of several, ordered by (user, time), whatever the order of the parts.
+    """Merge logs into one, ordered by (user, time), whatever the order of the parts.
 
-    Two trajectories of one user are joined where the first ends in the very context, observed and not
-    terminal, in which the second begins.
+    Two trajectories of a user are joined if the first is not terminated and its observed final context equals
+    the first context of the second.
     """
     whole = join(parts)
     starts = whole.times[whole.offsets[:-1]]
@@ -165,7 +165,7 @@ def concat(parts: Sequence[LoggedData]) -> LoggedData:
 
 
 def join(parts: Sequence[LoggedData]) -> LoggedData:
-    """The trajectories of several logs one after the other, as they are."""
+    """The trajectories of several logs, one log after the other, unchanged."""
     if not parts:
         raise ConfigError(expected="at least one log", found="an empty list")
     _check_compatible(parts)
@@ -186,7 +186,7 @@ def join(parts: Sequence[LoggedData]) -> LoggedData:
 
 
 def _join_continued(logs: LoggedData) -> LoggedData:
-    """Remove the trajectory boundaries at which nothing happened."""
+    """Remove the boundaries between trajectories of a user that continue each other."""
     first_rows = logs.offsets[1:-1]
     continued = (
         (logs.users[1:] == logs.users[:-1])
@@ -234,7 +234,7 @@ def _join(parts: Sequence[LoggedData], name: str) -> Any:
 
 
 def _moment(when: Any, logs: LoggedData) -> int | float:
-    """A time as the log counts it: a date, ISO text or datetime for calendars, a number otherwise."""
+    """A time in the log's unit: a date, ISO text or datetime for calendar times, a number otherwise."""
     if isinstance(when, str) and logs.time_unit == "us":
         try:
             when = datetime.fromisoformat(when)

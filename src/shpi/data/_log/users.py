@@ -1,7 +1,7 @@
-"""A log divided by user at random: folds, held-out users, samples. A user is never cut in two.
+"""Divide a log by user at random: folds, held-out users, samples. A user is never cut in two.
 
-Splits and samples are drawn by the hash of the user's id (`shpi._core.hashing`): the order of the users and
-the shards of a log do not matter. Learners draw folds by a random generator, one permutation of the users.
+Splits and samples use the hash of the user's id (`shpi._core.hashing`): neither the order of the users nor
+the shards of a log matter. Learners draw folds from a random generator, one permutation of the users.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def folds_of_users(n_users: int, folds: int, rng: np.random.Generator) -> Int64A
 
 
 def time_blocks(n_rows: int, folds: int) -> Int64Array:
-    """The fold of each row where there is one user only: consecutive stretches of time, [n]."""
+    """The fold of each row [n] of a log with a single user: consecutive blocks of time."""
     return np.arange(n_rows) * min(folds, n_rows) // n_rows
 
 
@@ -43,22 +43,22 @@ def folds_by_hash(hashes: UInt64Array, folds: int) -> Int64Array:
 
 
 def split_hashes(logs: LoggedData, seed: int) -> UInt64Array:
-    """The hash of each user [users], by which a log is split."""
+    """The hash of each user [users] that decides the split of a log."""
     return hash_users(logs.user_ids, "split", seed)
 
 
 def largest_held_out(hashes: UInt64Array, share: float) -> np.uint64:
-    """Users with hashes up to this one are held out: about ``share`` of them, somebody, and never all.
+    """Users with hashes up to this one are held out: about ``share`` of them, at least one, never all.
 
-    By their rank, not by a fixed threshold: the users of a part that was split off before have large hashes
-    only, and a threshold would hold out none of them.
+    The threshold is a rank, not a fixed value: after an earlier split the remaining users all have large
+    hashes, and a fixed threshold would hold out none of them.
     """
     count = min(max(round(share * len(hashes)), 1), len(hashes) - 1)
     return np.uint64(np.partition(hashes, count - 1)[count - 1])
 
 
 def sample_users(logs: LoggedData, most_rows: int, rng: np.random.Generator, *, least: int = 1) -> Int64Array:
-    """Random users who have about ``most_rows`` decisions in all, and at least ``least`` users."""
+    """Random users with about ``most_rows`` decisions in total, and at least ``least`` users."""
     order = rng.permutation(logs.n_users)
     rows = np.bincount(logs.user_codes, weights=np.diff(logs.offsets), minlength=logs.n_users)[order]
     enough = int(np.searchsorted(np.cumsum(rows), most_rows)) + 1

@@ -25,7 +25,7 @@ class Window:
     propensities: Float64Array | None  # [length]
     next_context: Float32Array  # [d] the context after the last decision
     next_observed: bool
-    terminated: bool  # the user is gone after the last decision
+    terminated: bool  # the user left after the last decision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Windows:
 
     A trajectory of at least ``length`` decisions has floor((T - length) / step) + 1 windows; its last rows
     are in none when step does not divide T - length. A shorter trajectory is one window of its own length.
-    Overlapping windows of one user are dependent: intervals have to be clustered by user.
+    Overlapping windows of one user are dependent: cluster intervals by user.
     """
 
     logs: LoggedData
@@ -88,13 +88,13 @@ class Windows:
         return (self[index] for index in range(len(self)))
 
     def coverage(self) -> Int64Array:
-        """For each decision [n], in how many windows it is; the weight of a row in the windowed batch."""
+        """For each decision [n], the number of windows that contain it: its weight in the windowed batch."""
         change = np.zeros(len(self.logs) + 1, dtype=np.int64)
         np.add.at(change, self.starts, 1)
         np.add.at(change, self.stops, -1)
         return np.cumsum(change[:-1])
 
     def full(self) -> BoolArray:
-        """Whether each window [W] has the whole length."""
+        """Whether each window [W] has the full length."""
         whole: BoolArray = self.stops - self.starts == self.length
         return whole

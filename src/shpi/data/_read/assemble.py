@@ -1,8 +1,8 @@
 """From filled columns to trajectories: which rows are decisions, where trajectories start and how they end.
 
-Duplicates are taken out first and leave no trace. Any other unusable row is a *hole*: the trajectory ends
-before it (truncated) and a new one of the same user starts after it, because a jump over a decision would
-fake a transition. A row without an action at the end of a user's rows is not a decision but the user's last
+Duplicates are removed first and leave no trace. Any other unusable row is a *hole*: the trajectory ends
+before it (truncated) and a new one of the same user starts after it, because skipping a decision would
+invent a transition. A row without an action at the end of a user's rows is not a decision but the user's last
 context.
 """
 
@@ -21,7 +21,7 @@ from shpi.protocols import BoolArray, Int64Array
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Positions are in sorted order of the source's rows."""
+    """The trajectories of a table. Positions refer to the source's rows in sorted order."""
 
     decisions: Int64Array  # [n] positions of the decisions
     offsets: Int64Array  # [N + 1]
@@ -31,8 +31,8 @@ class Layout:
     final_observed: BoolArray  # [N]
     terminated: BoolArray  # [N]
     final_rows: int  # rows that only carry a last context
-    stray_rows: Int64Array  # positions without an action where one is needed
-    lonely_rows: Int64Array  # last contexts of users without any decision
+    stray_rows: Int64Array  # positions that lack an action where one is required
+    lonely_rows: Int64Array  # positions of last contexts of users without any decision
 
 
 def duplicated(order: RowOrder, actions: NDArray[np.int32]) -> BoolArray:
@@ -51,7 +51,7 @@ def duplicated(order: RowOrder, actions: NDArray[np.int32]) -> BoolArray:
 
 
 def lay_out(order: RowOrder, filled: Filled, duplicate: BoolArray) -> Layout:
-    """Decide the trajectories."""
+    """Find the decisions, the trajectories and their endings."""
     kept = np.flatnonzero(~duplicate)
     user = (np.cumsum(order.user_start) - 1)[kept]
     same_next = np.append(user[1:] == user[:-1], False)

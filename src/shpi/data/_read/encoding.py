@@ -1,4 +1,4 @@
-"""The facts about a whole table that its rows need to be encoded: categories, means, action ids."""
+"""Learn from a whole table what is needed to encode its rows: categories, means, action ids."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def learn_encoding(
     action_space: ActionSpace | None = None,
     action_features: Any = None,
 ) -> Encoding:
-    """Decide the encoding from the table, or check a given one against it."""
+    """Learn the encoding from the table, or check a given one against it."""
     names = table.columns
     columns.check_present(names)
     types = table.frame.collect_schema()
@@ -122,7 +122,7 @@ def _learn_schema(
             value.filter(value.is_finite()).mean().alias(n) for n, value in zip(filled, values, strict=True)
         ]
         means = {
-            # contexts are single precision; so is the mean, which a sum in another order then does not move
+            # rounded to single precision like the contexts, so that the order of summation does not matter
             n: _single(value or 0.0)
             for n, value in table.frame.select(finite).collect().row(0, named=True).items()
         }
@@ -153,7 +153,7 @@ def _learn_schema(
 
 
 def _single(value: float) -> float:
-    with np.errstate(over="ignore"):  # infinite then, and reported as such
+    with np.errstate(over="ignore"):  # overflows to infinity, which is reported later
         return float(np.float32(value))
 
 

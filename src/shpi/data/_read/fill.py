@@ -1,4 +1,4 @@
-"""Read a table block by block into arrays at their sorted places, and note every row that is not usable."""
+"""Read a table block by block into arrays in sorted order, and record every unusable row."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Problem:
     reason: str
     column: str
     remedy: str
-    droppable: bool  # the column's own policy says "drop", so this is not an error
-    code: int  # what `Filled.reason` holds for its rows
-    first_row: int = -1  # in the source
+    droppable: bool  # the column's missing policy is "drop", so this is not an error
+    code: int  # value of `Filled.reason` for these rows
+    first_row: int = -1  # row number in the source
     example: str = ""
 
 
 @dataclass(kw_only=True)
 class Filled:
-    """All columns of a table, in (user, time) order, and which rows are unusable."""
+    """All columns of a table in (user, time) order, and which rows are unusable."""
 
     contexts: Float32Array  # [n, d]
     actions: NDArray[np.int32]  # [n]; -1 where the row has none
@@ -42,10 +42,10 @@ class Filled:
     metrics: dict[str, Float64Array]
     candidates: BoolArray | None
     behaviour: Float64Array | None
-    terminated: BoolArray  # [n] False where no column says so
+    terminated: BoolArray  # [n] False without such a column
     truncated: BoolArray  # [n] likewise
     reason: NDArray[np.int16]  # [n] 0: usable; else the code of the first problem of the row
-    lost_context: BoolArray  # [n] not even its context is usable
+    lost_context: BoolArray  # [n] whether the context itself is unusable
     problems: dict[tuple[str, str], Problem] = field(default_factory=dict)
 
 
@@ -56,7 +56,7 @@ def fill(
     order: RowOrder,
     advance: Callable[[float], None] | None = None,
 ) -> Filled:
-    """Scatter every block of the table to its sorted place."""
+    """Write every block of the table to its sorted positions."""
     metrics = expand("metrics", columns.metrics, table.columns, set())
     n, actions = len(order.target), len(encoding.action_space)
     has_behaviour = columns.behaviour is not None
@@ -86,7 +86,7 @@ def fill(
 def _expressions(
     table: TableSource, columns: Columns, encoding: Encoding, metrics: list[str]
 ) -> list[pl.Expr]:
-    """The columns of each block: encoded contexts and the others under fixed names."""
+    """Expressions for the columns of a block: encoded contexts, and the others under fixed names."""
     types = table.frame.collect_schema()
     ids = encoding.action_space.ids
     whole = bool(ids) and isinstance(ids[0], int)
@@ -180,7 +180,7 @@ class _Reporter:
                 example="" if values is None else str(values[first]),
             )
             self.out.problems[(reason, column)] = problem
-        fresh = bad & (self.out.reason[self.at] == 0)  # a row counts for its first reason only
+        fresh = bad & (self.out.reason[self.at] == 0)  # a row counts only for its first reason
         self.out.reason[self.at[fresh]] = problem.code
 
 
@@ -324,7 +324,7 @@ def _place_propensities(
 
 
 def _behaviour_matrix(block: pl.DataFrame, columns: Columns, encoding: Encoding) -> Float64Array:
-    """mu(.|x) [m, A]: from one column per action, or from a list beside the candidates' list."""
+    """mu(.|x) [m, A]: from one column per action, or from a list parallel to the candidates' list."""
     count = len(encoding.action_space)
     if encoding.behaviour_columns:
         wide: Float64Array = (
@@ -333,7 +333,7 @@ def _behaviour_matrix(block: pl.DataFrame, columns: Columns, encoding: Encoding)
         return wide
     matrix = np.zeros((block.height, count))
     lists = block["behaviour"]
-    sizes = lists.list.len().fill_null(0).to_numpy().astype(np.int64)  # differences of unsigned ones overflow
+    sizes = lists.list.len().fill_null(0).to_numpy().astype(np.int64)  # unsigned differences would overflow
     row_of = np.repeat(np.arange(block.height), sizes)
     values = lists.filter(pl.Series(sizes > 0)).explode().cast(pl.Float64).fill_null(np.nan).to_numpy()
     beside = "candidates" in block.columns and np.array_equal(
@@ -343,7 +343,7 @@ def _behaviour_matrix(block: pl.DataFrame, columns: Columns, encoding: Encoding)
         listed, rows = _listed_codes(block["candidates"], encoding)
         np.add.at(matrix, (rows, listed), values)
     else:
-        matrix[sizes != count] = np.nan  # neither beside a candidates' list nor one entry per action
+        matrix[sizes != count] = np.nan  # neither parallel to a candidates' list nor one entry per action
         full = sizes[row_of] == count
         matrix[row_of[full], (np.arange(len(row_of)) - np.repeat(np.cumsum(sizes) - sizes, sizes))[full]] = (
             values[full]

@@ -1,9 +1,9 @@
 """A first guess of the column map from the names of the columns, for a user to correct.
 
-What was known when? A context may only hold what was known before the decision. A column that is named like
-an outcome (`purchased`, `opened_at`) or like an id says nothing, or says too much: such columns never go into
-the context. An outcome becomes a metric, which a gate can guard; a name with a word for the past
-(`hist_clicks`, `days_since_purchase`, `clicks_7d`) is a feature after all.
+A context may only hold what was known before the decision. A column named like an outcome (`purchased`,
+`opened_at`) reveals the future, and a column named like an id reveals nothing: neither goes into the context.
+An outcome becomes a metric, which a gate can guard; a name with a word for the past (`hist_clicks`,
+`days_since_purchase`, `clicks_7d`) is a feature after all.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def is_outcome(name: str) -> bool:
 
 
 def is_id(name: str) -> bool:
-    """Whether a column is named like an id: a different value for everybody, and nothing to learn from."""
+    """Whether a column is named like an id, whose values hardly repeat and teach nothing."""
     words = words_of(name)
     return bool(words) and (words[-1] in _IDS or words[0] in ("uuid", "guid"))
 
@@ -101,12 +101,12 @@ def is_person(name: str) -> bool:
 def guess_columns(
     names: Sequence[str], types: Mapping[str, Any] | None = None, scattered: Container[str] = ()
 ) -> str:
-    """A TOML text: roles whose column could be guessed, outcomes as metrics, what may be known as context.
+    """The map as TOML text: roles that could be guessed, outcomes as metrics, other columns as context.
 
     Args:
         names: names of the columns.
-        types: types of the columns, by name (polars), if they are known: a metric must be a number.
-        scattered: columns of texts that hardly repeat, which are ids whatever their name.
+        types: polars types of the columns by name, if known: a metric must be a number.
+        scattered: text columns whose values hardly repeat; they are ids whatever their name.
     """
     spelt: dict[str, str] = {}
     for name in names:
@@ -138,7 +138,7 @@ def guess_columns(
 
 
 def _forms(name: str) -> tuple[str, ...]:
-    """The name as words, and the last parts of a dotted one: ``User.id`` is a user id."""
+    """The spellings of a name that hints are compared with: ``User.id`` matches a user id."""
     words = words_of(name)
     return (name.lower(), " ".join(words), "".join(words))
 

@@ -1,4 +1,4 @@
-"""The number of context values that were filled: counted in the source, since the encoded log cannot tell."""
+"""Count the context values that were filled. The source is counted: the encoded log does not show them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-FILLED = ("mean", "zero", "indicator")
+FILLED = ("mean", "zero", "indicator")  # missing-value policies that fill
 
 
 def note_filled(logs: LoggedData, frame: pl.LazyFrame) -> LoggedData:
@@ -31,5 +31,5 @@ def note_filled(logs: LoggedData, frame: pl.LazyFrame) -> LoggedData:
 
 
 def _is_nan(name: str, dtype: pl.DataType) -> pl.Expr:
-    """True, False or null; a null here is counted by the other half of the question."""
+    """Whether a value is NaN; a null stays null and is counted by ``is_null``."""
     return pl.col(name).is_nan() if dtype.is_float() else pl.lit(False)

@@ -23,7 +23,7 @@ from shpi.protocols import BoolArray, Int64Array
 
 @dataclass(frozen=True, kw_only=True)
 class RowOrder:
-    """The position of every row of the source, and the structure that the keys give."""
+    """The sorted position of every source row, and where users and sessions start."""
 
     source_row: Int64Array  # [n] the source's row at each sorted position
     target: Int64Array  # [n] the sorted position of each source row
@@ -37,7 +37,7 @@ class RowOrder:
 
 
 def order_rows(table: TableSource, columns: Columns) -> RowOrder:
-    """Sort the keys of a table."""
+    """Sort the rows of a table by its key columns."""
     keys, has_calendar, notes = _key_frame(table, columns)
     rows = np.asarray(keys["row"].to_numpy(), dtype=np.int64)
     moved = int((rows[1:] < rows[:-1]).sum())
@@ -117,7 +117,7 @@ def _key_frame(table: TableSource, columns: Columns) -> tuple[pl.DataFrame, bool
     by = [role for role in ("user", "time", "order") if role in frame.columns]
     if columns.user is None and columns.time is None:
         return frame, has_calendar, notes
-    if columns.user is None:  # every row is a user of its own; time gives the order of the users
+    if columns.user is None:  # every row is its own user; time orders the users
         return frame.sort("time", maintain_order=True), has_calendar, notes
     return frame.sort(by, maintain_order=True), has_calendar, notes
 

@@ -1,8 +1,8 @@
 """Read a table of decisions into `LoggedData`: sort the keys, fill the columns, lay out the trajectories.
 
-What is an error and what is a reported drop is decided in one place (docs/bad-input.md shows it as a table):
-problems of single values raise one error that lists them all, unless ``invalid="drop"``; repeated decisions
-are dropped and reported, unless ``duplicates`` says otherwise. Rows in = rows used + rows dropped, always.
+This module decides what is an error and what is a reported drop (docs/bad-input.md has the table): unusable
+values raise one error that lists them all, unless ``invalid="drop"``; repeated decisions are dropped and
+reported, unless ``duplicates`` says otherwise. Rows in = rows used + rows dropped, always.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from shpi.files.engines import engine_errors
 from shpi.files.remote import is_remote, local, place_of
 from shpi.protocols import BoolArray
 
-ROW_BYTES, READ_FACTOR = 50, 2.5  # of a log beside its contexts; peak of reading over its arrays, as measured
+ROW_BYTES, READ_FACTOR = 50, 2.5  # bytes per row besides contexts; measured peak memory / array bytes
 Invalid = Literal["error", "drop"]
 Duplicates = Literal["drop", "keep", "error"]
 
@@ -70,9 +70,9 @@ def read_log(
         duplicates: What happens to a decision that repeats an earlier one.
         action_features: A table with one row per action, for learners that generalise over actions.
         schema: Encode contexts as another log did (e.g. the training log), unseen categories included.
-        action_space: Use the actions of another log; unknown actions are a problem of their rows.
-        metric: Overrides the map: what a user is worth, e.g. ``"purchases in 30d"``; see `shpi.Metric`.
-        churn_after: Overrides the map: a user who is silent for longer, while the log goes on, has left.
+        action_space: Use the actions of another log; rows with unknown actions are invalid.
+        metric: Overrides the map: the value of a user, e.g. ``"purchases in 30d"``; see `shpi.Metric`.
+        churn_after: Overrides the map: a user who is silent for longer before the log ends has left.
         progress: Show a progress bar; by default when a large table is read in a terminal.
     """
     for value, allowed in ((invalid, get_args(Invalid)), (duplicates, get_args(Duplicates))):
@@ -103,7 +103,7 @@ def read_log(
 
 
 def with_counted_column(columns: Columns, metric: Metric | str | None, available: Sequence[str]) -> Columns:
-    """The map, with the column that the metric adds up among the metrics: the reward's column by its name."""
+    """The map, with the column that the metric sums added to its metrics."""
     wanted = metric or columns.metric
     what = None if wanted is None else Metric.of(wanted).what
     if what is None or what not in available or what in expand("metrics", columns.metrics, available, set()):
@@ -112,7 +112,7 @@ def with_counted_column(columns: Columns, metric: Metric | str | None, available
 
 
 def known_part(logs: LoggedData, table: TableSource) -> LoggedData:
-    """The decisions whose outcomes in other tables are known."""
+    """The decisions whose outcomes in other tables are already known."""
     if table.known_until is None:
         return logs
     kept = known_rows(logs.times, table.known_until)
@@ -129,10 +129,10 @@ def asked(
     log_end: int | float | None = None,
     observed: Observed | None = None,
 ) -> LoggedData:
-    """The log with its question settled: how users end, and what is counted.
+    """Apply ``churn_after`` and the metric to a log: how users end, and what is counted.
 
-    A metric with a window needs no ``churn_after``: it looks at nobody for longer than that. ``log_end`` and
-    ``observed`` say what a part of a log cannot know by itself.
+    A metric with a window needs no ``churn_after``, since it never looks beyond the window. ``log_end`` and
+    ``observed`` describe the whole log; a part of a log cannot derive them from its rows.
     """
     chosen = None if metric is None else Metric.of(metric)
     if churn_after is not None and (chosen is None or chosen.window is None):
@@ -165,23 +165,23 @@ def read_table(
     """Read an opened table with a known encoding."""
     _require_memory(table, encoding)
     order = order_rows(table, columns)
-    small = len(order.target) < 2_000_000  # read in a moment: a bar would only flicker
+    small = len(order.target) < 2_000_000  # read in a moment, so a progress bar would only flicker
     with progress_bar("reading the log", len(order.target), False if small else progress) as advance:
         filled = fill(table, columns, encoding, order, advance)
     duplicate = _duplicates(table, columns, order, filled, duplicates)
     layout = lay_out(order, filled, duplicate)
     ledger = _ledger(table, columns, order, filled, duplicate, layout, invalid)
-    # Context dimensions whose value is another one where a decision is repeated: they were updated later.
-    again = np.flatnonzero(duplicate[1:]) + 1  # a repeat stands after the row that it repeats
+    # Context dimensions that differ between repeated rows of one decision were updated later.
+    again = np.flatnonzero(duplicate[1:]) + 1  # a repeat follows the row that it repeats
     differs = (filled.contexts[again] != filled.contexts[again - 1]).any(axis=0)
     changing = tuple(np.array(encoding.schema.dimensions, dtype=object)[differs])
     return _build(columns, encoding, order, filled, layout, replace(ledger, changing=changing))
 
 
 def _require_memory(table: TableSource, encoding: Encoding) -> None:
-    """Refuse what cannot fit before polars tries: where an allocation of its own fails, the process ends."""
+    """Raise if the table cannot fit into memory: a failed allocation inside polars ends the process."""
     if any(file.suffix != ".parquet" for file in table.files):
-        return  # to count the lines of a text file is to read it
+        return  # counting the lines of a text file means reading it
     rows = int(table.frame.select(pl.len()).collect().item())
     arrays = rows * (4 * encoding.schema.width + ROW_BYTES)
     require_memory(
@@ -280,7 +280,7 @@ def _ledger(
 
 
 def _invalid(table: TableSource, errors: list[tuple[Problem, int]]) -> DataError:
-    """One error for all problems, the first in full and the others in a word."""
+    """One error for all problems: the first in full, the others in brief."""
     (first, rows), *others = errors
     more = "".join(
         f"; also {n:,} rows: {p.reason} (column '{p.column}', first row {p.first_row})" for p, n in others
@@ -332,7 +332,7 @@ def _build(
 
 
 def _final_masks(masks: BoolArray) -> BoolArray:
-    """An unknown last candidate set allows everything: it is only ever bootstrapped from."""
+    """Allow every action where the last candidate set is unknown: it only serves bootstrapping."""
     empty: BoolArray = ~np.any(masks, axis=1, keepdims=True)
     return masks | empty
 

@@ -21,7 +21,7 @@ from shpi.files.engines import translated
 from shpi.files.remote import fetch_tables, is_remote
 from shpi.protocols import Int64Array
 
-BLOCK = 262_144  # rows of one block: large enough for vector speed, small beside the log
+BLOCK = 262_144  # rows per block: large enough for vectorised speed, small beside the log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,11 @@ class TableSource:
     label: str
     files: tuple[Path, ...] = ()
     in_memory: pl.DataFrame | None = None
-    row_numbers: Int64Array | None = None  # of a part of a table: the numbers of its rows in the whole
-    drops: tuple[Drop, ...] = ()  # lines of the files that are no rows of the table
-    notes: tuple[str, ...] = ()  # what had to be found out about the files
-    copies: Any = None  # of files from elsewhere: a temporary folder, which goes with the table
-    known_until: int | float | None = None  # decisions after this have outcomes that are not known yet
+    row_numbers: Int64Array | None = None  # of a part of a table: its row numbers in the whole table
+    drops: tuple[Drop, ...] = ()  # lines of the files that are not rows of the table
+    notes: tuple[str, ...] = ()  # what was inferred about the files
+    copies: Any = None  # temporary folder with copies of remote files, deleted with the table
+    known_until: int | float | None = None  # outcomes of later decisions are not known yet
 
     @property
     def columns(self) -> list[str]:
@@ -94,7 +94,7 @@ def open_table(source: Any) -> TableSource:
 
 
 def _fetched(uris: list[str], label: str) -> TableSource:
-    """Tables at URIs, copied to this machine for as long as the table is used: it is read several times."""
+    """Open tables at URIs. Local copies live as long as the table, because it is read several times."""
     folder = tempfile.TemporaryDirectory(prefix="shpi-table-")
     places = []
     for number, uri in enumerate(uris):
@@ -197,7 +197,7 @@ def _scan_parquet(files: list[Path], label: str, roots: list[Path]) -> pl.LazyFr
                 "known by their names, such as log.csv or log.jsonl",
             ) from None
         first = first or schema
-        for name, dtype in first.items():  # two types or time zones of a column are a mistake, not a detail
+        for name, dtype in first.items():  # a second type or time zone is an error
             if name not in schema:
                 raise ColumnError(
                     expected=f"the column '{name}' of {files[0].name}", found="none", where=str(file)

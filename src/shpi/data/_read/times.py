@@ -40,7 +40,7 @@ def time_expression(column: str, dtype: pl.DataType, unit: TimeColumnUnit) -> tu
 def check_number_times(
     frame: pl.LazyFrame, column: str, dtype: pl.DataType, unit: TimeColumnUnit, where: str
 ) -> None:
-    """Refuse numbers that are no times of this unit: they would wrap around, and change the order."""
+    """Raise on numbers too large for times in this unit: they would overflow and change the order."""
     time, per_unit = pl.col(column), 1.0
     if isinstance(dtype, pl.Datetime):
         time, per_unit = time.to_physical(), {"ns": 1e-3, "us": 1.0, "ms": 1e3}[dtype.time_unit]

@@ -1,1 +1,1 @@
-"""What stands behind `shpi.data.shards`."""
+"""Internals of `shpi.data.shards`."""

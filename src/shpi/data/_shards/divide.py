@@ -1,4 +1,4 @@
-"""The users of a folder of shards, divided among several new folders."""
+"""Divide the users of a folder of shards among several new folders."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def shard_name(number: int) -> str:
 
 
 def read_shard(file: Place) -> LoggedData:
-    """The log of one shard; one at a URI is fetched for as long as it is read."""
+    """The log of one shard; a remote file is fetched and kept only while it is read."""
     with local(file) as path:
         return read_canonical(path)
 
 
 def write_shard(logs: LoggedData, path: Path) -> ShardCounts:
-    """Write one shard; what the manifest says of it."""
+    """Write one shard and return its counts for the manifest."""
     if logs.ledger.rows_used != len(logs):  # a part of a log carries the ledger of the whole
         logs = replace(logs, ledger=Ledger(rows_in=len(logs), rows_used=len(logs)))
     write_canonical(logs, path)
@@ -48,10 +48,10 @@ def divide(
 
     Args:
         files: the shards.
-        groups: for every shard the group of each of its users, in the order of `LoggedData.user_ids`.
-        folders: the folder of every group, which must not exist. Every group must have a user.
-        hash_rule: by which users were dealt into the shards.
-        executor: who reads and writes the shards. Others must see this machine's files.
+        groups: for every shard, the group of each of its users, in the order of `LoggedData.user_ids`.
+        folders: the folder of each group, which must not exist. Every group must have a user.
+        hash_rule: name of the hash that assigned users to the shards.
+        executor: runs the reading and writing; its workers must see this machine's files.
     """
     with ExitStack() as stack:
         drafts = tuple(stack.enter_context(new_shards(folder)) for folder in folders)
@@ -66,12 +66,12 @@ def divide(
 
 @dataclass(frozen=True, kw_only=True)
 class _Divide:
-    """Writes all groups of a shard, under its number; for other processes."""
+    """Write the users of each group in one shard to that group's folder; picklable."""
 
     drafts: tuple[Path, ...]
 
     def __call__(self, shard: tuple[int, Place, Int64Array]) -> list[ShardCounts | None]:
-        """What was written for each group; None for one without a user in this shard."""
+        """The counts of each group; None for a group without a user in this shard."""
         number, file, groups = shard
         logs, name = read_shard(file), shard_name(number)
         return [

@@ -1,4 +1,4 @@
-"""A new folder of shards: it appears when it is complete, on this machine or at a URI."""
+"""Create a folder of shards that appears only when it is complete, on this machine or at a URI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shpi.files.remote import Place, Remote
 
 
 def require_absent(place: Place) -> None:
-    """Complain about a folder that is there already, before hours of work."""
+    """Raise if the folder already exists, before hours of work."""
     taken = (place / MANIFEST).exists() if isinstance(place, Remote) else place.exists()
     if taken:
         raise ConfigError(
@@ -27,10 +27,10 @@ def require_absent(place: Place) -> None:
 
 @contextmanager
 def new_shards(place: Place) -> Iterator[Path]:
-    """A folder on this machine to write into, with a manifest at last; it becomes ``place``.
+    """A local folder to fill with shards and finally a manifest; on exit it becomes ``place``.
 
-    At a URI the manifest arrives last, and without it a folder is none. What was copied before an error is
-    removed again.
+    At a URI the manifest is copied last, and a folder without one does not count. After an error the files
+    copied so far are removed.
     """
     require_absent(place)
     if not isinstance(place, Remote):

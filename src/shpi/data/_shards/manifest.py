@@ -1,4 +1,4 @@
-"""The manifest of a folder of shards: what it holds, and that it is whole."""
+"""The manifest of a folder of shards: what the folder holds, and checks that it is complete."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from shpi.files.seal import read_seal
 from shpi.protocols import Int64Array
 
 MANIFEST = "manifest.json"
-VERSION = 4  # of the manifest
+VERSION = 4  # of the manifest's format
 _FIRST = {"version": int, "files": [str], "ledger": LEDGER, "rows": whole()}
 _SECOND = {**_FIRST, "checksums": [str], "checksum": str}
 _THIRD = {
     **_SECOND,
     "users": whole(),
-    "action_counts": [whole()],  # decisions by action, in the order of the log's actions
-    "reward_range": (None, [float]),  # the least and the largest that was observed
-    "hash": (None, str),  # by which users were dealt into shards; null: as they were given
-    "shpi": str,  # the version that wrote the folder
+    "action_counts": [whole()],  # decisions per action, in the order of the log's actions
+    "reward_range": (None, [float]),  # smallest and largest observed reward
+    "hash": (None, str),  # rule that assigned users to shards; null: as they were given
+    "shpi": str,  # version that wrote the folder
 }
 _FOURTH = {
     **_THIRD,
-    "shards": [Record({"rows": whole(), "users": whole(), "bytes": whole(), "sha256": str})],  # as in "files"
+    "shards": [Record({"rows": whole(), "users": whole(), "bytes": whole(), "sha256": str})],  # as "files"
 }
 _SCHEMAS = {1: Record(_FIRST), 2: Record(_SECOND), 3: Record(_THIRD), 4: Record(_FOURTH)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ShardCounts:
-    """What the manifest says about one shard, and about all of them together."""
+    """The counts of one shard that enter the manifest."""
 
     ledger: Ledger
     users: int
-    actions: Int64Array  # [A] decisions by action
-    rewards: tuple[float, float] | None  # None: none observed
+    actions: Int64Array  # [A] decisions per action
+    rewards: tuple[float, float] | None  # smallest and largest; None: none observed
 
     @classmethod
     def of(cls, logs: LoggedData) -> ShardCounts:
@@ -69,7 +69,7 @@ class ShardCounts:
 def write_manifest(
     draft: Path, files: list[str], counts: list[ShardCounts], *, hash_rule: str | None
 ) -> None:
-    """Write what the shards have in common into the folder that is being made."""
+    """Write the manifest of the shards into the unfinished folder."""
     from shpi import __version__
 
     ledger = Ledger.sum(shard.ledger for shard in counts)
@@ -105,7 +105,7 @@ def file_digest(path: Path) -> str:
 
 
 def checked_files(manifest: Any, place: Place) -> tuple[Place, ...]:
-    """The shards of a manifest: all of them, each once, in their order, nothing from elsewhere."""
+    """Check a manifest and return its shards in order: complete, none twice, none outside the folder."""
     version = manifest.get("version") if isinstance(manifest, dict) else None
     if type(version) is not int or version not in _SCHEMAS:
         raise DataError(
@@ -135,7 +135,7 @@ def checked_files(manifest: Any, place: Place) -> tuple[Place, ...]:
 
 
 def _check_shards(manifest: dict[str, Any], place: Place) -> None:
-    """The list of shards agrees with the totals, and each shard has the size that the list says."""
+    """Check the list of shards against the totals and against the sizes of the files."""
     shards, names = manifest["shards"], manifest["files"]
     if len(shards) != len(names) or sum(shard["rows"] for shard in shards) != manifest["rows"]:
         raise _not_whole("a manifest that was changed", place)
@@ -157,7 +157,7 @@ def _sizes(place: Place, names: list[str]) -> dict[str, int]:
 
 
 def _remote_files(manifest: dict[str, Any], place: Remote) -> tuple[Remote, ...]:
-    """Shards elsewhere are compared with their digests when they are fetched."""
+    """The shards at a remote place, with the digests that are checked when they are fetched."""
     if "shards" not in manifest:
         raise DataError(
             expected="a folder of shards of version 4 at a remote place",
@@ -170,7 +170,7 @@ def _remote_files(manifest: dict[str, Any], place: Remote) -> tuple[Remote, ...]
 
 
 def _check_headers(manifest: dict[str, Any], place: Path) -> None:
-    """What the shards say about themselves is what the manifest says about them."""
+    """Check that the headers of the shards agree with the manifest."""
     names, version = manifest["files"], manifest["version"]
     headers = [read_header(place / name, verify=False) for name in names]
     rows = sum(header["ledger"]["rows_used"] for header in headers)

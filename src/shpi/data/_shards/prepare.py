@@ -1,7 +1,7 @@
-"""From a table to shards, in two stages, each of which may be interrupted.
+"""Turn a table into shards in two stages, each of which may be interrupted.
 
-Stage one streams the table and deals its rows into buckets by a hash of the user. Stage two reads one bucket
-after the other, sorts and checks it, and writes it as a canonical file. Memory is bounded by a block and by
+Stage one streams the table and distributes its rows among buckets by a hash of the user. Stage two reads one
+bucket at a time, sorts and checks it, and writes it as a canonical file. Memory is bounded by a block and by
 the largest bucket, whatever the number of rows.
 """
 
@@ -32,24 +32,24 @@ from shpi.errors import ConfigError
 from shpi.files.atomic import locked, write_text, writing
 from shpi.files.engines import engine_errors
 
-ROWS_PER_PART = 1_000_000  # rows held while they are dealt into buckets, and no more than so many cells
-CELLS_PER_PART = 100_000_000
+ROWS_PER_PART = 1_000_000  # rows held in memory before they are written to buckets
+CELLS_PER_PART = 100_000_000  # limit on the cells (rows × columns) held, for wide tables
 PART = "part-{:05d}.arrow"  # the rows of a bucket, in the order of the source
 ROW = "__shpi_row"  # the row number in the source, kept for error messages
-DEALT = "dealt.txt"  # of a work folder whose rows are all in buckets: what work it is
+DEALT = "dealt.txt"  # marks a work folder whose rows are all in buckets; holds the digest of the work
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """A table, and how it becomes shards.
+    """A table, and the settings for turning it into shards.
 
     Args:
         table: the table.
         columns: which column means what.
-        encoding: what was learned about the columns of the whole table.
+        encoding: the encoding learned from the whole table.
         count: number of buckets.
-        invalid: what becomes of rows with unusable values.
-        duplicates: what becomes of decisions that repeat an earlier one.
+        invalid: what happens to rows with unusable values.
+        duplicates: what happens to decisions that repeat an earlier one.
     """
 
     table: TableSource
@@ -62,13 +62,13 @@ class Preparation:
     def write(
         self, draft: Path, resume: Path | None, advance: Callable[[float], None], rows: int
     ) -> tuple[list[str], list[ShardCounts]]:
-        """The shards, as files of ``draft``, and what each holds.
+        """Write the shards into ``draft``; return their file names and counts.
 
         Args:
             draft: the folder to write into.
-            resume: a folder for what is done so far, which goes on from there after an interruption; it is
-                removed at the end.
-            advance: moves the bar by so many rows.
+            resume: a folder for unfinished work, from which an interrupted run continues; it is removed at
+                the end.
+            advance: moves the progress bar by a number of rows.
             rows: number of rows of the table.
         """
         with nullcontext(draft) if resume is None else _work_folder(resume, self._key()) as work:
@@ -86,7 +86,7 @@ class Preparation:
         return files, counts
 
     def _deal(self, work: Path, advance: Callable[[float], None], rows: int) -> None:
-        """Stage one: rows into buckets, in the order of the source."""
+        """Stage one: write the rows into buckets, in the order of the source."""
         names = [pl.col(name) for name in self._needed()]
         key = self.columns.user if self.columns.user is not None else ROW
         buckets = Buckets(self.count, rows)
@@ -104,7 +104,7 @@ class Preparation:
             _write_parts(held, key, work, buckets)
 
     def _finish(self, work: Path, advance: Callable[[float], None]) -> tuple[list[str], list[ShardCounts]]:
-        """Stage two: each bucket becomes a canonical file."""
+        """Stage two: turn each bucket into a canonical file."""
         files: list[str] = []
         counts: list[ShardCounts] = []
         for bucket in range(self.count):
@@ -123,10 +123,10 @@ class Preparation:
         return files, counts
 
     def _shard(self, part: Path, target: Path, *, first: bool) -> ShardCounts:
-        """One bucket as a canonical file."""
+        """Write one bucket as a canonical file."""
         frame = pl.concat(_frames(part))
         numbers = frame[ROW].to_numpy()
-        # What was left out of the table as a whole is entered once.
+        # The drops and notes of the whole table are recorded once, with the first shard.
         once = self.table if first else replace(self.table, drops=(), notes=())
         table = replace(once, frame=frame.lazy(), in_memory=frame, row_numbers=numbers)
         logs = read_table(
@@ -141,7 +141,7 @@ class Preparation:
         return ShardCounts.of(logs)
 
     def _settle(self, work: Path, draft: Path, names: list[str]) -> list[ShardCounts]:
-        """Ask every shard the map's question; what only the whole log knows is gathered first."""
+        """Apply the metric and ``churn_after`` to every shard, using facts about the whole log."""
         table, columns = self.table, self.columns
         if columns.metric is None and columns.churn_after is None and table.known_until is None:
             return []
@@ -162,7 +162,7 @@ class Preparation:
         return counts
 
     def _needed(self) -> list[str]:
-        """The columns of the table that shards are made of."""
+        """The columns of the table that the shards need."""
         columns, encoding, known = self.columns, self.encoding, self.table.columns
         names = dict.fromkeys(columns.single().values())
         names |= dict.fromkeys(feature.name for feature in encoding.schema.features)
@@ -172,7 +172,7 @@ class Preparation:
         return list(names | dict.fromkeys(str(name) for name in listed))
 
     def _key(self) -> str:
-        """A digest of what is done and of what it is done with."""
+        """A digest of the settings and of the source files."""
         if not self.table.files:
             raise ConfigError(
                 expected="files as a source, where the work is to go on after an interruption",
@@ -182,20 +182,20 @@ class Preparation:
         files: list[tuple[str | int, ...]]
         if self.table.copies is None:
             files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in self.table.files]
-        else:  # made a moment ago, from elsewhere
+        else:  # fresh copies of remote files: compare their contents, not their times
             files = [(file.name, file.stat().st_size, file_digest(file)) for file in self.table.files]
         settings = (self.columns, self.count, self.invalid, self.duplicates, self.encoding.schema.to_json())
         return blake2b(repr((files, settings, versions())).encode(), digest_size=16).hexdigest()
 
 
 def _write_parts(held: list[pl.DataFrame], key: str, work: Path, buckets: Buckets) -> None:
-    frame = pl.concat(held, rechunk=True)  # rows are picked from one chunk several times faster
+    frame = pl.concat(held, rechunk=True)  # picking rows from a single chunk is several times faster
     for bucket, rows in by_bucket(frame, buckets.of(frame[key]), buckets.count):
         _append(rows, work / PART.format(bucket))
 
 
 def _append(rows: pl.DataFrame, part: Path) -> None:
-    """Some more rows of a bucket: Arrow's format, with its length before it.
+    """Append rows to a bucket: their length in bytes, then the rows in Arrow's format.
 
     A Parquet file for each would take milliseconds, and their number grows with the square of the log.
     """
@@ -207,7 +207,7 @@ def _append(rows: pl.DataFrame, part: Path) -> None:
 
 
 def _frames(part: Path) -> list[pl.DataFrame]:
-    """What was appended to a bucket, in order."""
+    """All frames that were appended to a bucket, in order."""
     frames = []
     with part.open("rb") as file, engine_errors(str(part)):
         while size := file.read(8):
@@ -217,14 +217,14 @@ def _frames(part: Path) -> list[pl.DataFrame]:
 
 @contextmanager
 def _work_folder(folder: Path, key: str) -> Iterator[Path]:
-    """The folder of unfinished work: made, or checked to be that of the same work. One process at a time."""
+    """Create the folder of unfinished work, or check that it belongs to the same work; lock it meanwhile."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         marker = folder / DEALT
         if not marker.exists():
             _require_unused(folder)
-            for part in folder.glob("part-*"):  # of an interrupted stage one, which begins again
+            for part in folder.glob("part-*"):  # left by an interrupted stage one, which starts again
                 part.unlink()
         elif marker.read_text(encoding="utf-8") != key:
             raise ConfigError(
@@ -248,13 +248,13 @@ def _require_unused(folder: Path) -> None:
 
 
 def remove_work(resume: Path | None) -> None:
-    """Remove what is no longer needed, when all is written."""
+    """Remove the folder of unfinished work once everything is written."""
     if resume is not None:
         shutil.rmtree(resume, ignore_errors=True)
 
 
 def _link(source: Path, target: Path) -> None:
-    """The same file in another folder, without a copy where the disk allows it."""
+    """Hard-link a file into another folder, or copy it where links are not possible."""
     try:
         os.link(source, target)
     except OSError:

@@ -70,7 +70,7 @@ def from_bandit_feedback(feedback: Mapping[str, Any], *, users: ArrayLike | None
 def to_bandit_feedback(logs: LoggedData) -> dict[str, Any]:
     """The bandit feedback of a log, one round per decision, with the keys ``user`` and ``candidates`` added.
 
-    obp has no sessions, times or trajectories: they are left behind.
+    obp has no sessions, times or trajectories: these are dropped.
     """
     if logs.rewards is None:
         raise DataError(

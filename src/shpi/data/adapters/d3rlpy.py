@@ -23,7 +23,7 @@ def to_d3rlpy(logs: LoggedData) -> Any:
     context, the last action again, reward 0) is added, so that no decision is lost. The closing row is
     never a transition of its own. Where the last context was not observed, the last transition is lost.
 
-    Propensities, sessions, times and candidates have no place in d3rlpy and stay behind.
+    Propensities, sessions, times and candidates are dropped: d3rlpy has no place for them.
     """
     try:
         from d3rlpy.constants import ActionSpace

@@ -12,7 +12,7 @@ from typing import Any
 from shpi.errors import DataError
 
 Value = float | int | bool | str
-TOLERANCE = 1e-4  # probabilities are logged as float32
+TOLERANCE = 1e-4  # of comparisons: probabilities are logged as float32
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

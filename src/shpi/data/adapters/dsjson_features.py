@@ -1,4 +1,4 @@
-"""The features of dsjson events as a context table, and as features of the actions where they are fixed."""
+"""The shared features of dsjson events as a context table, and constant action features as an action set."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def action_features(
 ) -> tuple[ActionSpace, tuple[str, ...]]:
     """The action set, with the features that an action has in every event in which it is a candidate.
 
-    A feature that changes from event to event (a price of the day, a user-item score) is no feature of the
+    A feature that changes between events (a price of the day, a user-item score) does not belong to the
     action itself; it is left out and named in a note.
     """
     ids: dict[int | str, dict[str, Value]] = {}

@@ -84,7 +84,7 @@ def from_episodes(
 
 
 def to_episodes(logs: LoggedData) -> list[dict[str, Any]]:
-    """The inverse of `from_episodes`: one dict of arrays per trajectory, with all that the log knows."""
+    """The inverse of `from_episodes`: one dict of arrays per trajectory, with all columns of the log."""
     columns: dict[str, NDArray[Any] | None] = {
         "actions": logs.actions,
         "rewards": logs.rewards,

@@ -124,7 +124,7 @@ def _check_endings(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
 
 
 def check_actions(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
-    """Whether there is anything to compare, and enough of it."""
+    """Whether several actions were chosen, and each often enough."""
     actions = facts.actions
     if actions.chosen < 2:
         yield Finding(
@@ -231,7 +231,7 @@ def check_time(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
 
 
 def check_columns(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
-    """Columns that carry nothing, or the same thing twice."""
+    """Context columns that are absent, constant or equal."""
     if logs.schema.width == 0:
         yield Finding(
             severity="warning",
@@ -261,7 +261,7 @@ def check_columns(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
 
 
 def check_leaks(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
-    """Columns that know the answer."""
+    """Context columns that reveal a reward."""
     for leak in facts.columns.leaks:
         linear = abs(leak.correlation) >= LEAK_ERROR
         how = f"its correlation with it is {leak.correlation:.4f}"

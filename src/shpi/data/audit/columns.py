@@ -1,4 +1,4 @@
-"""Context columns that carry nothing, carry the same thing twice, or carry the answer."""
+"""Context columns that are constant, repeat another column, or reveal a reward."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-MIN_CLASS = 10  # rewards of each kind before a perfect separation says anything
-SUSPICIOUS_RANK = 0.95  # area under the ROC curve with which a column alone tells rewards apart
-FILLED_ROWS = 20  # decisions with another value than usual, before their rewards say anything
-FILLED_SHARE, USUAL_SHARE = 0.98, 0.8  # of rewards there, and at most among all decisions
+MIN_CLASS = 10  # rewards of either value that a perfect separation needs to count
+SUSPICIOUS_RANK = 0.95  # area under the ROC curve from which a single column is suspicious
+FILLED_ROWS = 20  # decisions that the checks below need: with an unusual value, with and without a reward
+FILLED_SHARE, USUAL_SHARE = 0.98, 0.8  # rewarded share: at least, of unusual values; at most, of all
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    """A context dimension that knows a reward which comes after it."""
+    """A context dimension that reveals a reward which comes after it."""
 
     dimension: str
     target: str  # "the reward", "the next reward" or "the sum of all later rewards"
@@ -40,8 +40,8 @@ class ColumnFacts:
     constant: tuple[str, ...]  # features
     same: tuple[tuple[str, str], ...]  # dimension, earlier dimension with the same values
     leaks: tuple[Leak, ...]
-    only_with_reward: tuple[tuple[str, float, float], ...] = ()  # dimension, reward share there and among all
-    ranks: tuple[tuple[str, float], ...] = ()  # dimension, chance to rank a rewarded decision above another
+    only_with_reward: tuple[tuple[str, float, float], ...] = ()  # dimension, rewarded share there, overall
+    ranks: tuple[tuple[str, float], ...] = ()  # dimension, area under the ROC curve (or 1 minus it)
 
 
 def column_facts(logs: LoggedData, suspicious: float) -> ColumnFacts:
@@ -52,7 +52,7 @@ def column_facts(logs: LoggedData, suspicious: float) -> ColumnFacts:
     constant, position = [], 0
     for feature in logs.schema.features:
         width = len(feature.dimensions)
-        if flat[position : position + width].all():  # one category that never occurs is nothing special
+        if flat[position : position + width].all():  # a single category that never occurs does not count
             constant.append(feature.name)
         position += width
     varying = np.flatnonzero(~flat)
@@ -67,7 +67,7 @@ def column_facts(logs: LoggedData, suspicious: float) -> ColumnFacts:
 
 
 def _came(logs: LoggedData, dimensions: int) -> tuple[Int64Array, BoolArray]:
-    """Rows that are looked at, and whether a reward came there: more than the least that there is."""
+    """The rows to look at, and whether each has a reward above the smallest one."""
     observed = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
     rows = np.flatnonzero(observed)
     rows = rows[spread_rows(len(rows), dimensions)]
@@ -93,17 +93,17 @@ def _only_with_reward(logs: LoggedData, varying: Int64Array) -> list[tuple[str, 
 
 
 def _usual(x: FloatArray) -> float:
-    """The value that occurs most often; the smaller one of two."""
+    """The most frequent value; the smallest of equally frequent ones."""
     low, high = x.min(), x.max()
     lows, highs = int((x == low).sum()), int((x == high).sum())
-    if lows + highs == len(x):  # an indicator: there is nothing to sort
+    if lows + highs == len(x):  # an indicator: no need to sort
         return float(high if highs > lows else low)
     values, counts = np.unique(x, return_counts=True)
     return float(values[counts.argmax()])
 
 
 def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
-    """Dimensions by which rewarded decisions are told from others: area under the ROC curve, or 1 - it."""
+    """Dimensions that alone tell rewarded decisions from others: area under the ROC curve, or 1 minus it."""
     if logs.rewards is None or not len(varying):
         return []
     rows, came = _came(logs, logs.schema.width)
@@ -122,7 +122,7 @@ def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
 def _same(logs: LoggedData, varying: Int64Array) -> tuple[tuple[str, str], ...]:
     """Pairs of equal dimensions; a sample of the rows finds the few pairs worth comparing in full."""
     names = logs.schema.dimensions
-    # Columns that are missing together share these dimensions, which is nothing to complain about.
+    # Columns that are missing together share these dimensions, which is not worth reporting.
     varying = np.array([j for j in varying if not names[j].endswith((f"={OTHER}", f"={MISSING}"))], dtype=int)
     sample = logs.contexts[spread_rows(len(logs), logs.schema.width, 1_000_000)]
     first_with: dict[bytes, int] = {}
@@ -165,7 +165,7 @@ def _leaks(logs: LoggedData, varying: Int64Array, suspicious: float) -> list[Lea
 
 
 def _targets(logs: LoggedData) -> list[tuple[str, Float64Array, Int64Array]]:
-    """The outcomes that a context must not know: name, values [n], and the rows where they are defined."""
+    """The outcomes that a context must not reveal: name, values [n], and the rows where they are defined."""
     rewards = np.asarray(logs.rewards)
     observed = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
     following = np.roll(rewards, -1)
@@ -188,7 +188,7 @@ def _targets(logs: LoggedData) -> list[tuple[str, Float64Array, Int64Array]]:
 def _correlations(x: Float64Array, y: Float64Array) -> Float64Array:
     """The correlation of each column of x [n, d] with y [n]."""
     x = x - x.mean(axis=0)
-    y = y / np.abs(y).max()  # squares of huge rewards must stay numbers
+    y = y / np.abs(y).max()  # so that squares of huge rewards stay finite
     y = y - y.mean()
     scale = np.sqrt((x**2).sum(axis=0) * (y**2).sum())
     return np.asarray((x.T @ y) / np.where(scale > 0, scale, np.inf))

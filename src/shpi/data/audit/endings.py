@@ -1,4 +1,4 @@
-"""How do users end? Where the log does not say, the audit asks, and shows what hangs on the answer.
+"""How users end: where the log does not say, the audit asks, and shows how much depends on the answer.
 
 Between two decisions of a user lies a gap, and after the last one a silence that lasts to the end of the log.
 A silence longer than almost all gaps means that the user has left; a shorter one may be cut by the log's end.
@@ -21,29 +21,29 @@ from shpi.protocols import Float64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-COVERED = 0.95  # of the gaps between sessions are no longer than the proposed churn_after
+COVERED = 0.95  # share of the gaps between sessions that the proposed churn_after covers
 ROUND = ("1h", "3h", "6h", "12h", "1d", "2d", "3d", "5d", "7d", "10d", "14d", "21d", "30d", "45d", "60d",
          "90d", "120d", "180d", "365d")  # fmt: skip
-LONGEST_SHARE = 0.5  # of the log: a longer churn_after would leave too little to learn from
+LONGEST_SHARE = 0.5  # of the log's time span: a longer churn_after would leave too little to learn from
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndingFacts:
-    """Gaps and silences, a proposal, and what the logging policy is worth under either reading."""
+    """Gaps, silences, a proposed churn_after, and the value of the logging policy under each reading."""
 
     how: str  # `LoggedData.endings`
     gaps: Spread | None  # between sessions of one user, in the unit of the times; None: no user comes twice
     silence: Spread  # from the last decision of a user to the end of the log
-    churn_after: str | None  # proposed
+    churn_after: str | None  # the proposal
     longer_gaps: float | None  # share of gaps that are longer than the proposal
-    plain: float | None  # the mean of the table, per user; None: there is no reward
-    left: float | None  # the value of mu if every user left with the last decision
-    censored: float | None  # if nobody left, and the log only stops
-    by_churn: float | None  # under the proposal
+    plain: float | None  # sum of the rewards in the table, per user; None: no reward, or endings are known
+    left: float | None  # value of mu if every user left with the last decision
+    censored: float | None  # value of mu if nobody left, and the log only stops
+    by_churn: float | None  # value of mu under the proposal
 
 
 def ending_facts(logs: LoggedData) -> EndingFacts:
-    """Look at the gaps; values only where the log does not say how users end."""
+    """Measure the gaps; compute values only if the log does not say how users end."""
     end = logs.times.max()
     starts, stops = logs.times[logs.session_offsets[:-1]], logs.times[logs.session_offsets[1:] - 1]
     same = logs.trajectory_of_session[1:] == logs.trajectory_of_session[:-1]
@@ -70,7 +70,7 @@ def ending_facts(logs: LoggedData) -> EndingFacts:
 
 
 def in_words(amount: float, unit: str) -> str:
-    """A time of the log as people say it."""
+    """A duration in the log's unit, in words."""
     return describe(amount) if unit == "us" else f"{amount:g}"
 
 

@@ -1,4 +1,4 @@
-"""The facts of an audit: counts and distributions of a log, as plain numbers that go into JSON unchanged."""
+"""The facts of an audit: counts and distributions of a log, as plain values that go into JSON unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LENGTH_BINS = (1, 2, 3, 6, 11, 21, 51, 101)  # lower edges of the histogram of s
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """A distribution in six numbers."""
+    """Six summary statistics of a distribution."""
 
     mean: float
     min: float
@@ -32,7 +32,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> Spread:
-        """Of at least one value; a quantile is always a value that occurs."""
+        """Summarise at least one value; a quantile is always a value that occurs."""
         q = np.quantile(values, [0.1, 0.5, 0.9], method="inverted_cdf").tolist()
         return cls(
             mean=float(values.mean(dtype=np.float64)),
@@ -46,7 +46,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Structure:
-    """Who, how much, and in what portions."""
+    """The sizes of a log, and the lengths and endings of its parts."""
 
     decisions: int
     users: int
@@ -66,7 +66,7 @@ class Structure:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """When, and in which order."""
+    """The time span, ties and repeated decisions."""
 
     unit: str
     first: str
@@ -93,7 +93,7 @@ class ActionFacts:
 
     chosen: int
     most: tuple[ActionCount, ...]
-    rare: tuple[ActionCount, ...]  # the rarest of those chosen, but fewer than RARE times
+    rare: tuple[ActionCount, ...]  # the rarest of the actions that were chosen fewer than RARE times
     rare_total: int
     never: tuple[int | str, ...]  # the first few
     never_total: int
@@ -182,7 +182,7 @@ def _repeated(logs: LoggedData, same: NDArray[np.bool_]) -> Int64Array:
 
 
 def action_facts(logs: LoggedData, counts: Int64Array | None = None) -> ActionFacts:
-    """Counts per action; ``counts`` [A] are those of the whole log, where ``logs`` is a sample of it."""
+    """Counts per action; ``counts`` [A] are those of the whole log if ``logs`` is a sample of it."""
     if counts is None:
         counts = np.bincount(logs.actions, minlength=logs.n_actions).astype(np.int64)
     total = int(counts.sum())
@@ -217,7 +217,7 @@ def reward_facts(logs: LoggedData) -> RewardFacts | None:
     if not len(rewards):
         return None
     low, high = float(rewards.min()), float(rewards.max())
-    scale = max(abs(low), abs(high)) or 1.0  # squares of huge rewards must stay numbers
+    scale = max(abs(low), abs(high)) or 1.0  # so that squares of huge rewards stay finite
     binary = low < high and bool(((rewards == low) | (rewards == high)).all())
     counts = np.bincount(logs.actions[observed], minlength=logs.n_actions)
     sums = np.bincount(logs.actions[observed], weights=rewards, minlength=logs.n_actions)
@@ -236,7 +236,7 @@ def reward_facts(logs: LoggedData) -> RewardFacts | None:
 
 
 def describe_row(logs: LoggedData, row: int) -> str:
-    """A decision as a person finds it again: its user, its time and its action."""
+    """A decision described so that a person can find it: its user, its time and its action."""
     user = logs.users[logs.trajectory_of_row[row]]
     time = _moment(int(logs.times[row])) if logs.time_unit == "us" else f"time {logs.times[row]:g}"
     return f"user {user}, {time}, action {logs.action_space.ids[logs.actions[row]]}"

@@ -1,4 +1,4 @@
-"""Small figures out of letters: bars of shares, and the calibration of a behaviour distribution."""
+"""Small figures made of text: bars of shares, and the calibration of a behaviour policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shpi.data._behaviour.calibration import Calibration
 
-BAR = 24  # characters of a bar
+BAR = 24  # characters of a full bar
 HALF = 10  # characters from the middle to a factor of 2
 FEW = 5  # expected choices below which a bin says nothing
 
@@ -22,7 +22,7 @@ def share_bar(share: float, width: int = BAR) -> str:
 
 
 def calibration_figure(calibration: Calibration) -> Iterator[str]:
-    """One line per bin: what was predicted, how often it was chosen, and the ratio as a bar.
+    """One line per bin: predicted probability, observed frequency, and their ratio as a bar.
 
     The middle is "as often as predicted"; a bar to the right (left) means chosen more (less) often, and
     the edges are a factor of 2. z is shown where the gap exceeds two standard errors.

@@ -36,8 +36,8 @@ what can be learned. An *info* is worth knowing.
 | no_context | warning | there is no context column |
 | single_user | warning | one user only |
 | no_sequence | warning | every trajectory is one decision: only a bandit can be learned |
-| endings_unknown | warning | it is not told how users end, and the value of mu hangs on it by 10 % or more |
-| endings_unknown | info | it is not told how users end, and little hangs on it |
+| endings_unknown | warning | the log does not say how users end, which moves mu's value by 10 % or more |
+| endings_unknown | info | the log does not say how users end, and little depends on that |
 | thin_window | warning | fewer than 10 % of the users are observed for the whole window of the metric |
 | final_unobserved | info | the context after the last decision is not in the log |
 | sampled | info | the log is in shards: distributions are those of a sample of its users |
@@ -52,17 +52,18 @@ Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")  # the worst first
 
 FEW_DECISIONS = 30  # usable decisions; fewer are an error
-NO_EXPLORATION = 0.05  # nats of surprise per logged action; below, mu hardly ever chose at random
+NO_EXPLORATION = 0.05  # mean of -log p in nats; below it, mu hardly ever chose at random
 OUTSIDE = 0.01  # share of mu's probability on actions that were not candidates
-# Mean of 1/p over the number of candidates: a factor (error, warning), clear by so many standard errors.
+# Mean of 1/p relative to the number of candidates: factor for an error, for a warning; standard errors.
 INVERSE_ERROR, INVERSE_WARNING, INVERSE_Z = 2.0, 1.1, 4.0
-# Effective sample size of a uniform policy: in decisions (error, warning), and as a share of the log's.
+# Effective sample size of the uniform policy: error and warning below so many decisions; warning below a
+# share of the decisions; no finding from half of the decisions on.
 ESS_ERROR, ESS_WARNING, ESS_SHARE, ESS_OF_LOG = 30.0, 200.0, 0.01, 0.5
-LEAK_ERROR, LEAK_WARNING = 0.999, 0.95  # how well a column alone tells rewards apart; 1 is perfect
-DROPPED = 0.1  # share of the rows read; if more are dropped, the audit warns
-THIN_WINDOW = 0.1  # share of users who are observed for the whole window; the audit warns if fewer are
-HANGS = 0.1  # the share of mu's value that hangs on how users end
-CALIBRATION_GAP, CALIBRATION_Z = 0.2, 5.0  # a bin is off by this share of its prediction, and standard errors
+LEAK_ERROR, LEAK_WARNING = 0.999, 0.95  # correlation of one column with a reward; 1 is perfect
+DROPPED = 0.1  # share of the rows; if more are dropped, the audit warns
+THIN_WINDOW = 0.1  # share of the users; if fewer are observed for the whole window, the audit warns
+HANGS = 0.1  # relative change of mu's value with how users end; if larger, the audit warns
+CALIBRATION_GAP, CALIBRATION_Z = 0.2, 5.0  # gap of a bin relative to its prediction, and in standard errors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """A suggestion for k, the steps to look ahead, from the lengths of the sessions.
 
-SHPI reasons k steps ahead, about one session, and then pays the termination bonus. The suggestion is the
+SHPI looks k steps ahead, about one session, and then adds the termination bonus. The suggestion is the
 length that nine sessions in ten do not exceed, but at most `LONGEST`: the importance weights of k steps are
 multiplied, and their variance grows with k.
 """
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 LONGEST = 20  # decisions: the largest k that the audit proposes
-GAPS = ("30m", "1h", "2h", "6h", "12h", "1d", "2d", "3d", "7d")
-QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)  # of the lengths of trajectories
+GAPS = ("30m", "1h", "2h", "6h", "12h", "1d", "2d", "3d", "7d")  # session gaps to try
+QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)  # of the session lengths
 
 
 @dataclass(frozen=True, kw_only=True)
 class GapOption:
-    """The sessions that another gap would give."""
+    """The session lengths under another session gap."""
 
     gap: str
     mean_length: float
@@ -34,7 +34,7 @@ class GapOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Horizon:
-    """A suggested k and why."""
+    """A suggested k, and the reason for it."""
 
     k: int
     reason: str

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_propensities(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
-    """Everything about mu(a|x)."""
+    """All findings about mu(a|x)."""
     if logs.propensities is None:
         yield Finding(
             severity="warning",
@@ -77,7 +77,7 @@ def check_propensities(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
 
 
 def _inverse(logs: LoggedData, checks: PropensityFacts) -> Iterator[Finding]:
-    """E[1/mu(a|x)] is the number of actions that can be chosen."""
+    """Compare the mean of 1/mu(a|x) with its expectation, the number of actions that can be chosen."""
     off = max(checks.ratio, 1 / checks.ratio)
     if off <= INVERSE_WARNING or (checks.z is not None and abs(checks.z) <= INVERSE_Z):
         return
@@ -101,7 +101,7 @@ def _inverse(logs: LoggedData, checks: PropensityFacts) -> Iterator[Finding]:
 
 
 def _distribution(checks: PropensityFacts) -> Iterator[Finding]:
-    """The findings where mu(.|x) is known in full."""
+    """Findings that need the full mu(.|x)."""
     if checks.outside > OUTSIDE:
         yield Finding(
             severity="error",
@@ -132,10 +132,10 @@ def _distribution(checks: PropensityFacts) -> Iterator[Finding]:
 
 
 def _effective(logs: LoggedData, checks: PropensityFacts) -> Iterator[Finding]:
-    """The worth of the log for a policy that is far from the logged one."""
+    """The effective sample size for a policy far from the logged one."""
     ess, n = checks.uniform_ess, checks.decisions
     weak = ess < ESS_WARNING or ess < ESS_SHARE * n
-    if not weak or ess >= ESS_OF_LOG * n:  # otherwise the log is small, rather than narrow
+    if not weak or ess >= ESS_OF_LOG * n:  # otherwise the log is small rather than narrow
         return
     verdict = (
         "Policies that differ much from the logged one cannot be evaluated from this log."

@@ -1,9 +1,9 @@
-"""Are the propensities what they claim to be, and how far can another policy depart from the log's?
+"""Are the propensities correct, and how far can another policy depart from the logged one?
 
 Two facts hold for every correct mu with full support on the candidates C:
 
     E[1 / mu(a|x)] = E|C|                                (otherwise propensities or candidates are wrong)
-    ESS = (sum w)^2 / sum w^2,  w = (1/|C|) / mu(a|x)    (decisions' worth of evidence on the uniform policy)
+    ESS = (sum w)^2 / sum w^2,  w = (1/|C|) / mu(a|x)    (effective sample size of the uniform policy)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 SMALL = 0.01  # probability; the audit counts logged actions below it
-TINY = 1e-150  # the square of 1/p must stay a number
+TINY = 1e-150  # lower bound on p, so that the square of 1/p stays finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Support:
 
 @dataclass(frozen=True, kw_only=True)
 class Excess:
-    """How much more often actions were chosen than 1/p says, in sums over rows."""
+    """The excess of 1/p over its expectation, in sums over rows."""
 
     total: float
     variance: float
@@ -51,12 +51,12 @@ class Excess:
 
     @property
     def ratio(self) -> float:
-        """What was found, as a multiple of what is expected."""
+        """The sum of 1/p as a multiple of its expectation."""
         return 1.0 + self.total / self.expected if self.expected > 0 else 1.0
 
     @property
     def z(self) -> float:
-        """In standard errors; the terms are martingale differences."""
+        """The excess in standard errors; its terms are martingale differences."""
         return self.total / math.sqrt(self.variance) if self.variance > 0 else 0.0
 
 
@@ -76,9 +76,9 @@ class PropensityFacts:
     z: float | None  # None: all 1/p are equal
     log_loss: float  # mean of -log p
     uniform_ess: float
-    top_weight: float  # share of the largest weight in their sum
+    top_weight: float  # share of the largest weight in the sum of weights
     least_supported: tuple[Support, ...]
-    outside: float  # probability that mu puts outside the candidates, on average
+    outside: float  # mean probability that mu puts outside the candidates
     calibration: Calibration | None  # needs the full distribution
 
 
@@ -132,23 +132,23 @@ def propensity_facts(logs: LoggedData) -> PropensityFacts | None:
 
 
 def first_rows(actions: IntArray, n_actions: int) -> Int64Array:
-    """The row [A] that shows an action for the first time; the number of rows for one that none shows."""
+    """The first row of each action [A]; the number of rows for an action that never occurs."""
     first = np.full(n_actions, len(actions), dtype=np.int64)
     first[actions[::-1]] = np.arange(len(actions))[::-1]
     return first
 
 
 def excess_of_known(actions: IntArray, inverse: Float64Array, n_actions: int) -> Excess:
-    """Were actions chosen as often as 1/p says, counting each one from the row after its first on?
+    """Compare 1/p with its expectation, counting each action only from the row after its first.
 
-    A table shows only the actions that were chosen, and those more often than by their probability. At row t,
+    A table shows only the actions that were chosen, so the number of its actions is biased. At row t,
     1[a_t was chosen before] / p_t has the number of actions that were chosen before as its mean, whatever
     actions the table misses.
 
     Args:
-        actions: of each row.
+        actions: action of each row.
         inverse: 1/p of each row.
-        n_actions: in the log.
+        n_actions: number of actions of the log.
     """
     first, rows = first_rows(actions, n_actions), np.arange(len(actions))
     known = first[actions] < rows
@@ -158,8 +158,8 @@ def excess_of_known(actions: IntArray, inverse: Float64Array, n_actions: int) ->
 
 
 def effective_sample_size(weights: Float64Array) -> float:
-    """(sum w)^2 / sum w^2: how many equally weighted decisions these are worth."""
-    scaled = weights / weights.max()  # the largest weights of tiny propensities must not overflow
+    """(sum w)^2 / sum w^2: the number of equally weighted decisions that these are worth."""
+    scaled = weights / weights.max()  # so that the weights of tiny propensities do not overflow
     return float(scaled.sum() ** 2 / (scaled**2).sum())
 
 
@@ -183,7 +183,7 @@ def _least_supported(logs: LoggedData, choice: BoolArray, shown: int = 3) -> tup
 
 
 def _allowed(logs: LoggedData, choice: BoolArray) -> BoolArray | None:
-    """The pairs that a calibration looks at: forced decisions are predicted perfectly, so leave them out."""
+    """The (decision, candidate) pairs to calibrate on; forced decisions are always predicted perfectly."""
     if logs.candidates is None:
         return None
     return logs.candidates & choice[:, None]

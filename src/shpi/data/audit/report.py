@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Everything that was counted."""
+    """All facts of an audit."""
 
     ledger: Ledger
     structure: Structure

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from shpi.data.audit.findings import Finding
     from shpi.data.audit.report import AuditReport
 
-WIDTH = 100  # of text that does not go to a terminal
+WIDTH = 100  # columns of text that does not go to a terminal
 _SIGNS = {"error": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "cyan")}
-# What stands in for signs that the terminal's encoding does not have.
+# Replacements for signs that the terminal's encoding does not have.
 _PLAIN = str.maketrans({"✓": "+", "✗": "x", "·": "-", "×": "x", "→": ">", "█": "#", "▌": "#", "–": "-",
                         "│": "|", "…": ".", "─": "-", "µ": "u", "▏": "|", "÷": "/"})  # fmt: skip
 Row = tuple[str, RenderableType]

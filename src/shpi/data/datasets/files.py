@@ -18,12 +18,12 @@ from shpi.data.columns import missing_column
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError
 
-ENVIRONMENT = "SHPI_DATA"
+ENVIRONMENT = "SHPI_DATA"  # variable that holds the default folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A dataset's name, and how people find it."""
+    """A dataset's name, and where to find its files."""
 
     name: str
     origin: str  # project and paper
@@ -53,7 +53,7 @@ class Dataset:
         return None
 
     def need(self, folder: Path, names: Sequence[str]) -> Path:
-        """Like ``find``, and an error that says where the file comes from if there is none."""
+        """Like ``find``, but raise an error that says where to get a missing file."""
         path = self.find(folder, names)
         if path is None:
             raise DataError(
@@ -78,7 +78,7 @@ def read_table(path: Path | Sequence[Path], columns: Sequence[str]) -> pl.DataFr
 
 
 def with_account(logs: LoggedData, *, drops: Sequence[Drop] = (), notes: Sequence[str] = ()) -> LoggedData:
-    """Enter into the ledger what a loader left out before the log was laid out."""
+    """Record in the ledger what a loader left out before it built the log."""
     ledger = logs.ledger
     removed = tuple(drop for drop in drops if drop.rows)
     return replace(

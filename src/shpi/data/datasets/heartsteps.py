@@ -34,10 +34,10 @@ COLUMNS = (
     "sugg.select.utime", "sugg.select.slot", "sum_step.log", "other.location", "work.location",
     "dec.temperature",
 )  # fmt: skip
-SEND = 0.6  # the probability of a suggestion, when the person is available
-NO_TEMPERATURE = -1024.0  # how the table writes a missing temperature
+SEND = 0.6  # probability of a suggestion if the person is available
+NO_TEMPERATURE = -1024.0  # the table's code for a missing temperature
 DOSE_DECAY = 0.95  # per decision point
-HORIZON, LEAST = 7, 4  # days of the long-term metric, and how many of them must be observed
+HORIZON, LEAST = 7, 4  # days that the long-term reward covers, and how many of them must be known
 
 _GAPS = ("log_steps_yesterday", "other_location", "work_location", "temperature")
 
@@ -97,7 +97,7 @@ def _prepare(raw: pl.DataFrame) -> pl.DataFrame:
     time = pl.col("sugg.select.utime").cast(pl.String).str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us")
     table = raw.with_columns(
         time=time,
-        # Times are UTC and the people live in America: what happens before 4 h belongs to the day before.
+        # Times are UTC and the people live in America: times before 4 h belong to the previous day.
         date=(time - pl.duration(hours=4)).dt.date(),
         day=pl.col("study.day.nogap"),
         send=sent,
@@ -122,7 +122,7 @@ def _prepare(raw: pl.DataFrame) -> pl.DataFrame:
 
 
 def _dose(table: pl.DataFrame) -> Float64Array:
-    """Suggestions of the past, forgotten at a rate: sum over earlier points j of 0.95^{t-j} sent_j."""
+    """Discounted number of past suggestions: sum over earlier points j of 0.95^{t-j} sent_j."""
     users, sent = table["user"].to_numpy(), table["send"].to_numpy()
     dose = np.zeros(table.height)
     for row in range(1, table.height):
@@ -134,7 +134,7 @@ def _dose(table: pl.DataFrame) -> Float64Array:
 def _long_term(table: pl.DataFrame) -> pl.DataFrame:
     """Add ``long_term``, the mean log daily steps over days d+1 … d+7, null where too few are known.
 
-    The file knows the steps of a day as the next day's yesterday.
+    The file gives the steps of a day only in the next day's rows, as ``log_steps_yesterday``.
     """
     daily = (
         table.filter(pl.col("log_steps_yesterday").is_not_null())

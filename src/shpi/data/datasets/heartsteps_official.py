@@ -21,7 +21,7 @@ LAST_DAY = 41  # days are counted from 0
 def from_suggestions(
     suggestions: pl.DataFrame, minutes: pl.DataFrame | None
 ) -> tuple[pl.DataFrame, tuple[Drop, ...]]:
-    """The columns of the joined table, and what was left out.
+    """The columns of the joined table, and the dropped rows.
 
     ``minutes`` (user.index, steps.utime.local, steps) gives the steps of the day before; without it they
     are missing everywhere.
@@ -29,7 +29,7 @@ def from_suggestions(
     table = suggestions.sort("user.index", "decision.index").with_row_index("row")
     time = pl.col("sugg.select.utime").cast(pl.String).replace("", None).str.slice(0, 19)
     table = table.with_columns(
-        # One point has no time; the trial's own analysis gives it that of the next.
+        # One point has no time; like the trial's own analysis, use the time of the next one.
         time=time.str.to_datetime("%Y-%m-%d %H:%M:%S").backward_fill().over("user.index"),
         avail=_flag("avail"),
         send=_flag("send"),

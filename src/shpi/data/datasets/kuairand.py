@@ -31,7 +31,7 @@ KUAIRAND = Dataset(
     origin="the project chongminggao/KuaiRand (Gao et al., CIKM 2022)",
     subfolders=("", "data", "KuaiRand-1K/data", "KuaiRand-Pure/data", "KuaiRand-1K", "KuaiRand-Pure"),
 )
-# Official names first, each with the name under which a part of it is sometimes kept.
+# Official names first, then another name under which a part of the file is sometimes kept.
 LogNames = Mapping[str, tuple[tuple[str, ...], str]]
 RANDOM: LogNames = {
     "1k": (("log_random_4_22_to_5_08_1k",), "kuairand1k_log_random_0422_0508"),
@@ -49,7 +49,7 @@ STANDARD: LogNames = {
 }
 USERS = {"1k": ("user_features_1k", "kuairand1k_user_features"), "pure": tables.PURE_USERS}
 VIDEOS = {"1k": ("video_features_basic_1k", "kuairand1k_video_features_basic"), "pure": tables.PURE_VIDEOS}
-SMALLEST = {"tag": 40, "tag_duration": 20, "video": 0}  # videos below which an action joins "other"
+SMALLEST = {"tag": 40, "tag_duration": 20, "video": 0}  # actions with fewer videos join "other"
 
 
 def kuairand_random(
@@ -124,7 +124,7 @@ def kuairand_standard(
 class _Parts:
     log: pl.DataFrame  # one row per decision, with its action, session, history and user features
     videos: pl.DataFrame  # video_id, action, tag, length, in_pool
-    features: pl.DataFrame | None  # of the actions
+    features: pl.DataFrame | None  # one row per action
     columns: tables.ContextColumns
     drops: tuple[Drop, ...]
     notes: tuple[str, ...]
@@ -169,7 +169,7 @@ def _prepare(
 
 
 def _log_files(names: LogNames, place: Path, version: Version | None) -> tuple[str, list[Path]]:
-    """The version and its files: every official part that is there, else the file's other name."""
+    """The version and its files: all official parts found, else the file under its other name."""
     if version is not None and version not in names:
         raise ConfigError(expected=f"version to be one of {', '.join(names)}", found=repr(version))
     files_by_version: dict[str, list[Path]] = {}
@@ -198,7 +198,7 @@ def _read(
         user="user_id",
         time="time_ms",
         time_unit="ms",
-        order="video_id",  # some decisions share a millisecond: the same order in every copy of the file
+        order="video_id",  # some decisions share a millisecond: fixes their order in every copy of the file
         session="session",
         context=parts.columns.context,
         categorical=parts.columns.categorical,

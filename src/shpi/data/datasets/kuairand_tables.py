@@ -51,7 +51,7 @@ _CHINA_MS = 8 * 3_600_000  # the app's users live in UTC+8, all year round
 
 @dataclass(frozen=True, kw_only=True)
 class ContextColumns:
-    """The context's columns and what they are."""
+    """The columns of the context, by role."""
 
     context: tuple[str, ...]
     categorical: tuple[str, ...]
@@ -95,7 +95,7 @@ def label_videos(videos: pl.DataFrame, log: pl.DataFrame, action: str, smallest:
     """
     shown = log.select("video_id").unique()
     videos = shown.join(videos, on="video_id", how="full", coalesce=True).sort("video_id")
-    only_pool = videos.height <= POOL_SIZE  # else the file has every video of the app: the log knows the pool
+    only_pool = videos.height <= POOL_SIZE  # else the file has all videos: the log defines the pool
     pool = pl.lit(True) if only_pool else pl.col("video_id").is_in(shown["video_id"].implode())
     known = pl.col("video_duration").filter(pl.col("in_pool"))
     videos = videos.with_columns(
@@ -128,9 +128,9 @@ def action_features(videos: pl.DataFrame, action: str) -> pl.DataFrame | None:
 
 
 def with_history(log: pl.DataFrame, session_gap: str) -> pl.DataFrame:
-    """Sort by (user, time, video), cut sessions, and add what was known of the user before each decision.
+    """Sort by (user, time, video), cut sessions, and add the user's history before each decision.
 
-    Counters count what happened strictly before the decision. They grow like log(1 + count).
+    Counters cover what happened strictly before the decision, as log(1 + count).
     """
     gap = parse_duration(session_gap) // 1000  # the file counts milliseconds
     local = pl.col("time_ms") + _CHINA_MS
@@ -149,7 +149,7 @@ def with_history(log: pl.DataFrame, session_gap: str) -> pl.DataFrame:
     )
     angle = (local % _DAY_MS) * (2 * math.pi / _DAY_MS)
     past = [_before(column, "user_id").alias(f"past_{name}") for name, column in _COUNTED.items()]
-    # The decision knows that it opens a session or a day: only the earlier ones are counted.
+    # The session or day that a decision opens is not counted, only earlier ones.
     past += [
         (pl.col(flag).cum_sum().over("user_id") - 1).log1p().alias(f"past_{name}")
         for name, flag in (("sessions", "new_session"), ("days", "new_day"))

@@ -1,4 +1,4 @@
-"""The question that a log is asked: what is counted, from when, for how long, and how users end."""
+"""The metric of a log: what is counted, from when, for how long, and how users end."""
 
 from shpi.data.question.count import Counted, count
 from shpi.data.question.endings import Endings, leave_after, whole_story

@@ -2,14 +2,14 @@ r"""Count a metric in a log: the log, cut to each user's window, with the metric
 
 Entry e_i is the time of a user's first decision, W the window, and the log is complete up to its end L. A
 user is observed for C_i = L - e_i: whether C_i reaches W depends on when a user came, not on what the user
-does. So nobody needs to guess who has left; a decision at age s = t - e_i counts with the inverse of the
-share of users who are observed that long,
+does. So there is no need to guess who has left: a decision at age s = t - e_i is weighted by the inverse of
+the share of users who are observed that long,
 
     r'_it = r_it / G(s),    G(s) = share of users with C_i >= s,      E[sum_t r'_it] = E[sum_{s < W} r_it]
 
-which is the mean over those who are observed, at every age. When everybody is observed for the whole window,
-G = 1 and the mean over users is what one counts in the table. The window closes for everybody, so nothing is
-left to be bootstrapped: the trajectories are complete (``endings`` is "by window").
+which, at every age, is the mean over the users who are observed. If everybody is observed for the whole
+window, G = 1 and the result is the plain mean over the users of the table. The window closes for everybody,
+so nothing is left to be bootstrapped: the trajectories are complete (``endings`` is "by window").
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 
-# Of a log in which a metric was counted: what a decision counts, for whoever counts decisions or sessions.
+# Name of the metric that holds the weight of each decision, for estimators that count decisions or sessions.
 WEIGHTS = "decisions in the window"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """The metric that a log's reward is, and its plain mean among users observed to the end."""
+    """The metric that a log's reward measures, and its plain mean over users observed to the end."""
 
     metric: Metric
     users: int
@@ -68,13 +68,13 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """The time for which the users of a whole log are observed: a part of it cannot know that by itself."""
+    """How long the users of a whole log are observed, which a part of the log cannot tell."""
 
     log_end: int | float
-    times: NDArray[Any]  # [U] C_i, rising
+    times: NDArray[Any]  # [U] C_i, increasing
 
     def share(self, ages: NDArray[Any]) -> Float64Array:
-        """G: the share of users who are observed at least so long."""
+        """G(s): the share of users who are observed for at least each age."""
         beyond = len(self.times) - np.searchsorted(self.times, ages, side="left")
         shares: Float64Array = beyond / len(self.times)
         return shares
@@ -87,13 +87,13 @@ def count(
     log_end: int | float | None = None,
     observed: Observed | None = None,
 ) -> LoggedData:
-    """The log with the metric as its reward; see the module's text.
+    """The log with the metric as its reward; see the module docstring.
 
     Args:
-        logs: a log that no metric was counted in yet.
+        logs: a log in which no metric was counted yet.
         metric: the metric to count.
         log_end: the time up to which the log is complete, in its own unit; None takes its last time.
-        observed: time for which users are observed, where ``logs`` is a part of a larger log.
+        observed: how long users are observed, if ``logs`` is a part of a larger log.
     """
     chosen = Metric.of(metric)
     if logs.counted is not None:
@@ -124,11 +124,11 @@ def count(
 
 
 def observe(parts: Iterable[LoggedData], metric: Metric, log_end: int | float | None = None) -> Observed:
-    """The time for which the users of all parts are observed; for a metric with a window.
+    """How long the users of all parts are observed, for a metric with a window.
 
     Args:
-        parts: a log in parts of whole users; they are passed over once.
-        metric: that will be counted in each of them.
+        parts: the parts of a log, all decisions of a user in one of them; iterated once.
+        metric: the metric that will be counted in each part.
         log_end: the time up to which the log is complete; None takes its last time.
     """
     entries, ends, within = [], [], 0
@@ -143,7 +143,7 @@ def observe(parts: Iterable[LoggedData], metric: Metric, log_end: int | float | 
 
 
 def in_window(logs: LoggedData) -> Float64Array:
-    """What each decision counts [n]: 1, or the weight that its reward has in the metric's window."""
+    """The weight of each decision [n] in the metric's window; 1 where there are no weights."""
     return logs.metrics.get(WEIGHTS, np.ones(len(logs)))
 
 
@@ -184,7 +184,7 @@ def _values(logs: LoggedData, metric: Metric, end: int | float) -> tuple[Float64
 
 
 def _returns(logs: LoggedData, metric: Metric, end: int | float) -> tuple[Float64Array, BoolArray]:
-    """1 at the last decision of a session that another one follows soon enough."""
+    """1 at the last decision of a session that is followed by another one within ``metric.within``."""
     within = in_time_unit(metric.within or "7d", logs.time_unit)
     stops, starts = logs.session_offsets[1:] - 1, logs.session_offsets[:-1]
     follows = np.append(logs.trajectory_of_session[1:] == logs.trajectory_of_session[:-1], False)
@@ -231,7 +231,7 @@ def _from_entry(logs: LoggedData, metric: Metric) -> LoggedData:
 
 
 def _plain(logs: LoggedData, metric: Metric, values: Float64Array, known: BoolArray) -> LoggedData:
-    """No window: the values as they are; what is not known yet goes."""
+    """Without a window: the values as they are, without decisions whose value is not known yet."""
     immediate = np.zeros(len(logs)) if metric.what == "returns" else logs.immediate
     facts = _facts(logs, metric, np.where(known, values, 0.0), None, None)
     plain = replace(logs, rewards=values, reward_observed=None, immediate=immediate, counted=facts)
@@ -266,7 +266,7 @@ def _facts(
     observed: NDArray[Any] | None,
     window: int | float | None,
 ) -> Counted:
-    """``observed`` [users] is negative for users who entered too late to be counted at all."""
+    """Counts and the plain mean; ``observed`` [users] is negative for users who entered too late to count."""
     sums = np.bincount(logs.user_of_row, weights=values, minlength=logs.n_users).astype(np.float64)
     counts = np.ones(logs.n_users, bool) if observed is None else observed >= 0
     whole = counts
@@ -284,7 +284,7 @@ def _facts(
 
 
 def _tick(logs: LoggedData) -> int:
-    """Whole-numbered times: the last moment inside a window is W - 1 after entry."""
+    """1 for whole-numbered times, where the last moment inside a window is W - 1 after entry; else 0."""
     return 1 if logs.times.dtype.kind in "iu" else 0
 
 

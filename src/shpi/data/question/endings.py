@@ -1,15 +1,15 @@
-"""How users end: who has left, and of whom the log just does not tell more.
+"""How users end: who has left, and whose record merely stops with the log.
 
 A user who stopped coming and a user whose log was cut look alike: both have a last decision. The difference
 is the effect that long-term learning is about, so a log says how its users end (`LoggedData.endings`):
 
-    "marked"          it tells: by a column, or because the context after every last decision is known
-    "by churn_after"  a user who was silent for longer, while the log went on, has left
+    "marked"          the log tells: by a column, or because the context after every last decision is known
+    "by churn_after"  a user who was silent for longer before the log ended has left
     "by window"       a metric with a window was counted: it ends for everybody when the window closes
-    "unknown"         it does not tell
+    "unknown"         the log does not tell
 
-An unknown log is taken as the whole story: what it does not show counts as 0. Then the value of the logging
-policy is what one counts in the table, and nobody is extrapolated to the length of the longest trajectory.
+With unknown endings, what the log does not show counts as 0. The value of the logging policy is then the
+plain mean of the table, and no user is extrapolated to the length of the longest trajectory.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
 Endings = Literal["marked", "by churn_after", "by window", "unknown"]
-NEVER = "never"  # as churn_after: users do not leave, the log only stops
+NEVER = "never"  # value of churn_after: users do not leave, the log only stops
 
 
 def whole_story(logs: LoggedData) -> LoggedData:
-    """The log, with users gone after their last decision if it does not say how they end.
+    """The log with users marked as gone after their last decision, if it does not say how they end.
 
-    Only a user's last trajectory ends so, and only if no later context of that user is known.
+    Only a user's last trajectory is marked, and only if no later context of that user is known.
     """
     if logs.endings != "unknown":
         return logs
@@ -53,11 +53,11 @@ def last_of_user(logs: LoggedData) -> BoolArray:
 
 
 def leave_after(logs: LoggedData, churn_after: Duration, *, log_end: int | float | None = None) -> LoggedData:
-    """The log, with users gone if they were silent for longer than ``churn_after`` while the log went on.
+    """The log with users marked as gone if they were silent for longer than ``churn_after`` before its end.
 
-    Whether a user comes back within that time is known only of decisions that are at least as old. Later
-    ones go, or those who came back soon would be the only ones known: the first of them that a user made
-    stays as the context in which the log leaves that user. Such users are censored, not gone.
+    Whether a user comes back within that time is known only for decisions that are at least that old. Later
+    decisions are dropped; otherwise only the users who came back soon would be known. The context of a user's
+    first dropped decision becomes the final context: such users are censored, not gone.
 
     Args:
         logs: a log that does not say how its users end.
@@ -85,7 +85,7 @@ def leave_after(logs: LoggedData, churn_after: Duration, *, log_end: int | float
             found=f"one of {words}",
             remedy="choose a shorter churn_after, or a metric with a window, which needs none",
         )
-    # Told before anything goes: a trajectory that is cut below has a later decision, so its user is not gone.
+    # Decided before rows are dropped: a user with a trajectory that is cut below has not left.
     gone = last_of_user(logs) & ~logs.final_observed & kept[logs.offsets[1:] - 1]
     left = replace(logs, terminated=gone, endings="by churn_after")
     drop = Drop(

@@ -1,4 +1,4 @@
-"""`Metric`: what a user is worth, in calendar time. The learner's reward and the gate's metric are this."""
+"""`Metric`: the value of a user in calendar time; both the learner's reward and the gate's metric."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from shpi.data.durations import Duration, describe, parse_duration
 from shpi.errors import ConfigError
 
-COUNTS = ("decisions", "sessions", "active days", "returns")
+COUNTS = ("decisions", "sessions", "active days", "returns")  # metrics that need no column
 EXAMPLES = '"purchases in 30d", "active days in 30d", "returns within 7d in 90d", "reward in 90d per 30d"'
 _TEXT = re.compile(
     r"(?P<what>.+?)"
@@ -24,7 +24,7 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """The quantity that is added up for each user, and the time over which it is.
+    """A quantity that is summed for each user, and the time over which it is summed.
 
     >>> Metric.parse("purchases in 30d").words()
     "adds up each user's purchases in the 30 days after the first decision"
@@ -32,13 +32,12 @@ class Metric:
     Args:
         what: ``"reward"``, the name of an outcome (a metric or an event of the column map), or a count:
             ``"decisions"``, ``"sessions"``, ``"active days"`` (UTC), ``"returns"`` (sessions after which the
-            user starts another one). A column of the same name goes first.
-        window: time after entry for which a user counts, such as ``"30d"``; None: as far as the log goes. A
-            user who entered later than that before the end of the log is observed for less: such users
-            are weighted for it.
+            user starts another one). A column of the same name takes precedence.
+        window: time after entry for which a user counts, such as ``"30d"``; None: to the end of the log.
+            Users who entered too late are observed for less; weights correct for that.
         within: time after the end of a session in which a return must come; only for "returns".
         per: turns the sum into a rate: window ``"90d"`` and per ``"30d"`` give the mean per month.
-        entry: users enter with their first decision; with an ISO date, with the first one from then on.
+        entry: None: users enter with their first decision; an ISO date: with their first one from then on.
     """
 
     what: str = "reward"
@@ -74,7 +73,7 @@ class Metric:
 
     @classmethod
     def parse(cls, text: str) -> Metric:
-        """A metric as one writes it: WHAT [within TIME] [in TIME] [per TIME] [from DATE]."""
+        """Parse text: WHAT [within TIME] [in TIME] [per TIME] [from DATE]."""
         match = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
             raise ConfigError(expected=f"a metric such as {EXAMPLES}", found=repr(text))
@@ -82,7 +81,7 @@ class Metric:
 
     @classmethod
     def of(cls, value: Metric | str | Mapping[str, Any]) -> Metric:
-        """From text, from the table of a column map, or itself."""
+        """A metric from text or from a mapping of a column map; a `Metric` is returned as it is."""
         if isinstance(value, Metric):
             return value
         if isinstance(value, str):
@@ -128,7 +127,7 @@ def _long(value: Duration | None) -> str:
 
 
 def _number(text: str) -> Any:
-    """Plain numbers are durations of logs whose times are plain numbers."""
+    """An int if the text is one: a duration in a log whose times are plain numbers."""
     try:
         return int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The question to a log, in words: printed by every verb that uses it."""
+"""The metric of a log in words, printed by every command that uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def question(logs: LoggedData, metric: Metric | None = None) -> str:
-    """One sentence: what is counted, over which time, and what becomes of users who are not seen again.
+    """One sentence: what is counted, over which time, and how users who are not seen again are treated.
 
     Args:
         logs: the log.

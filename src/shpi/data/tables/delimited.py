@@ -1,4 +1,4 @@
-"""CSV in any dialect: the delimiter, the encoding and decimal commas are found out."""
+"""CSV in any dialect: the delimiter, the encoding and decimal commas are detected."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shpi.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
-_LOOK = 200  # records that tell whether numbers have decimal commas
+_LOOK = 200  # records to inspect for decimal commas
 
 
 def read_delimited(file: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The table in a CSV file, and what had to be found out about it."""
+    """The table in a CSV file, and notes on what was detected."""
     text, encoding = text_of(file, "CSV")
     separator = delimiter_of(text, file)
     notes = (f"{file.name} is not UTF-8: it was read as Windows-1252",) if encoding == "cp1252" else ()
@@ -39,7 +39,7 @@ def read_delimited(file: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
 
 
 def _blanks_as_missing(frame: pl.DataFrame, *, decimal_comma: bool) -> pl.DataFrame:
-    """Numbers with quoted blanks among them ("") are numbers, some missing; polars takes them for text."""
+    """Read numbers with quoted blanks among them ("") as numbers, some missing; polars reads them as text."""
     numbers = []
     for column in frame.select(pl.col(pl.String)).iter_columns():
         filled = column.str.strip_chars().replace("", None)
@@ -71,7 +71,7 @@ def _decimal_commas(text: str, separator: str) -> bool:
 
 
 def _check_lines(text: str, separator: str, file: Path) -> None:
-    """Every line must have as many fields as the header: a short line would become silent nulls."""
+    """Check that every line has as many fields as the header; a short line would become silent nulls."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     header = next(reader, [])
     if not any(header):

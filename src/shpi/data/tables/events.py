@@ -15,20 +15,20 @@ Touch = Literal["last", "first", "all"]
 
 @dataclass(frozen=True, kw_only=True)
 class Events:
-    """One outcome of a second table.
+    """One outcome from a second table.
 
     Args:
         table: the file, beside the column map or anywhere; in Python also a table.
-        name: what the outcome is called: a metric of the log, and its reward if the map names no other.
+        name: name of the outcome: a metric of the log, and its reward if the map names no other.
         user: the column with the user; by default the map's.
         time: the column with the time of the event.
         value: the column to add up; by default every event counts 1.
-        id: instead of ``user``: the column that names the decision.
-        decision_id: the column of the log that it names; by default of the same name.
+        id: the column that identifies the decision, instead of ``user``.
+        decision_id: the column of the log that ``id`` refers to; by default of the same name.
         within: time after a decision in which an event still belongs to it, e.g. ``"7d"``; by default any.
-        touch: the rule that picks the decision to which an event belongs.
+        touch: the decision to which an event belongs: the "last" or "first", or "all" in equal shares.
         late: longest delay with which events are written; so close to the end nothing is known yet.
-        where: only events with these values, e.g. ``{ type = "purchase" }``.
+        where: use only events with these values, e.g. ``{ type = "purchase" }``.
     """
 
     table: Any
@@ -57,7 +57,7 @@ class Events:
 
     @classmethod
     def of(cls, content: Any, folder: Path | None = None) -> Events:
-        """From a table of the column map; a path may be relative to the map."""
+        """From a mapping of the column map; a path may be relative to the map."""
         if isinstance(content, Events):
             return content
         known = {item.name for item in fields(cls)}

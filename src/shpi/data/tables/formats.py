@@ -1,4 +1,4 @@
-"""The format of a file, by its content and not by its name alone; and its text, whatever the encoding."""
+"""Detect the format of a file from its content and name, and decode its text."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CSV_NAMES = (".csv", ".tsv", ".txt", ".psv")
 JSON_NAMES = (".jsonl", ".ndjson", ".json", ".dsjson")
 TEXT_PATTERNS = tuple(f"*{name}{zipped}" for name in (*CSV_NAMES, *JSON_NAMES) for zipped in ("", ".gz"))
 _BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-TEXT_FACTOR = {"CSV": 10, "JSON": 13}  # peak memory by the size of the text; measured: 6 to 10, and 13
-_STEP = 1 << 24  # bytes of a packed file that are unpacked at once
-_LOOK = 4096  # bytes from the start of a file that tell what it is
+TEXT_FACTOR = {"CSV": 10, "JSON": 13}  # peak memory / bytes of text; measured: 6 to 10, and 13
+_STEP = 1 << 24  # bytes unpacked at a time
+_LOOK = 4096  # bytes at the start of a file that identify its format
 
 
 def format_of(file: Path) -> Format:
@@ -41,7 +41,7 @@ def format_of(file: Path) -> Format:
 
 
 def text_of(file: Path, what: str) -> tuple[str, str]:
-    """The text of a file and its encoding: what its first bytes say, else UTF-8, else Windows-1252."""
+    """The text of a file and its encoding: by its byte order mark, else UTF-8, else Windows-1252."""
     try:
         raw = _bytes_of(file, what)
         for mark, encoding in _BOMS:
@@ -63,9 +63,9 @@ def text_of(file: Path, what: str) -> tuple[str, str]:
 
 
 def _bytes_of(file: Path, what: str) -> bytes:
-    """The content, unpacked; a file whose table cannot fit in memory is refused before it is read whole.
+    """The unpacked content; raises before it reads a file whose table cannot fit in memory.
 
-    Where an allocation of polars fails the process ends, without an error that anybody could explain.
+    A failed allocation inside polars would end the process without an explanation.
     """
     _require(file, what, file.stat().st_size)
     raw = file.read_bytes()
@@ -76,7 +76,7 @@ def _bytes_of(file: Path, what: str) -> bytes:
         while piece := stream.read(_STEP):
             parts.append(piece)
             size += len(piece)
-            _require(file, what, size)  # its own word for the size may be a lie
+            _require(file, what, size)  # the size that the file states cannot be trusted
     return b"".join(parts)
 
 

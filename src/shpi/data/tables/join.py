@@ -4,8 +4,8 @@ An event belongs to decisions of the same user that came before it, by at most `
 which of them: the "last", the "first", or "all" in equal shares, so that values add up to those of the
 events. Events that follow no decision closely enough are left out and counted in a note.
 
-What a decision brought is known only when its time is over: decisions that are younger than ``within`` (and
-``late``, for events that are written with a delay) when the events end are left out, whatever they brought.
+The outcome of a decision is known only after ``within`` (plus ``late``, for events that are written with a
+delay): decisions that are younger than that when the events end are left out, whatever their outcome.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shpi.protocols import Float64Array, Int64Array
 
 
 def join_events(table: TableSource, columns: Columns) -> tuple[TableSource, Columns]:
-    """The table with a column per outcome, and the map that names them as metrics; the table is in memory."""
+    """The table, read into memory, with a column per outcome, and the map that names these as metrics."""
     if not columns.events:
         return table, columns
     frame = table.frame.collect()
@@ -156,7 +156,7 @@ def _attribute(
 
 
 def _shared(first: Int64Array, last: Int64Array, values: Float64Array, n: int) -> Float64Array:
-    """Each value in equal shares over the rows first .. last."""
+    """Spread each value in equal shares over the rows first .. last."""
     counts = last - first + 1
     start = np.repeat(np.cumsum(counts) - counts, counts)
     rows = np.repeat(first, counts) + np.arange(int(counts.sum())) - start
@@ -167,7 +167,7 @@ def _shared(first: Int64Array, last: Int64Array, values: Float64Array, n: int) -
 def _known_until(
     decisions: pl.Series, moments: pl.Series, events: Events, unit: Literal["us", "step"]
 ) -> int | float | None:
-    """The latest decision whose outcome is known."""
+    """The latest time of a decision whose outcome is known; None: all are known."""
     if events.within is None and events.late is None:
         return None
     ends: list[Any] = [decisions.max(), *([moments.max()] if len(moments) else [])]

@@ -32,7 +32,7 @@ def read_json_lines(file: Path) -> tuple[pl.DataFrame, tuple[Drop, ...]]:
 
 
 def _rows(text: str, file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects with the numbers of their lines; one list of objects is taken too."""
+    """The objects with their line numbers; a single list of objects is accepted too."""
     if text.lstrip()[:1] == "[":
         values = _parsed(text, 1, file)
         lines = [(number, value) for number, value in enumerate(values)]
@@ -87,7 +87,7 @@ def _frame(rows: list[dict[str, Any]], file: Path) -> pl.DataFrame:
 
 
 def _mixed(name: str, values: list[Any], file: Path) -> pl.Series:
-    """Whole numbers beside fractions are numbers; anything else that is mixed is text."""
+    """A column of mixed types: numbers become floats, lists become lists of text, anything else text."""
     plain = [value for value in values if value is not None]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in plain):
         return pl.Series(name, [None if value is None else float(value) for value in values])

@@ -18,7 +18,7 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def root_of(source: str | Path) -> Path:
-    """The folder above the partitions of a source: itself, or the plain part of a glob; never a file."""
+    """The place above the partitions: the source itself, or the part of a glob before its wildcards."""
     place = Path(source)
     if place.exists():
         return place
@@ -35,7 +35,7 @@ def scan_partitions(files: list[Path], roots: list[Path], columns: list[str]) ->
 
     Args:
         files: Parquet files of one schema.
-        roots: the folders that were asked for; partition folders count below these.
+        roots: the places that were asked for; only folders below them are partitions.
         columns: columns of the files.
     """
     partitions = [_partitions(file, roots) for file in files]
@@ -70,7 +70,7 @@ def scan_partitions(files: list[Path], roots: list[Path], columns: list[str]) ->
 
 
 def _partitions(file: Path, roots: list[Path]) -> dict[str, str | None]:
-    """The values that the folders between a root and a file name."""
+    """The partition values in the names of the folders between a root and a file."""
     below = [file.relative_to(root).parts[:-1] for root in roots if file.is_relative_to(root)]
     parts = max(below, key=len, default=())
     pairs = (folder.split("=", 1) for folder in parts if re.fullmatch(r"[^=]+=.*", folder))

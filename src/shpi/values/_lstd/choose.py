@@ -29,17 +29,17 @@ from shpi.protocols import Float64Array, FloatArray, Int64Array
 from shpi.values._lstd.moments import LstdSums, Windows, feature_blocks
 from shpi.values._lstd.moments import with_intercept as features_with_intercept
 
-RIDGES = (3.0, 30.0, 300.0, 3000.0)  # in decisions; less lets near-singular systems explode
-_JUDGE = 100  # h
+RIDGES = (3.0, 30.0, 300.0, 3000.0)  # in decisions; smaller ones let near-singular systems explode
+_JUDGE = 100  # h, in decisions
 _ROUNDS = 2  # of the tournament: the winner of one is the reference of the next
-_BANDWIDTHS = (0.25, 0.5, 1.0, 2.0)  # in medians of the distance between two contexts
-_MAP_ROWS = 20_000  # contexts that a feature map is fitted to
-_LEAST_ROWS = 60  # below this nothing is chosen
+_BANDWIDTHS = (0.25, 0.5, 1.0, 2.0)  # multiples of the median distance between two contexts
+_MAP_ROWS = 20_000  # most contexts that a feature map is fitted to
+_LEAST_ROWS = 60  # with fewer decisions, nothing is compared
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
-    """A fitted feature map and a ridge: what all shards have in common."""
+    """A fitted feature map and a ridge, which all shards share."""
 
     features: FeatureMap
     ridge: float
@@ -70,7 +70,7 @@ def choose(
     max_rows: int,
     seed: int,
 ) -> Choice:
-    """The recipe and ridge with the best held-out score; see the top of this file.
+    """The recipe and ridge with the best held-out score; see the module docstring.
 
     Args:
         logs: the log, of which at most about ``max_rows`` decisions of random users are used.
@@ -78,8 +78,8 @@ def choose(
         ridges: the ridges to compare.
         gamma: the discount.
         lookahead: lookahead of the LSTD that is to be fitted.
-        folds: the number of parts that users are divided into.
-        max_rows: number of decisions that are used, about.
+        folds: number of folds that the users are divided into.
+        max_rows: approximate number of decisions to use.
         seed: random seed of the sample of users and of the folds.
     """
     draws = np.random.default_rng(seed)
@@ -97,7 +97,7 @@ def choose(
 
 
 def map_sample(contexts: FloatArray, draws: np.random.Generator) -> FloatArray:
-    """The contexts that a feature map is fitted to: all, or a random sample of many."""
+    """The contexts that a feature map is fitted to: all, or a random sample if there are many."""
     if len(contexts) <= _MAP_ROWS:
         return contexts
     return contexts[np.sort(draws.choice(len(contexts), size=_MAP_ROWS, replace=False))]
@@ -153,7 +153,7 @@ def _tournament(logs: LoggedData, values: Float64Array, gamma: float, fold: Int6
 
 
 def _some_users(logs: LoggedData, max_rows: int, draws: np.random.Generator) -> LoggedData:
-    """Random users with about ``max_rows`` decisions in all; a longer trajectory is cut."""
+    """Random users with about ``max_rows`` decisions in total; a longer trajectory is cut."""
     if len(logs) <= max_rows:
         return logs
     sample = logs.select(np.isin(logs.user_codes, sample_users(logs, max_rows, draws)))
@@ -161,7 +161,7 @@ def _some_users(logs: LoggedData, max_rows: int, draws: np.random.Generator) -> 
 
 
 def _folds(logs: LoggedData, folds: int, draws: np.random.Generator) -> Int64Array:
-    """The fold of every decision [n]: by user, or by stretches of time where there are too few users."""
+    """The fold of every decision [n]: by user, or by blocks of time where there are too few users."""
     if logs.n_users >= 2 * folds:
         return folds_of_users(logs.n_users, folds, draws)[logs.user_of_row]
     stretch = np.arange(len(logs)) * (4 * folds) // len(logs)

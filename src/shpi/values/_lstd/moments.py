@@ -1,4 +1,4 @@
-r"""The sums behind LSTD: one pass over a log, in blocks; the sums of two shards are their sum.
+r"""The sums behind LSTD: one pass over a log, in blocks; the sums of shards add up.
 
     gram = sum phi(x_t) phi(x_t)'     cross = sum phi(x_t) gamma^L phi(x_{t+L})'     target = sum phi(x_t) G_t
     G_t  = sum_{m<L} gamma^m r_{t+m}
@@ -23,15 +23,15 @@ from shpi.features.base import FeatureMap
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 from shpi.values.transitions import rewards_of, usable_transitions
 
-_ENTRIES = 500_000  # of a block of features: 4 MB, which the allocator gives back at once
+_ENTRIES = 500_000  # entries of a block of features: 4 MB, which the allocator returns at once
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Windows:
-    """For every decision, up to ``lookahead`` decisions from it on whose consequences are all known."""
+    """For every decision, the next up to ``lookahead`` decisions whose consequences are all known."""
 
     usable: BoolArray  # [n] False: the window is empty
-    stops: Int64Array  # [n] the row after the window; it may be that after the trajectory
+    stops: Int64Array  # [n] the row after the window, possibly the row after the trajectory
     ends: Int64Array  # [n] the row after the trajectory
     returns: Float64Array  # [n] G_t
     discounts: Float64Array  # [n] gamma^L
@@ -122,9 +122,9 @@ class LstdSums:
         return self.gram - self.cross + np.diag(self.penalty(ridge))
 
     def penalty(self, ridge: float) -> Float64Array:
-        """Added to the diagonal [p + 1]: ``ridge`` decisions' worth of a mean feature; 0 for the intercept.
+        """The addition to the diagonal [p + 1]: ``ridge`` times the mean square of a feature; 0 first.
 
-        Counted in decisions, a ridge that is right for a part of a log is right for the whole of it.
+        ``ridge`` counts decisions, so a ridge that suits a part of a log also suits the whole log.
         """
         diagonal = np.diag(self.gram)[1:]
         scale = float(diagonal.sum()) / max(len(diagonal) * self.n, 1)
@@ -147,7 +147,7 @@ def feature_blocks(
     windows: Windows,
     lookahead: int,
 ) -> Iterator[Block]:
-    """The features of a log and of what follows its windows, block by block: memory stays bounded."""
+    """The features of a log and of the contexts after its windows, in blocks that bound the memory."""
     size = block_rows(features.width)
     trajectory = logs.trajectory_of_row
     for first in range(0, len(logs), size):

@@ -3,9 +3,9 @@ r"""V as the authors' release trains it: a few gradient steps of temporal differ
     V <- V - Adam of mean (r + gamma (1 - done) V(x') - V(x))^2, the target held fixed
 
 One call permutes all rows and takes the first floor(N / 64) batches of 64, N being the number of *windows*;
-there are five calls. The settings of its README give N = 70, so five steps in all, after which V is still its
-random start. ``done`` holds at the last row of a window. Contexts and rewards are used in their own units.
-It is meant for what `shpi.data._log.release.ReleasedRows` makes of a log.
+there are five calls. The settings of the release's README give N = 70, so five steps in all, after which V is
+still close to its random start. ``done`` holds at the last row of a window. Contexts and rewards are used in
+their own units. The model is meant for logs made by `shpi.data._log.release.ReleasedRows`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shpi.values.transitions import rewards_of
 
 @dataclass(frozen=True, kw_only=True)
 class BriefTD:
-    """Temporal differences for ``calls`` times floor(N / ``batch``) steps; see the top of this file."""
+    """Temporal differences for ``calls`` times floor(N / ``batch``) steps; see the module docstring."""
 
     hidden: tuple[int, ...] = (128, 128)
     learning_rate: float = 3e-3

@@ -34,7 +34,7 @@ from shpi.values.transitions import goes_on, next_states, rewards_of, states, us
 
 @dataclass(frozen=True, kw_only=True)
 class BellmanResidual:
-    """The paper's estimate: Bellman residual minimisation by SGD. Biased; see the top of this file."""
+    """The paper's estimate: Bellman residual minimisation by SGD. Biased; see the module docstring."""
 
     hidden: tuple[int, ...] = (128, 128)
     learning_rate: float = 1e-3
@@ -121,7 +121,7 @@ def write_residual_gradient(torch: Any, net: Perceptron, both: Any, rewards: Any
 
 
 def write_td_gradient(net: Perceptron, target: Perceptron, both: Any, rewards: Any, discounts: Any) -> None:
-    """The gradient of mean (r + gamma V_old(x') - V(x))^2, for the same."""
+    """The gradient of mean (r + gamma V_old(x') - V(x))^2, for the same inputs."""
     x, following = both.view(2, len(rewards), -1)
     layers = net.activations(x)
     error = rewards + discounts * target(following)[:, 0] - layers[-1][:, 0]
@@ -138,7 +138,7 @@ def _sampler(
     batch: int,
     draws: np.random.Generator,
 ) -> Callable[[], tuple[Any, Any, Any]]:
-    """Random transitions as tensors: x above x', r in units, and gamma, or 0 where the user is then gone."""
+    """Random transitions as tensors: x above x', r in units, and gamma (0 after a termination)."""
     contexts, following = states(logs, inputs), next_states(logs)
     rewards = (rewards_of(logs) / unit).astype(np.float32)
     discounts = np.where(goes_on(logs), np.float32(gamma), np.float32(0.0))
