@@ -133,7 +133,7 @@ def read_log(folder: Path, rest: Mapping[str, Any]) -> LoggedData:
     return logs
 
 
-# ---------------------------------------------------------------------- what was made
+# ---------------------------------------------------------------------- intermediate results
 
 
 class Keeper:

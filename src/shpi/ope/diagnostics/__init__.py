@@ -1,4 +1,4 @@
-"""Diagnostics: what can be trusted in an evaluation and what cannot, one file per group."""
+"""Diagnostics of an evaluation's reliability, one file per group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics of the estimates: are they possible, do they agree, what do they depend on?
+"""Diagnostics of the estimates: whether they are possible, whether they agree, and what dominates them.
 
 Two estimates of one evaluation share their users, so the standard error of their difference is that of the
 differences of their influences.

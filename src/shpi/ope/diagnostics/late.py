@@ -3,7 +3,7 @@
 The effective sample size is a mean over all steps, and users who left count at every later step, rightly:
 they are known to bring nothing there. But the rewards at late steps come from the remaining users alone. If
 1 % of the users (bots, fans) have hundreds of decisions, the weights of their long histories are almost all
-0; in one such log design, 95 % intervals over users covered 72 %.
+0; in such logs, 95 % intervals over users covered 72 %.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def finish(
         notes: assumptions and adjustments to report.
         baseline: another baseline and its influences, in place of J(mu).
         steps: number of decisions for which the effects of a decision are followed; None: all.
-        consistent: whether the bias vanishes with more users even if a model is wrong.
+        consistent: whether the bias vanishes with more users even if a model is wrong, and intervals hold.
     """
     if baseline is None:
         base = on_policy(problem)

@@ -88,7 +88,7 @@ def _doubly_robust(config: DR | WDR, problem: Problem, *, normalise: bool) -> Es
         sums.influence + noise,
         sums.weights,
         residuals.notes,
-        consistent=normalise,  # the intervals of plain weights do not hold
+        consistent=normalise,  # intervals of plain weights cover too rarely
     )
 
 

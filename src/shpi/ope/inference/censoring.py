@@ -24,7 +24,7 @@ def slopes(
     top: Float64Array,
     ended: Float64Array,
 ) -> Float64Array:
-    """The derivative of the estimate by log g_s, per trajectory that went on after step s, [H - 1].
+    """U dJ / d log g_s, divided by the number of trajectories with a decision at step s + 1, [H - 1].
 
     Args:
         problem: the evaluation problem.

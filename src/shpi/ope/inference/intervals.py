@@ -58,7 +58,7 @@ from shpi.ope.results import Interval
 from shpi.protocols import Float64Array
 
 REPLICATES = 2_000  # bootstrap replicates
-MAX_GROUPS = 10_000  # more users than this are grouped at random into so many groups before resampling
+MAX_GROUPS = 10_000  # number of random groups into which more users than this are put before resampling
 UNSEEN = 0.25  # c, in users: share of one more extreme user; tuned on seeds that no reported table uses
 FAR = 5.0  # standard deviations of the rest; one in three million normal users lies so far away
 RARE = (1, 2, 3, 5, 8, 13, 21, 34)  # the numbers m of far users to try
@@ -164,7 +164,7 @@ def _skewed(influence: Float64Array, error: float, alpha: float, **_: Any) -> tu
 
 
 def with_rare(influence: Float64Array, quantile: float, alpha: float) -> float:
-    """The distance of the lower end below the estimate, with far users counted as Poisson."""
+    """The distance of the lower end below the estimate, with the number of far users as a Poisson count."""
     users = len(influence)
     few = min(RARE[-1], users // 10)
     if few < 1:
@@ -186,7 +186,7 @@ def with_rare(influence: Float64Array, quantile: float, alpha: float) -> float:
 
 
 def with_unseen(influence: Float64Array, quantile: float) -> float:
-    """The distance of the lower end below the estimate, with part of one more user at the lowest end."""
+    """The distance of the lower end below the estimate, with ``UNSEEN`` of one more, lowest user."""
     users = len(influence)
     low = float(influence.mean() - influence.min())
     shift = UNSEEN * low / (users + UNSEEN)

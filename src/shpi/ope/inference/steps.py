@@ -123,7 +123,7 @@ class Shape:
         inverse = sums.squares / weight**2  # [H] 1 / E_t
         centre = sums.weighted / weight
         spread = np.maximum(sums.squared / weight - centre**2, 0.0) / np.maximum(1 - inverse, 1e-3)
-        thin = inverse > 0.5  # fewer than two effective users: take the spread of other steps instead
+        thin = inverse > 0.5  # fewer than two effective users: use at least the spread of other steps
         if thin.any() and not thin.all():
             spread[thin] = np.maximum(spread[thin], spread[~thin].max())
         return cls(alone=float(np.sum(discounts**2 * spread * inverse)))
@@ -283,7 +283,7 @@ class _Reach:
 
     @cached_property
     def through_censoring(self) -> list[Float64Array]:
-        """The influence of a trajectory through g_s, per unit [H - 1] each; see `inference.censoring`."""
+        """`inference.censoring.slopes` for each row of ``discounts``, [H - 1] each."""
         coefficients = self.problem.trajectories * self.discounts * self.means / self.normal.denominator
         return [
             censoring.slopes(self.problem, coefficient, self.normal.top, self.ended)
