@@ -1,1 +1,1 @@
-"""Torch, used with care: networks, their layers, and a perceptron with its gradient written out."""
+"""Reproducible torch networks, their layers, and a perceptron with a hand-written gradient."""

@@ -1,7 +1,7 @@
-"""Adam on one flat vector: torch's function, without the bookkeeping of an optimizer object.
+"""Adam on one flat vector: torch's function, without the overhead of an optimizer object.
 
-`torch.optim.Adam(fused=True)` gives the same bits. What it does around the function at every step (hooks,
-groups of parameters, a profiler's marks) took a third of a step on 40,000 numbers.
+`torch.optim.Adam(fused=True)` gives the same bits. Its overhead at every step (hooks, parameter groups,
+profiler marks) took a third of a step on 40,000 parameters.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-FIRST, SECOND = 0.9, 0.999  # decay of both moments: torch's defaults
-TINY = 1e-8  # added to the root of the second one: torch's default
+FIRST, SECOND = 0.9, 0.999  # decay rates of the first and second moments: torch's defaults
+TINY = 1e-8  # epsilon, added to the root of the second moment: torch's default
 
 
 class Adam:
-    """Steps of Adam on ``values`` along ``values.grad``, in place; to be called without autograd."""
+    """Adam on ``values`` with the gradient ``values.grad``, in place; call it without autograd."""
 
     def __init__(self, torch: Any, values: Any, learning_rate: float) -> None:
         from torch.optim.adam import adam  # not an attribute of torch.optim
@@ -38,5 +38,5 @@ class Adam:
         )
 
     def step(self) -> None:
-        """One step."""
+        """Take one step."""
         self._step()

@@ -1,7 +1,7 @@
-"""Perceptrons as plain lists of tensors, and the way from them to numpy.
+"""Perceptrons as plain lists of tensors, and their conversion to numpy.
 
-Lists of tensors are what the optimiser, the moving average and a rescaled last layer work on. Weights
-are drawn by numpy, so that a seed means the same whatever the version of torch.
+The optimiser, the moving average and a rescaled last layer work on such lists. Weights are drawn by numpy, so
+that a seed gives the same weights in every version of torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Layers = list[Any]  # of tensors: W_0 [in, out], b_0 [out], W_1, b_1, …
 
 
 def make_layers(torch: Any, sizes: Sequence[int], rng: np.random.Generator, *, last: float = 1.0) -> Layers:
-    """Layers of a multilayer perceptron: weights uniform in ±1/sqrt(in), times ``last`` in the last one."""
+    """Layers of a multilayer perceptron: weights uniform in ±1/sqrt(in), times ``last`` in the last layer."""
     layers: Layers = []
     for number, (size_in, size_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
         bound = (last if number == len(sizes) - 2 else 1.0) / np.sqrt(size_in)

@@ -1,4 +1,4 @@
-"""Torch, used with care: imported when needed, one thread, and networks that depend on their seed alone."""
+"""Import torch when needed, run it on one thread, and make networks that depend only on their seed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def import_torch() -> Any:
 
 @contextmanager
 def one_thread() -> Iterator[Any]:
-    """Torch with one thread, and without numbers below 1e-38.
+    """Torch with one thread, and denormal numbers (below 1e-38) flushed to 0.
 
-    For networks this small, two threads are never faster and may be far slower. Adam's moments of a silent
-    unit fade below 1e-38, where the processor takes some ten times as long for a number; they are 0 here.
+    For networks this small, two threads are never faster and may be far slower. Adam's moments of an inactive
+    unit decay below 1e-38, where arithmetic is some ten times slower.
     """
     torch = import_torch()
     threads, flushed = torch.get_num_threads(), _flushed(torch)
@@ -37,19 +37,19 @@ def one_thread() -> Iterator[Any]:
 
 
 def _flushed(torch: Any) -> bool:
-    """Whether numbers below 1e-38 are taken for 0 already."""
+    """Whether denormal numbers are already flushed to 0."""
     return not bool(torch.tensor(1e-40).mul(1.0) > 0)
 
 
 def network_layers(torch: Any, sizes: Sequence[int], random: Any, *, last_zero: bool = False) -> Any:
-    """Linear layers with relu between them, Glorot uniform, reproducible from ``random`` alone."""
+    """Linear layers with relu between them and Glorot uniform weights, drawn from ``random`` alone."""
     parts: list[Any] = []
     for index, (width_in, width_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
         layer = torch.nn.Linear(width_in, width_out)
         last = index == len(sizes) - 2
         torch.nn.init.xavier_uniform_(layer.weight, generator=random)
         torch.nn.init.zeros_(layer.bias)
-        if last and last_zero:  # an action without data then scores the mean of all
+        if last and last_zero:  # an action without data then scores the mean of all targets
             torch.nn.init.zeros_(layer.weight)
         parts += [layer] if last else [layer, torch.nn.ReLU()]
     return torch.nn.Sequential(*parts)

@@ -1,8 +1,8 @@
-"""Perceptrons on one flat vector, with the gradient written out.
+"""Perceptrons on one flat vector, with a hand-written gradient.
 
-With all parameters in one vector, Adam and a moving average are one call each. The gradient by hand spares
-the bookkeeping of autograd: at 128 x 128 a step of BCQ took 1.4 (batch 256) to 1.6 times (batch 32) as long
-with it. A test holds both gradients equal.
+With all parameters in one vector, Adam and a moving average are one call each. The hand-written gradient
+avoids the overhead of autograd, with which a step of BCQ at 128 x 128 took 1.4 (batch 256) to 1.6 times
+(batch 32) as long. A test checks that both gradients are equal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Perceptron:
         return self.activations(x)[-1]
 
     def activations(self, x: Any) -> list[Any]:
-        """The inputs, what each hidden layer makes of them, and the outputs."""
+        """The inputs, the activations of each hidden layer, and the outputs."""
         outputs = [x]
         for place in range(0, len(self.layers), 2):
             x = self.torch.addmm(self.layers[place + 1], x, self.layers[place])
@@ -37,18 +37,18 @@ class Perceptron:
         return outputs
 
     def backward(self, activations: list[Any], slope: Any) -> None:
-        """Write the gradient of a loss whose derivative in the outputs is ``slope`` [n, out]."""
+        """Write the gradient of a loss whose derivative by the outputs is ``slope`` [n, out]."""
         torch = self.torch
         for place in range(len(self.layers) - 2, -1, -2):
             below = activations[place // 2]
             torch.mm(below.t(), slope, out=self.slopes[place])
             torch.sum(slope, 0, out=self.slopes[place + 1])
-            if place:  # through the relu: 0 where the unit below was silent
+            if place:  # through the relu: 0 where the unit below was inactive
                 above = torch.mm(slope, self.layers[place].t())
                 slope = torch.ops.aten.threshold_backward(above, below, 0)
 
     def copy(self) -> Perceptron:
-        """The same network on parameters of its own, without a gradient."""
+        """A copy of the network with its own parameters, without a gradient."""
         return Perceptron(self.torch, self.sizes, self.values.clone())
 
     def export(self) -> tuple[list[Float32Array], list[Float32Array]]:
@@ -59,7 +59,7 @@ class Perceptron:
 def perceptrons(
     torch: Any, sizes: Sequence[int], count: int, rng: np.random.Generator
 ) -> tuple[Any, list[Perceptron]]:
-    """One vector of parameters, with a gradient, and ``count`` networks of the same sizes on its parts."""
+    """One vector of parameters with its gradient, and ``count`` networks of equal sizes on its parts."""
     parts = [
         torch.cat([layer.detach().reshape(-1) for layer in make_layers(torch, sizes, rng, last=0.1)])
         for _ in range(count)

@@ -1,7 +1,7 @@
 """k-step advantages of logged decisions (Eq. 2, 4 and 5 of the paper).
 
 values = StateValues.of(v, logs)                       # v: any fitted value of shpi.values
-ratios = importance_ratios(logs, policy)               # or None when the policy itself wrote the log
+ratios = importance_ratios(logs, policy)               # or None if the policy itself produced the log
 advantages = k_step_advantages(logs, values, k="session", gamma=0.99, ratios=ratios)
 """
 

@@ -1,4 +1,4 @@
-r"""k-step advantages, Eq. 2, 4 and 5 of the paper: what an action is worth k steps ahead, plus the bonus.
+r"""k-step advantages, Eq. 2, 4 and 5 of the paper: the rewards of k steps plus the termination bonus.
 
     raw        A_k(x_t, a_t) = sum_{m=0}^{k-1} gamma^m c(w_{t+1}^{t+m}) r_{t+m}
                                + gamma^k c(w_{t+1}^{t+k-1}) V(x_{t+k}) - V(x_t)
@@ -7,16 +7,16 @@ r"""k-step advantages, Eq. 2, 4 and 5 of the paper: what an action is worth k st
 
     w_a^b = rho_a … rho_b,  rho = pi/mu,  w = 1 for an empty product;    c clips to [q1, q2]
 
-Telescoping the raw form gives the residual one: they are equal when the weights are 1, and have the same mean
-under weights that are not clipped. The residual form multiplies only deltas by noisy weights, never V itself.
+Telescoping the raw form gives the residual form: they are equal if the weights are 1, and have the same mean
+if weights are not clipped. The residual form multiplies only deltas by noisy weights, never V itself.
 
-Three things to know about the print:
-* Eq. 4 weights the bonus by w_{t+1}^{t+k}. The ratio at t+k is that of an action after x_{t+k}, has
-  mean 1 given x_{t+k}, and so changes nothing in the mean but adds variance, and a bias once it is clipped.
-  It is left out by default (``bonus_ratio=True`` puts it back; at the end of a trajectory there is none).
+Three notes on the printed equations:
+* Eq. 4 weights the bonus by w_{t+1}^{t+k}. The ratio at t+k belongs to an action after x_{t+k} and has mean 1
+  given x_{t+k}, so it leaves the mean unchanged but adds variance, and a bias if clipped. It is left out by
+  default (``bonus_ratio=True`` includes it; at the end of a trajectory there is none).
 * Algorithm 2 clips one product per decision, Eq. 5 has one weight per step: ``clip="product"`` is the first
-  reading (every step after the first, and the bonus, get the clipped whole product), "prefix" the second.
-  The authors' release clips each ratio and no product, so that weights reach [q1^k, q2^k]: "ratio".
+  interpretation (every step after the first, and the bonus, get the clipped whole product), "prefix" the
+  second. The authors' release clips each ratio and no product, so that weights reach [q1^k, q2^k]: "ratio".
 * k = 1 gives A^mu; k >= T gives Q^pi - V^mu, which ranks actions as A^pi does but is not equal to it.
 
 Identities: V = 0 is session-based RL, and with k = 1 a contextual bandit (A = r).
@@ -45,7 +45,7 @@ ClipRule = Literal["prefix", "product", "ratio"]
 class WeightSummary:
     """The importance products over whole windows, before clipping."""
 
-    mean: float  # about 1 when the propensities are right and the support is good
+    mean: float  # about 1 if the propensities are right and mu supports pi
     largest: float
     clipped_low: float  # share of the windows below q1
     clipped_high: float  # share above q2
@@ -74,8 +74,8 @@ class Advantages:
     """The advantage of every logged decision."""
 
     values: Float64Array  # [n]; 0 where not valid
-    valid: BoolArray  # [n] False: the log does not say what this decision led to; leave the row out
-    lengths: Int64Array  # [n] the steps in each window, at most k
+    valid: BoolArray  # [n] False: the outcome of this decision is unknown; leave the row out
+    lengths: Int64Array  # [n] number of steps in each window, at most k
     weights: WeightSummary
 
 
@@ -94,31 +94,31 @@ def k_step_advantages(
     """The k-step advantages of all decisions of a log. See the top of this file for the equations.
 
     Args:
-        logs: the decisions.
+        logs: logged decisions.
         values: V at their contexts; `StateValues.of`, or `StateValues.zeros` for no bonus.
-        k: the number of steps, or "session": to the end of each decision's session. A k longer than a
-            trajectory means to its end.
-        gamma: the discount, in [0, 1].
-        ratios: rho [n], see `importance_ratios`; None when pi itself wrote the log (online: weights 1).
-        weight_clip: (q1, q2) with q1 <= 1 <= q2, or None.
-        form: the residual form, or the paper's raw form.
-        clip: reading of the paper's clipping; under "ratio" a ratio may be negative, as those of the
-            release are, whose propensities are not probabilities.
-        bonus_ratio: weight the bonus as printed in Eq. 4.
+        k: number of steps, or "session": until the end of each decision's session. If k exceeds the rest of
+            a trajectory, the window ends with it.
+        gamma: discount factor, in [0, 1].
+        ratios: rho [n], see `importance_ratios`; None if pi itself produced the log (online: weights 1).
+        weight_clip: clipping range (q1, q2) with q1 <= 1 <= q2; None: no clipping.
+        form: "residual", or the paper's "raw" form.
+        clip: interpretation of the paper's clipping. Under "ratio" a ratio may be negative, as in the
+            release, whose propensities are not probabilities.
+        bonus_ratio: whether to weight the bonus as printed in Eq. 4.
     """
     checked_gamma(gamma, below_one=False)
     for name, chosen, allowed in (("form", form, get_args(Form)), ("clip", clip, get_args(ClipRule))):
         if chosen not in allowed:
             raise ConfigError(expected=f"{name} to be one of {', '.join(allowed)}", found=repr(chosen))
     clip_range, rho = _checked(weight_clip, ratios, len(logs), negative=clip == "ratio")
-    if clip == "ratio":  # from here on there is nothing left to clip
+    if clip == "ratio":  # clip the ratios here, and no product later
         rho = rho if rho is None or clip_range is None else np.clip(rho, *clip_range)
         clip_range = None
     rewards, usable = rewards_of(logs), usable_transitions(logs)
     ahead = values.following(logs)  # [n] V(x_{t+1})
     stops = window_stops(logs, k, usable)
     lengths = stops - np.arange(len(logs))
-    valid, last = lengths > 0, np.maximum(stops - 1, 0)  # the bonus is V of what follows the last row
+    valid, last = lengths > 0, np.maximum(stops - 1, 0)  # the bonus is V of the context after the last row
 
     terms = rewards if form == "raw" else rewards + gamma * ahead - values.rows
     terms = np.where(usable, terms, 0.0)
@@ -150,7 +150,7 @@ def k_step_advantages(
 
 
 def _ratio_at(stops: Int64Array, ratios: Float64Array, logs: LoggedData) -> Float64Array:
-    """The ratio of the decision after each window, [n]; 1 where the trajectory has ended."""
+    """The ratio of the decision after each window [n]; 1 if the trajectory has ended."""
     ends = np.repeat(logs.offsets[1:], np.diff(logs.offsets))
     return np.where(stops < ends, ratios[np.minimum(stops, len(ratios) - 1)], 1.0)
 
@@ -158,7 +158,7 @@ def _ratio_at(stops: Int64Array, ratios: Float64Array, logs: LoggedData) -> Floa
 def _checked(
     clip: tuple[float, float] | None, ratios: Float64Array | None, n: int, *, negative: bool
 ) -> tuple[tuple[float, float] | None, Float64Array | None]:
-    """The range and the ratios, if they can be used."""
+    """Check the clipping range and the ratios, and return both."""
     if clip is not None:
         low, high = (float(q) for q in clip)
         if not 0 <= low <= 1 <= high:

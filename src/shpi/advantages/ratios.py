@@ -8,11 +8,11 @@ from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.protocols import Float64Array, Policy
 
-_BLOCK = 50_000  # rows at a time
+_BLOCK = 50_000  # rows per call of the policy
 
 
 def taken_probs(logs: LoggedData, policy: Policy) -> Float64Array:
-    """pi(a_t|x_t) of the logged actions, [n], under the log's candidates; block by block."""
+    """pi(a_t|x_t) of the logged actions [n], given the log's candidates; in blocks."""
     probs = np.empty(len(logs))
     for first in range(0, len(logs), _BLOCK):
         rows = slice(first, first + _BLOCK)
@@ -23,12 +23,12 @@ def taken_probs(logs: LoggedData, policy: Policy) -> Float64Array:
 
 
 def importance_ratios(logs: LoggedData, policy: Policy) -> Float64Array:
-    """rho_t, [n]. 0 where the policy never takes the logged action."""
+    """rho_t [n]; 0 where the policy never takes the logged action."""
     return ratios_of(logs, taken_probs(logs, policy))
 
 
 def ratios_of(logs: LoggedData, probs: Float64Array) -> Float64Array:
-    """rho_t from pi(a_t|x_t) [n] that is known already."""
+    """rho_t [n] from given pi(a_t|x_t) [n]."""
     if logs.propensities is None:
         raise DataError(
             expected="a log with propensities mu(a|x)",

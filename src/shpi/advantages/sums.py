@@ -2,17 +2,17 @@ r"""Weighted discounted sums over windows, for all rows at once.
 
     sum_t = z_t + sum_{m=1}^{L_t - 1} gamma^m c(w_{t+1}^{t+m}) z_{t+m},      w_a^b = rho_a rho_{a+1} … rho_b
 
-where L_t is the length of row t's window and c clips, or does nothing. There are three ways to compute it:
+where L_t is the length of row t's window and c clips, or is the identity. There are three algorithms:
 
-*recursion*, n steps of arithmetic in all: without clipping, and when all windows of a stretch of rows end
-at the same row, sum_t = z_t + gamma rho_{t+1} sum_{t+1}. All rows at one distance from their end are done
-together, so that there is no loop over trajectories.
+*recursion*, one operation per row: without clipping, if all windows of a stretch of rows end at the same row,
+sum_t = z_t + gamma rho_{t+1} sum_{t+1}. All rows at the same distance from their end are computed together,
+without a loop over trajectories.
 
-*doubling*, log k steps per row: a fixed k with weights of 1, from the sums over 1, 2, 4, … rows.
+*doubling*, log k operations per row: for a fixed k and weights of 1, from the sums over 1, 2, 4, … rows.
 
-*forward*, one step of arithmetic per row and per step of its window: needed for a fixed k, and for clipped
-products, since a clipped product is not the product of clipped ratios. Rows are taken in blocks that fit
-the cache, as slices while most of their windows go on. A row leaves when its window has ended, or when its
+*forward*, one operation per row and per step of its window: for a fixed k with weights, and for clipped
+products, since a clipped product is not the product of clipped ratios. Rows are processed in blocks that fit
+the CPU cache, as slices while most of their windows continue. A row is done when its window ends, or when its
 product is 0 (a deterministic policy would not have taken the logged action): from there on all its weights
 are q1, and the rest is q1 times a plain sum.
 """
@@ -23,8 +23,8 @@ import numpy as np
 
 from shpi.protocols import Float64Array, Int64Array
 
-_BLOCK = 16_384  # rows at a time, which stay in the processor's cache
-_LARGEST = 1e280  # products are cut here, far above any clip, so that they never become infinite
+_BLOCK = 16_384  # rows per block, which fit the CPU cache
+_LARGEST = 1e280  # largest product; larger ones are clipped here, so that they never become infinite
 
 Clip = tuple[float, float] | None
 
@@ -32,14 +32,14 @@ Clip = tuple[float, float] | None
 def weighted_sums(
     terms: Float64Array, ratios: Float64Array | None, stops: Int64Array, gamma: float, clip: Clip
 ) -> tuple[Float64Array, Float64Array]:
-    """The sums [n] and the whole products w_{t+1}^{stop-1} [n], not clipped (1 for windows of one row).
+    """The sums [n], and the unclipped products w_{t+1}^{stop-1} over whole windows [n] (1 for one row).
 
     Args:
-        terms: z [n].
-        ratios: rho [n]; None for weights of 1.
-        stops: the row after each window [n]; an empty window has sum 0.
-        gamma: the discount.
-        clip: (q1, q2), or None.
+        terms: terms z [n].
+        ratios: importance ratios rho [n]; None: weights of 1.
+        stops: row after each window [n]; an empty window has sum 0.
+        gamma: discount factor.
+        clip: clipping range (q1, q2); None: no clipping.
     """
     rows = np.arange(len(terms))
     if ratios is not None and (ratios == 1.0).all() and (clip is None or clip[0] <= 1.0 <= clip[1]):
@@ -66,16 +66,16 @@ def _by_recursion(
         if ratios is None:
             sums[now] += gamma * sums[then]
         else:
-            with np.errstate(over="ignore"):  # the caller refuses what is not finite
+            with np.errstate(over="ignore"):  # the caller refuses sums that are not finite
                 sums[now] += gamma * ratios[then] * sums[then]
             products[now] = np.minimum(ratios[then] * products[then], _LARGEST)
     return sums, products
 
 
 def _by_doubling(terms: Float64Array, stops: Int64Array, gamma: float) -> Float64Array:
-    """Plain sums over windows of any lengths, from those over 1, 2, 4, … rows: log k passes in place of k.
+    """Plain sums over windows of any lengths, from those over 1, 2, 4, … rows: log k passes instead of k.
 
-    Rows are taken in blocks that fit the cache, with the rows after them that their windows reach.
+    Rows are processed in blocks that fit the CPU cache, with the following rows that their windows reach.
     """
     n, sums = len(terms), np.zeros(len(terms))
     lengths = stops - np.arange(n)
@@ -106,11 +106,11 @@ def _forward(
     clip: Clip,
     plain: Float64Array | None,
 ) -> tuple[Float64Array, Float64Array]:
-    """``plain`` are the sums with weights 1, known when windows share their ends."""
+    """The forward algorithm; ``plain``: the sums with weights 1, if windows share their ends, else None."""
     sums, products = np.empty(len(terms)), np.ones(len(terms))
     for first in range(0, len(terms), _BLOCK):
         place = np.arange(first, min(first + _BLOCK, len(terms)))
-        left = stops[place] - place  # [b] the length of each window
+        left = stops[place] - place  # [b] length of each window
         total, product = np.where(left > 0, terms[place], 0.0), np.ones(len(place))
         discount, m = 1.0, 0
         if plain is None:
@@ -148,11 +148,11 @@ def _side_by_side(
     total: Float64Array,
     product: Float64Array,
 ) -> tuple[int, float]:
-    """The first steps of `_forward` on neighbouring rows, while most windows of the block still go on.
+    """The first steps of `_forward` on neighbouring rows, while most windows of the block continue.
 
-    A slice in place of a gather makes a step so cheap that windows which have ended go on too; what they
-    were at their end is put back afterwards. ``total`` and ``product`` are brought up to the last step done,
-    m, which is returned with gamma^m.
+    With a slice instead of a gather a step is so cheap that ended windows are computed too; their values at
+    the end are restored afterwards. Updates ``total`` and ``product`` in place, and returns the last step m
+    and gamma^m.
     """
     b, discount, m, most = len(left), 1.0, 0, len(left)
     weight, ended = np.empty(b), []
@@ -168,7 +168,7 @@ def _side_by_side(
         product *= ratios[rows]
         np.minimum(product, _LARGEST, out=product)
         np.clip(product, *(clip or (0.0, _LARGEST)), out=weight)
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond an end; the caller refuses all others
+        with np.errstate(over="ignore", invalid="ignore"):  # rows past their end; the caller refuses others
             weight *= terms[rows]
             weight *= discount
             total += weight

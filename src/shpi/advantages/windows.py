@@ -1,12 +1,12 @@
-"""The end of each decision's window of k steps, on ragged logs with all endings.
+"""The end of each decision's window of k steps, for trajectories of any length and any ending.
 
-The window of decision t is the rows t .. stop_t - 1, and the bonus is paid at the context after the last of
-them. It ends at the first of
+The window of decision t is the rows t .. stop_t - 1, and the bonus is V of the context after the last one. It
+ends at the first of
     t + k                     for an int k; such a window crosses session boundaries, as in the paper
-    the end of the session    for k = "session"; the bonus is paid at the first context after the session
+    the end of the session    for k = "session"; the bonus is V of the first context after the session
     the end of the trajectory
     an unusable transition    the window stops before it, and the bonus is V of that row's own context
-A decision whose own transition is unusable has an empty window: nothing can be said about it.
+A decision whose own transition is unusable has an empty window, and no advantage.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Horizon = int | Literal["session"]
 
 
 def checked_horizon(k: Horizon) -> Horizon:
-    """An int of at least 1, or "session"."""
+    """Return k if it is an int of at least 1 or "session"; raise an error otherwise."""
     if k == "session" or (isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 1):
         return k
     raise ConfigError(expected='k to be an int of at least 1, or "session"', found=repr(k))
 
 
 def window_stops(logs: LoggedData, k: Horizon, usable: BoolArray) -> Int64Array:
-    """The row after the last row of each decision's window, [n]; equal to t where the window is empty."""
+    """The row after each decision's window [n]; equal to t if the window is empty."""
     n = len(logs)
     rows = np.arange(n, dtype=np.int64)
     if checked_horizon(k) == "session":

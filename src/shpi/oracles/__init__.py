@@ -1,10 +1,10 @@
-"""Regression oracles: f(x, a) fitted to k-step advantages, with everything that stays the same done once.
+"""Regression oracles, which fit f(x, a) to k-step advantages; what all fits share is computed once.
 
     Ridge            closed form, the default; no extra package
     Mlp              a perceptron with one output per action                    (extra ``neural``)
     Gbdt             LightGBM on (x, a)                                         (extra ``gbdt``)
-    VowpalWabbit     the paper's                                                (extra ``vw``)
-    CoinBetting      the authors' release: no interactions, one pass per fit, with or without VW
+    VowpalWabbit     as in the paper                                            (extra ``vw``)
+    CoinBetting      as in the authors' release: no interactions, one pass per fit, with or without VW
 
 `Ridge.exact` is the minimiser that coin betting approaches.
 """

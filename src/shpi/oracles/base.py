@@ -1,8 +1,8 @@
-"""The protocol of a regression oracle: it regresses k-step advantages on (x, a), many times on one log.
+"""The protocol of a regression oracle, which regresses k-step advantages on (x, a), many times on one log.
 
     f <- argmin_f sum_i omega_i (f(x_i, a_i) - A_k(x_i, a_i))^2            over the logged (x_i, a_i)
 
-In policy iteration only the targets A_k change. So an oracle works in two stages: ``prepare`` looks at the
+In policy iteration only the targets A_k change. So an oracle works in two stages: ``prepare`` processes the
 log once, and ``fit`` is called with new targets in every iteration.
 
     prepared = Ridge().prepare(logs, seed=0)
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 WeightKind = Literal["none", "mtr"]
 
-BLOCK_BYTES = 1 << 22  # the largest temporary matrix of a pass over a log
-SCORE_BYTES = 1 << 20  # of a block of scores: small enough to be used while it is still in the cache
+BLOCK_BYTES = 1 << 22  # bytes of the largest temporary matrix in a pass over a log
+SCORE_BYTES = 1 << 20  # bytes of a block of scores: small enough for the CPU cache
 
 
 @runtime_checkable
 class PreparedOracle(Protocol):
-    """An oracle that has seen the log, and now waits for targets."""
+    """An oracle prepared on a log, ready for targets."""
 
     @property
     def unseen(self) -> Int64Array:
-        """The actions that the log never took: their scores say nothing of their own."""
+        """The actions that the log never took: no data of their own supports their scores."""
         ...
 
     def tune(self, targets: ArrayLike, *, valid: BoolArray | None = None) -> PreparedOracle:
-        """The same oracle with its settings chosen on these targets; itself if there is nothing to choose."""
+        """The oracle with its settings chosen on these targets; itself if there is nothing to choose."""
         ...
 
     def fit(
@@ -52,14 +52,14 @@ class PreparedOracle(Protocol):
         """Regress targets [n] on the logged (x, a).
 
         Args:
-            targets: one number per logged decision, in any unit; the scores come back in the same unit.
-            weights: further importances [n], on top of those of the configuration.
-            valid: rows to use [n]; the targets of the others are not looked at, and may be NaN.
+            targets: one number per logged decision, in any unit; scores have the same unit.
+            weights: further weights of the decisions [n], multiplied with those of the configuration.
+            valid: rows to use [n]; the targets of the others are ignored and may be NaN.
         """
         ...
 
     def scores_on_log(self, scorer: Scorer) -> Iterator[tuple[slice, Float64Array]]:
-        """f(x_i, .) for the logged contexts in order, by blocks of rows: (rows, scores [m, A])."""
+        """Iterate over f(x_i, .) of the logged contexts in order, in blocks: (rows, scores [m, A])."""
         ...
 
 
@@ -68,7 +68,7 @@ class Oracle(Protocol):
     """The configuration of a regression oracle."""
 
     def prepare(self, logs: LoggedData, *, seed: int) -> PreparedOracle:
-        """Do once what does not depend on the targets."""
+        """Compute what does not depend on the targets."""
         ...
 
 
@@ -77,18 +77,18 @@ class Oracle(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Targets:
-    """Targets in their own scale: y = (target - centre) / scale, of weighted mean 0 and variance 1."""
+    """Standardised targets: y = (target - centre) / scale, with weighted mean 0 and variance 1."""
 
     values: Float64Array  # [n]; 0 in rows that are not used
     centre: float
     scale: float
-    weights: Float64Array | None  # [n]; 0 in rows that are not used; None: all rows count 1
+    weights: Float64Array | None  # [n]; 0 in rows that are not used; None: all weights are 1
 
 
 def standardise_targets(
     targets: ArrayLike, n: int, *, weights: Float64Array | None = None, valid: BoolArray | None = None
 ) -> Targets:
-    """Check the targets of the valid rows, and scale them; safe for 1e12, for 1e300 and for constants."""
+    """Check the targets of the valid rows and standardise them; safe for huge values and for constants."""
     raw = np.asarray(targets, dtype=np.float64)
     if raw.shape != (n,):
         raise DataError(expected=f"{n} targets, one per decision", found=f"shape {raw.shape}")
@@ -113,7 +113,7 @@ def standardise_targets(
     mean = float(omega @ values) / total
     values -= mean
     spread = float(np.sqrt(omega @ values**2 / total))
-    spread = spread if spread > 1e-13 else 1.0  # rounding of a constant, not a spread
+    spread = spread if spread > 1e-13 else 1.0  # the rounding error of a constant is not a spread
     values /= spread
     if use is not None:
         values[~use] = 0.0
@@ -122,7 +122,7 @@ def standardise_targets(
 
 
 def check_valid(valid: BoolArray | None, n: int) -> BoolArray | None:
-    """A mask of rows, or None when it allows all of them."""
+    """The checked mask of rows; None if it allows all of them."""
     if valid is None:
         return None
     mask = np.asarray(valid)
@@ -136,10 +136,10 @@ def check_valid(valid: BoolArray | None, n: int) -> BoolArray | None:
 def combined_weights(
     logs: LoggedData, kind: WeightKind, weights: ArrayLike | None = None
 ) -> Float64Array | None:
-    """omega_i [n], or None for all ones.
+    """The weights omega_i [n]; None if all are 1.
 
-    ``mtr`` is the importance that VW's ``--cb_type mtr`` gives to a row, 1 / (K mu(a_i|x_i)), where K is the
-    mean number of allowed actions. ``none`` is the plain sum of Algorithm 2.
+    ``mtr`` is the weight that VW's ``--cb_type mtr`` gives to a row, 1 / (K mu(a_i|x_i)), where K is the mean
+    number of allowed actions. ``none`` is the plain sum of Algorithm 2.
     """
     own: Float64Array | None = None
     if weights is not None:
@@ -174,7 +174,7 @@ def blocks(n: int, width: int, size: int | None = None) -> Iterator[slice]:
 def score_blocks(
     scorer: Scorer, contexts: FloatArray, width: int | None = None
 ) -> Iterator[tuple[slice, Float64Array]]:
-    """The scores of many contexts by blocks; ``width`` is that of the largest temporary, if known."""
+    """Iterate over the scores of many contexts in blocks; ``width``: that of the largest temporary matrix."""
     for rows in blocks(len(contexts), width or scorer.n_actions, SCORE_BYTES):
         yield rows, scorer.scores(contexts[rows])
 
@@ -185,7 +185,7 @@ def unseen_actions(logs: LoggedData) -> Int64Array:
 
 
 def action_table(logs: LoggedData) -> Float64Array | None:
-    """Standardised action features [A, m]; constant columns become 0; None if the log has none."""
+    """Standardised action features [A, m], constant columns set to 0; None if the log has none."""
     features = logs.action_space.features
     if features is None or features.shape[1] == 0:
         return None

@@ -2,22 +2,24 @@ r"""The oracle of the authors' release: one online pass of coin betting over sco
 
     f(x, a) = c + u'x + v_a                                in single precision, as Vowpal Wabbit keeps it
 
-The ranking of the actions does not depend on x. Vowpal Wabbit lets actions whose scores differ by less than
-1e-4 of their size share the probability (`EpsilonGreedy` with ``ties=VW_TIES``). Where |c + u'x| is large
-against the v_a that is all of them, so its policy can still depend on x: between one action and uniform.
+The ranking of the actions does not depend on x. But Vowpal Wabbit splits the probability among actions whose
+scores differ by less than 1e-4 of their size (`EpsilonGreedy` with ``ties=VW_TIES``). Where |c + u'x| is
+large compared with the v_a, these are all actions, so the policy can still depend on x: it is greedy for some
+x and uniform for others.
 
-For each weight j, with g = 2 (p - y) omega the slope of the squared loss, p cut to the range of the labels:
+For each weight j, with g = 2 (p - y) omega the slope of the squared loss, p clipped to the range of labels:
 
     w_j = (4 + W_j) / (L_j M_j (L_j M_j + G_j)) Z_j,       p = sum_j w_j x_j / N
     Z_j -= g x_j,  G_j += |g x_j|,  W_j -= g x_j w_j,  L_j = max(|g|, 1),  M_j = max |x_j|
     N   = the running mean of sum_j (x_j / M_j)^2, weighted by omega
 
-Rows come in the order of the log, once per fit, with omega = 1 / A: ``mtr`` with a logged probability of 1.
-The next fit goes on from the weights of the one before: a prepared oracle of this kind has a memory, and is
-not to be shared. Targets that are not valid count as 0, as those of the last row of a window in the release.
+Each fit is one pass over the rows in the order of the log, with omega = 1 / A: ``mtr`` with a logged
+probability of 1. The next fit continues from the weights of the previous one, so a prepared oracle of this
+kind has state and must not be shared. Invalid targets count as 0, like those of the last row of a window in
+the release.
 
 ``engine="vw"`` runs Vowpal Wabbit itself (extra ``vw``) with the release's options; ``"own"`` does the same
-arithmetic without it, compiled where numba is installed (extra ``fast``).
+arithmetic without it, compiled if numba is installed (extra ``fast``).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["own", "vw"]
 OPTIONS = ("--coin", "--cb_type", "mtr", "--cb_explore_adf", "-l", "0.01", "-b", "18", "--quiet")
-_W, _Z, _G, _M, _WEALTH, _L = range(6)  # rows of the state; W as it was before the last update, over N
+_W, _Z, _G, _M, _WEALTH, _L = range(6)  # rows of the state; _W holds w_j / N as of before the last update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class CoinBetting:
 
     Args:
         engine: "own", or "vw" for Vowpal Wabbit itself.
-        keep: go on from the weights of the fit before, as the release does; False starts afresh.
+        keep: whether to continue from the weights of the previous fit, as the release does.
     """
 
     engine: Engine = "own"
@@ -62,14 +64,14 @@ class CoinBetting:
             raise ConfigError(expected="engine 'own' or 'vw'", found=repr(self.engine), where="CoinBetting")
 
     def prepare(self, logs: LoggedData, *, seed: int) -> PreparedCoin:
-        """Nothing is drawn: the rows keep their order."""
+        """Keep the log; nothing is random, and rows keep their order."""
         del seed
         return PreparedCoin(config=self, logs=logs)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedCoin:
-    """Coin betting on one log, with the weights so far."""
+    """Coin betting on one log, with its present weights."""
 
     config: CoinBetting
     logs: LoggedData
@@ -81,16 +83,16 @@ class PreparedCoin:
         return unseen_actions(self.logs)
 
     def tune(self, targets: ArrayLike, *, valid: BoolArray | None = None) -> PreparedCoin:
-        """Nothing to choose: coin betting has no learning rate."""
+        """Return itself: coin betting has no learning rate to choose."""
         del targets, valid
         return self
 
     def fit(
         self, targets: ArrayLike, weights: ArrayLike | None = None, valid: BoolArray | None = None
     ) -> SharedScorer:
-        """One pass over all rows; targets that are not valid count as 0."""
+        """Make one pass over all rows; invalid targets count as 0."""
         logs, mask = self.logs, check_valid(valid, len(self.logs))
-        standardise_targets(targets, len(logs), valid=mask)  # refuses what is not finite
+        standardise_targets(targets, len(logs), valid=mask)  # refuses targets that are not finite
         given = np.asarray(targets, dtype=np.float64)
         costs = -(given if mask is None else np.where(mask, given, 0.0))
         omega = np.full(len(logs), 1.0 / logs.n_actions)
@@ -105,7 +107,7 @@ class PreparedCoin:
         return scorer
 
     def scores_on_log(self, scorer: Scorer) -> Iterator[tuple[slice, Float64Array]]:
-        """f(x_i, .) by blocks."""
+        """Iterate over f(x_i, .) in blocks."""
         yield from score_blocks(scorer, self.logs.contexts)
 
 
@@ -113,13 +115,13 @@ class PreparedCoin:
 
 
 class _Coin:
-    """Weights in the order c, u_1 .. u_d, v_1 .. v_A."""
+    """The model of ``engine="own"``, with weights in the order c, u_1 .. u_d, v_1 .. v_A."""
 
     def __init__(self, width: int, n_actions: int) -> None:
         self.width = width
         self.state = np.zeros((6, 1 + width + n_actions), dtype=np.float32)
         self.norms = np.zeros(2)  # sum of omega times squared norms, sum of omega
-        self.range = np.zeros(2, dtype=np.float32)  # of the labels, 0 included
+        self.range = np.zeros(2, dtype=np.float32)  # range of the labels, 0 included
 
     def learn(
         self, contexts: Float32Array, actions: np.ndarray, costs: Float64Array, omega: Float64Array
@@ -159,7 +161,7 @@ def learn_rows(
     labels: Float32Array,
     omega: Float32Array,
 ) -> None:
-    """The updates of the module's equations, row by row, in place."""
+    """Update the state in place, row by row, by the equations at the top of this file."""
     n, d = contexts.shape
     two, alpha, beta = np.float32(2.0), np.float32(4.0), np.float32(1.0)
     place, value = np.zeros(d + 2, dtype=np.int64), np.zeros(d + 2, dtype=np.float32)
@@ -167,7 +169,7 @@ def learn_rows(
         label, weight, count = labels[i], omega[i], 2
         place[0], value[0] = 1 + d + actions[i], np.float32(1.0)
         place[1], value[1] = 0, np.float32(1.0)
-        for j in range(d):  # Vowpal Wabbit does not see features of value 0
+        for j in range(d):  # Vowpal Wabbit ignores features of value 0
             if contexts[i, j] != 0:
                 place[count], value[count] = 1 + j, contexts[i, j]
                 count += 1
@@ -204,7 +206,7 @@ def learn_rows(
 
 
 class _Wabbit:
-    """Vowpal Wabbit with the release's options and text."""
+    """Vowpal Wabbit with the options and the text format of the release."""
 
     def __init__(self, width: int, n_actions: int) -> None:
         self.width, self.n_actions = width, n_actions
@@ -218,14 +220,14 @@ class _Wabbit:
             self.model.learn(self._event(x, int(action), f"0:{float(cost)!r}:{probability!r} "))
 
     def scorer(self) -> SharedScorer:
-        """Read off the weights: the model keeps them in an array by hash."""
+        """The scorer with the weights of the model, which are stored by hash."""
         names = [f"{j}" for j in range(self.width)]
         shared = self.model.hash_space("x")
         own = self.model.hash_space("a")
         weight = self.model.get_weight
         slopes = [weight(self.model.hash_feature(name, shared), 0) for name in names]
         actions = [weight(self.model.hash_feature(f"{i + 1}", own), 0) for i in range(self.n_actions)]
-        constant = weight(11650396, 0)  # the place of VW's constant feature
+        constant = weight(11650396, 0)  # index of VW's constant feature
         return SharedScorer(
             constant=-np.array([constant]), slopes=-np.array(slopes), actions=-np.array(actions)
         )

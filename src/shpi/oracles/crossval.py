@@ -5,9 +5,9 @@ The squared error on a held-out fold needs no pass over its rows, once the fold'
     sum_i omega_i (y_i - phi_i'beta_{a_i})^2
         = sum_i omega_i y_i^2 - 2 sum_a beta_a'c_a + sum_a beta_a'G_a beta_a
 
-The Gram matrices and their factors do not depend on the targets: several targets are tuned for at the cost of
-little more than one. Users are folds, because the decisions of one user are alike. The penalties are counted
-in decisions, and the best ones do not depend on how many there are, so a sample of the users is enough.
+The Gram matrices and their factors do not depend on the targets, so tuning for several targets costs little
+more than for one. Folds consist of whole users, because decisions of one user are correlated. Penalties are
+in units of decisions, and the best ones do not depend on the size of the log, so a sample of users is enough.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Fold:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The candidate with the least held-out error, as a share of the targets' variance."""
+    """The feature map and penalties with the smallest held-out error."""
 
-    candidate: int
+    candidate: int  # index of the feature map
     penalty: float
     shared_penalty: float
-    error: float
+    error: float  # held-out squared error, as a share of the targets' variance
 
 
 def deal_users(logs: LoggedData, folds: int, max_rows: int, seed: int) -> Int64Array:
-    """The fold of every row [n], -1 for rows outside the sample of at most about ``max_rows``.
+    """The fold of every row [n]; -1 for rows outside a sample of users with about ``max_rows`` rows.
 
-    A single user is cut into blocks of time.
+    The rows of a single user are cut into blocks of time.
     """
     n, users = len(logs), logs.n_users
     if users < 2:
@@ -67,7 +67,7 @@ def deal_users(logs: LoggedData, folds: int, max_rows: int, seed: int) -> Int64A
 def fold_sums(
     features: FeatureMap, logs: LoggedData, targets: Sequence[Targets], fold_of_row: Int64Array
 ) -> list[Fold]:
-    """The sums of every fold; only the sample's rows are looked at. The targets have the same weights."""
+    """The sums of every fold, over the sample's rows only. All targets must have the same weights."""
     sums = []
     for fold in range(int(fold_of_row.max()) + 1):
         rows = np.flatnonzero(fold_of_row == fold)
@@ -89,7 +89,7 @@ def fold_sums(
 def held_out_errors(
     folds: Sequence[Fold], psi: Float64Array, penalties: Sequence[float], shared: Sequence[float]
 ) -> Float64Array:
-    """Squared errors summed over all folds, [T, penalties, shared penalties]."""
+    """Held-out squared errors, summed over all folds [T, penalties, shared penalties]."""
     errors = np.zeros((len(folds[0].cross), len(penalties), len(shared)))
     total, cross = reduce(add, (fold.grams for fold in folds)), sum(fold.cross for fold in folds)
     for fold in folds:
@@ -116,14 +116,14 @@ def choose(
     penalties: Sequence[float],
     shared: Sequence[float],
 ) -> list[Choice]:
-    """Try every feature map with every pair of penalties; the best for each of the targets."""
-    tables = []  # of errors [T, penalties, shared penalties], by candidate
+    """Try every feature map with every pair of penalties; return the best for each target."""
+    tables = []  # errors [T, penalties, shared penalties] of each candidate
     for features in candidates:
         folds = fold_sums(features, logs, targets, fold_of_row)
         squares = np.maximum(sum(fold.squares for fold in folds), 1e-300)
         tables.append(held_out_errors(folds, psi, penalties, shared) / squares[:, None, None])
     choices = []
-    for errors in np.stack(tables, axis=1):  # of one target: [candidates, penalties, shared penalties]
+    for errors in np.stack(tables, axis=1):  # for each target: [candidates, penalties, shared penalties]
         index, i, j = (int(place) for place in np.unravel_index(int(errors.argmin()), errors.shape))
         choices.append(
             Choice(

@@ -1,8 +1,8 @@
-"""Boosted trees over (x, a) with LightGBM: the action is a categorical column, its features are further ones.
+"""Boosted trees over (x, a) with LightGBM; the action is a categorical column, followed by its features.
 
 Mind the cost: the policy on every logged row needs f(x_i, a) for all actions, n |A| predictions. With
 300,000 rows and 112 actions that took about ten minutes per iteration; a ridge takes a quarter of a second.
-Trees are also flat outside the data, and in roll-outs a greedy policy on them ran away. They are offered for
+Trees also extrapolate as constants, and in roll-outs a greedy policy on them diverged. They are meant for
 small action sets and for comparison.
 """
 
@@ -45,8 +45,8 @@ class Gbdt:
         trees: number of trees.
         leaves: leaves per tree.
         learning_rate: learning rate of the boosting.
-        min_rows: rows per leaf, at least.
-        action_features: use the features of the actions beside their number, where the log has them.
+        min_rows: smallest number of rows per leaf.
+        action_features: whether to use the features of the actions, if the log has them.
         weights: ``none`` for the plain sum of Algorithm 2, ``mtr`` for 1 / (K mu(a|x)).
     """
 
@@ -66,7 +66,7 @@ class Gbdt:
             )
 
     def prepare(self, logs: LoggedData, *, seed: int) -> PreparedGbdt:
-        """Sort the columns into bins once."""
+        """Bin the columns once."""
         lightgbm = import_lightgbm()
         table = action_table(logs) if self.action_features else None
         columns = design(logs.contexts, logs.actions, table)
@@ -82,7 +82,7 @@ class Gbdt:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedGbdt:
-    """Trees that have seen the log."""
+    """Boosted trees prepared on a log."""
 
     config: Gbdt
     logs: LoggedData
@@ -96,7 +96,7 @@ class PreparedGbdt:
         return unseen_actions(self.logs)
 
     def tune(self, targets: ArrayLike, *, valid: BoolArray | None = None) -> PreparedGbdt:
-        """Nothing to choose."""
+        """Return itself: there is nothing to choose."""
         return self
 
     def fit(
@@ -127,14 +127,14 @@ class PreparedGbdt:
         )
 
     def scores_on_log(self, scorer: Scorer) -> Iterator[tuple[slice, Float64Array]]:
-        """f(x_i, .) by blocks: n |A| predictions."""
+        """Iterate over f(x_i, .) in blocks: n |A| predictions."""
         yield from score_blocks(scorer, self.logs.contexts)
 
 
 @saveable("oracles/gbdt-scorer")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GbdtScorer:
-    """Fitted trees, kept as the text that LightGBM writes."""
+    """Fitted trees, stored as the text that LightGBM writes."""
 
     model: NDArray[np.uint8]
     n_actions: int
@@ -150,11 +150,11 @@ class GbdtScorer:
             raise ConfigError(
                 expected=f"features of {self.n_actions} actions", found=f"{self.table.shape[0]}"
             )
-        _ = self.text  # an unsafe text is refused here, not when the first prediction is asked for
+        _ = self.text  # refuse an unsafe text here, not at the first prediction
 
     @cached_property
     def text(self) -> str:
-        """The trees in a text that is safe to load."""
+        """The trees as a text that is safe to load."""
         return checked_model(
             self.model.tobytes().decode(errors="replace"), self.width + 1 + self.table.shape[1]
         )
@@ -166,7 +166,7 @@ class GbdtScorer:
             return import_lightgbm().Booster(model_str=self.text)
 
     def scores(self, contexts: FloatArray) -> Float64Array:
-        """f(x, .), [n, A]: one prediction per context and action, by blocks."""
+        """f(x, .) [n, A]: one prediction per context and action, in blocks."""
         x = as_matrix(contexts, self.width)
         scores = np.empty((len(x), self.n_actions))
         for rows in blocks(len(x), self.n_actions * (self.width + 1 + self.table.shape[1])):
@@ -180,7 +180,7 @@ class GbdtScorer:
 
 
 def design(contexts: FloatArray, actions: NDArray[Any], table: Float64Array | None) -> Float64Array:
-    """The columns (x, a, features of a), [n, d + 1 + m]."""
+    """The columns (x, a, features of a) [n, d + 1 + m]."""
     parts = [np.asarray(contexts, dtype=np.float64), actions[:, None].astype(np.float64)]
     if table is not None:
         parts.append(table[actions])

@@ -1,7 +1,7 @@
-"""Check the text of a LightGBM model before LightGBM sees it: its parser believes every index in the file.
+"""Check the text of a LightGBM model before LightGBM reads it: its parser trusts every index in the file.
 
-The text is read into trees, every index is checked, and a new text is written from what was read. So nothing
-reaches the C++ code but well-formed trees over the columns that the scorer has.
+The text is parsed into trees, every index is checked, and a new text is written from the result. So only
+well-formed trees over the scorer's columns reach the C++ code.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from shpi.errors import DataError
 from shpi.files.schema import REMEDY
 
-MOST_LEAVES = 2**17  # of a tree; LightGBM allows no more
+MOST_LEAVES = 2**17  # leaves per tree that LightGBM allows
 _WHOLE = ("split_feature", "decision_type", "left_child", "right_child")
 _REAL = ("split_gain", "threshold", "internal_value", "internal_weight", "internal_count")
 _LEAF = ("leaf_value", "leaf_weight", "leaf_count")
 _HEAD = ("version", "num_class", "num_tree_per_iteration", "label_index", "objective")
-_INFO = set("0123456789.:-+einfa[]no")  # such as [-1.5:2e3], -1:0:1:2, none
+_INFO = set("0123456789.:-+einfa[]no")  # characters of feature_infos such as [-1.5:2e3], -1:0:1:2, none
 _HEAD_VALUES = {
     "version": ("v3", "v4"),
     "num_class": ("1",),
@@ -31,8 +31,8 @@ def checked_model(text: str, width: int) -> str:
     """The same model in a text that is safe to load.
 
     Args:
-        text: the output of ``Booster.model_to_string``.
-        width: the number of columns that the model may look at.
+        text: output of ``Booster.model_to_string``.
+        width: number of columns of the model.
     """
     body, end, _ = text.partition("end of trees")
     if not end:
@@ -75,7 +75,7 @@ def _checked_tree(facts: Mapping[str, str], width: int) -> list[str]:
         lines += [f"{key}={' '.join(map(str, _whole(facts, key, nodes)))}" for key in _WHOLE]
         lines += [f"{key}={_joined(_real(facts, key, nodes))}" for key in _REAL]
         lines += _checked_categories(facts, categories)
-    kept = _LEAF if leaves > 1 else _LEAF[:1]  # a tree of one leaf has a value and nothing else
+    kept = _LEAF if leaves > 1 else _LEAF[:1]  # a tree of one leaf has only a value
     lines += [f"{key}={_joined(_real(facts, key, leaves))}" for key in kept]
     rate = _real(facts, "shrinkage", 1)[0]
     return [*lines, "is_linear=0", f"shrinkage={rate!r}"]
@@ -98,7 +98,7 @@ def _checked_categories(facts: Mapping[str, str], categories: int) -> list[str]:
 
 
 def _check_shape(left: list[int], right: list[int], leaves: int) -> None:
-    """Every node but the root and every leaf is the child of exactly one node, and lies below it."""
+    """Check that every leaf, and every node except the root, has one parent and a path from the root."""
     children = [*left, *right]
     wanted = [*range(1, leaves - 1), *(~leaf for leaf in range(leaves))]
     if sorted(children) != sorted(wanted):

@@ -1,21 +1,20 @@
-"""Hierarchical ridge regression in closed form: a part that the actions share, and one of each action's own.
+"""Hierarchical ridge regression in closed form, with coefficients shared by actions and per action.
 
     f(x, a) = phi(x)'(B psi_a + w_a)
     minimise  sum_i omega_i (y_i - f(x_i, a_i))^2  +  lambda_0 |B|^2  +  lambda sum_a |w_a|^2
 
 psi_a = 1 gives the shared part phi(x)'w_0 of the plain model; psi_a = (1, features of a) makes the shared
-part bilinear in the context and the action, so that what is learned of one action carries over to those like
-it. The data cannot tell B psi_a from w_a; the two penalties decide: w_a is shrunk towards 0, that is, f(x, a)
-towards the shared part. An action that was never taken gets the shared part alone.
+part bilinear in context and action, so that actions with similar features learn from each other. The data
+cannot distinguish B psi_a from w_a; the two penalties do: w_a is shrunk towards 0, so f(x, a) towards the
+shared part. An action that was never taken gets the shared part alone.
 
-Elimination. With G_a = U_a D_a U_a' (computed once) and s = 1 / (1 + D_a / lambda), all of it diagonal:
+Eliminating w_a, with G_a = U_a D_a U_a' (computed once) and s = 1 / (1 + D_a / lambda), both diagonal:
 
     (lambda_0 I + sum_a psi_a psi_a' (x) K_a) vec B = sum_a psi_a (x) k_a,   K_a = U D s U',  k_a = U s U' c_a
     w_a = U (D + lambda)^-1 U' (c_a - G_a B psi_a)
 
-K_a is what G_a is still worth for B once w_a has taken its part. A new target needs c_a, one solve with a
-factor that is already there, and a few products. lambda = infinity is allowed: no action then has a part of
-its own.
+K_a is the Schur complement: the information of G_a about B after eliminating w_a. A new target needs c_a, one
+solve with an existing factor, and a few products. lambda = infinity is allowed; then every w_a is 0.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from shpi.errors import ConfigError
 from shpi.oracles.statistics import GramStatistics
 from shpi.protocols import Float64Array
 
-_CHUNK = 1 << 24  # floats of the temporary [actions, p, p] in a chunk
+_CHUNK = 1 << 24  # floats of the temporary [actions, p, p] of one chunk of actions
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Spectrum:
-    """The eigenvectors and eigenvalues of every G_a: all penalties can be tried on them."""
+    """The eigenvectors and eigenvalues of every G_a, which serve for all penalties."""
 
     vectors: Float64Array  # [A, p, p]
     values: Float64Array  # [A, p], at least 0
@@ -52,12 +51,12 @@ class Spectrum:
         return cls(vectors=vectors, values=values)
 
     def rotate(self, rows: Float64Array) -> Float64Array:
-        """U_a' v_a for every action, [A, p]."""
+        """U_a' v_a for every action [A, p]."""
         turned: Float64Array = np.matmul(rows[:, None, :], self.vectors)[:, 0]
         return turned
 
     def rotate_back(self, rows: Float64Array) -> Float64Array:
-        """U_a v_a for every action, [A, p]."""
+        """U_a v_a for every action [A, p]."""
         turned: Float64Array = np.matmul(self.vectors, rows[:, :, None])[:, :, 0]
         return turned
 
@@ -90,7 +89,7 @@ class Coupling:
         return cls(spectrum=spectrum, psi=psi, penalty=penalty, matrix=square)
 
     def solver(self, shared_penalty: float) -> Solver:
-        """Add lambda_0 and factor."""
+        """Add lambda_0 and factorise."""
         if not (np.isfinite(shared_penalty) and shared_penalty > 0):
             raise ConfigError(expected="a positive, finite shared penalty", found=str(shared_penalty))
         total = self.matrix + shared_penalty * np.eye(len(self.matrix))
@@ -99,13 +98,13 @@ class Coupling:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solver:
-    """Everything that stays the same when the targets change."""
+    """The factors that do not depend on the targets."""
 
     coupling: Coupling
     factor: Float64Array  # [m p, m p] lower Cholesky factor
 
     def solve(self, cross: Float64Array) -> Float64Array:
-        """B psi_a + w_a for every action, [A, p], from the cross moments c_a [A, p]."""
+        """B psi_a + w_a for every action [A, p], from the cross moments c_a [A, p]."""
         spectrum, psi, penalty = self.coupling.spectrum, self.coupling.psi, self.coupling.penalty
         values, turned = spectrum.values, spectrum.rotate(cross)
         right = psi.T @ spectrum.rotate_back(turned / (1.0 + values / penalty))  # [m, p]

@@ -3,8 +3,8 @@
     f(x, .) = W_3 relu(W_2 relu(W_1 phi(x) + b_1) + b_2) + b_3                [A]
     minimise  sum_i omega_i (f(x_i, a_i) - y_i)^2           by Adam on mini-batches
 
-One output per action costs |A| times less than an action that is an input. The fitted network is handed
-over as plain matrices, so that scoring needs no torch.
+One output per action costs |A| times less than the action as an input. The fitted network is returned as
+plain matrices, so that scoring needs no torch.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Mlp:
     """A multilayer perceptron with |A| outputs.
 
     Args:
-        hidden: the widths of the hidden layers; the paper uses 128 and 128 for its networks.
+        hidden: widths of the hidden layers; the paper uses 128 and 128 for its networks.
         features: features of the contexts, standardised by default.
         learning_rate: learning rate of Adam.
-        batch: rows per step.
-        epochs: passes over the rows.
+        batch: number of rows per gradient step.
+        epochs: number of passes over the rows.
         weights: ``none`` for the plain sum of Algorithm 2, ``mtr`` for 1 / (K mu(a|x)).
-        max_steps: an upper limit on the number of steps, or None.
+        max_steps: largest number of gradient steps; None: no limit.
     """
 
     hidden: tuple[int, ...] = (128, 128)
@@ -78,7 +78,7 @@ class Mlp:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedMlp:
-    """A perceptron that has seen the log. Every fit starts from the same random matrices."""
+    """A perceptron prepared on a log. Every fit starts from the same random matrices."""
 
     config: Mlp
     logs: LoggedData
@@ -88,11 +88,11 @@ class PreparedMlp:
 
     @property
     def unseen(self) -> Int64Array:
-        """The actions that the log never took: their outputs keep the shared hidden layers and start at 0."""
+        """The actions that the log never took; their output weights stay 0."""
         return unseen_actions(self.logs)
 
     def tune(self, targets: ArrayLike, *, valid: BoolArray | None = None) -> PreparedMlp:
-        """Nothing to choose."""
+        """Return itself: there is nothing to choose."""
         return self
 
     def fit(
@@ -110,13 +110,13 @@ class PreparedMlp:
         return MlpScorer(weights=matrices, biases=biases, features=self.features)
 
     def scores_on_log(self, scorer: Scorer) -> Iterator[tuple[slice, Float64Array]]:
-        """f(x_i, .) by blocks."""
+        """Iterate over f(x_i, .) in blocks."""
         widest = max(self.logs.n_actions, *self.config.hidden, self.features.width)
         yield from score_blocks(scorer, self.logs.contexts, widest)
 
 
 def _train(torch: Any, prepared: PreparedMlp, scaled: Targets) -> list[tuple[Float32Array, Float32Array]]:
-    """Adam on the squared error of the taken actions; the layers as (weights [out, in], bias [out])."""
+    """Fit the taken actions by Adam; return (weights [out, in], bias [out]) of each layer."""
     config, logs = prepared.config, prepared.logs
     random = torch.Generator().manual_seed(prepared.seed)
     network = network_layers(

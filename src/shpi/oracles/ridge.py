@@ -1,4 +1,4 @@
-"""The default oracle: ridge regression in closed form, with a shared part and a part of each action's own.
+"""The default oracle: ridge regression in closed form, with coefficients shared by actions and per action.
 
     f(x, a) = phi(x)'(B psi_a + w_a)
 
@@ -41,13 +41,13 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-MANY_ACTIONS = 100  # from here on, action features are used where they exist
-ROWS_PER_FEATURE = 10  # with fewer rows per action and feature than this, likewise
-FEATURE_ROWS = 50_000  # rows that the default features are fitted on, about; evenly spaced
-MAX_COUPLED = 4096  # the largest shared system, p (1 + m)
-CURVED_STATISTICS = 1 << 28  # bytes of [A, p, p] up to which curves are a default: 830 actions
-WEIGHTINGS = 3  # of the rows, whose factors are kept: all users and both halves take turns
-COPIES = 5  # of [A, p, p] beside those of the folds: all rows, all but a fold, eigenvectors, products
+MANY_ACTIONS = 100  # with at least so many actions, action features are used if the log has them
+ROWS_PER_FEATURE = 10  # with fewer rows per action and context feature, they are used as well
+FEATURE_ROWS = 50_000  # evenly spaced rows that the default features are fitted on, about
+MAX_COUPLED = 4096  # the largest number of shared coefficients, p (1 + m)
+CURVED_STATISTICS = 1 << 28  # bytes of [A, p, p] up to which Fourier features are a default: 830 actions
+WEIGHTINGS = 3  # number of row weightings whose factors are kept: all users, and both halves
+COPIES = 5  # arrays [A, p, p] beside those of the folds: all rows, all but a fold, eigenvectors, products
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,23 +55,24 @@ class Ridge:
     """Hierarchical ridge regression of the advantages on (x, a).
 
     Args:
-        features: a recipe, a fitted map, or several of them for ``tune`` to choose from. None: random
+        features: recipe, fitted map, or several of them for ``tune`` to choose from. None: random
             Fourier features (and, for ``tune``, other bandwidths and linear features) for contexts of up to
             5 dimensions, linear ones beyond; all on standardised contexts. An intercept is added if the map
             has none.
-        penalty: lambda, how strongly each action's own part is shrunk, counted in decisions; infinity for
-            none at all. None: chosen by ``tune`` (1 until then).
-        shared_penalty: lambda_0, of the shared part. None: chosen by ``tune`` (0.1 until then).
+        penalty: lambda, the penalty of each action's own coefficients, in decisions; infinity sets them to 0.
+            None: chosen by ``tune`` (1 until then).
+        shared_penalty: lambda_0, the penalty of the shared coefficients, in decisions. None: chosen by
+            ``tune`` (0.1 until then).
         action_features: whether the shared part is bilinear in the context and the action features.
             ``auto``: if the log has them and there are 100 actions or more, or the median action has fewer
             than 10 rows per feature of the context.
         weights: ``none`` for the plain sum of Algorithm 2, ``mtr`` for 1 / (K mu(a|x)), as VW weighs rows.
         folds: number of folds of users in ``tune``.
-        tune_rows: about how many rows ``tune`` looks at.
+        tune_rows: approximate number of rows that ``tune`` uses.
         penalties: values that ``tune`` tries for ``penalty``.
         shared_penalties: values that ``tune`` tries for ``shared_penalty``.
-        cache_bytes: the feature matrix is kept in memory up to this size (2 GiB), and computed anew, block by
-            block in every pass, beyond it: bounded memory, at several times the cost of an iteration.
+        cache_bytes: largest feature matrix to keep in memory (2 GiB). A larger one is computed anew, block by
+            block, in every pass: bounded memory, at several times the cost of an iteration.
     """
 
     features: Recipe | FeatureMap | tuple[Recipe | FeatureMap, ...] | None = None
@@ -99,8 +100,8 @@ class Ridge:
     def exact(cls, weights: WeightKind = "none") -> Ridge:
         """The least-squares minimiser over linear f(x, a), with just enough penalty to be unique.
 
-        This is what the coin-betting updates of the paper's oracle approach with many passes, without its
-        dependence on the order and the scale of the rows.
+        The coin-betting updates of the paper's oracle approach it with many passes. Unlike them, it does not
+        depend on the order and the scale of the rows.
         """
         return cls(
             features=lines(), penalty=1e-6, shared_penalty=1e-6, action_features=False, weights=weights
@@ -109,7 +110,7 @@ class Ridge:
     def candidates(self, width: int, seed: int, n_actions: int = 1) -> tuple[Recipe | FeatureMap, ...]:
         """The feature maps to choose from; the first is used until ``tune`` is called.
 
-        With many actions there are few rows for each, and a matrix of curves for each would fill the memory:
+        With many actions each has few rows, and the Gram matrices of Fourier features would fill the memory:
         the default is then linear.
         """
         if isinstance(self.features, tuple):
@@ -123,7 +124,7 @@ class Ridge:
         return (*(curves(n_features, bandwidth, seed) for bandwidth in (0.5, 1.0, 2.0, 0.25)), lines())
 
     def fit_candidate(self, index: int, logs: LoggedData, seed: int) -> FeatureMap:
-        """Fit one of the candidates; the default ones on about 50,000 rows, which is enough for them."""
+        """Fit one of the candidates; the default ones need only about 50,000 rows."""
         recipe, contexts = self.candidates(logs.contexts.shape[1], seed, logs.n_actions)[index], logs.contexts
         if self.features is None:
             contexts = contexts[:: 1 + len(contexts) // FEATURE_ROWS]
@@ -169,14 +170,14 @@ class Ridge:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Factors:
-    """The spectrum of the Gram matrices under one weighting of the rows, and the last solver made of it."""
+    """The spectrum of the Gram matrices for one weighting of the rows, and the last solver made from it."""
 
-    omega: Float64Array | None
+    omega: Float64Array | None  # [n] weights of the rows; None: all 1
     spectrum: Spectrum
     solvers: dict[tuple[float, float], Solver] = field(default_factory=dict)  # by penalties
 
     def serves(self, omega: Float64Array | None) -> bool:
-        """Whether these are the factors for such weights [n]."""
+        """Whether these are the factors for these weights [n]."""
         if omega is None or self.omega is None:
             return omega is self.omega
         return np.array_equal(self.omega, omega)
@@ -184,7 +185,7 @@ class Factors:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedRidge:
-    """A ridge that has seen the log. ``choice`` says what ``tune`` found."""
+    """A ridge prepared on a log. ``choice`` holds the result of ``tune``."""
 
     config: Ridge
     logs: LoggedData
@@ -212,7 +213,7 @@ class PreparedRidge:
     def fit(
         self, targets: ArrayLike, weights: ArrayLike | None = None, valid: BoolArray | None = None
     ) -> LinearScorer:
-        """The closed form for these targets; the factors of the last calls serve again if the rows do."""
+        """The closed-form fit to these targets; factors of earlier calls with the same weights are reused."""
         scaled = self._scaled(targets, weights, valid)
         values = scaled.values if scaled.weights is None else scaled.values * scaled.weights
         cross = cross_moments(self.phi, self.features.width, self.logs.actions, self.logs.n_actions, values)
@@ -221,13 +222,13 @@ class PreparedRidge:
         return LinearScorer(weights=beta, features=self.features)
 
     def tune(self, targets: ArrayLike, *, valid: BoolArray | None = None) -> PreparedRidge:
-        """Choose what the configuration leaves open by cross-validation over users on these targets."""
+        """Choose the open settings by cross-validation over users on these targets."""
         return self.tune_each([targets], valid=valid)[0]
 
     def tune_each(
         self, targets: Sequence[ArrayLike], *, valid: BoolArray | None = None
     ) -> list[PreparedRidge]:
-        """The same for several targets on the same rows, at the cost of little more than one."""
+        """`tune` for several targets on the same rows, at little more than the cost of one."""
         config, logs = self.config, self.logs
         others = range(1, len(config.candidates(logs.contexts.shape[1], self.seed, logs.n_actions)))
         open_choices = len(others) > 0 or config.penalty is None or config.shared_penalty is None
@@ -244,7 +245,7 @@ class PreparedRidge:
             config.penalties if config.penalty is None else (config.penalty,),
             config.shared_penalties if config.shared_penalty is None else (config.shared_penalty,),
         )
-        memos: list[dict[str, Any]] = [self._memo, *({} for _ in others)]  # the same map, the same memo
+        memos: list[dict[str, Any]] = [self._memo, *({} for _ in others)]  # equal maps share a memo
         return [
             replace(
                 self,
@@ -258,7 +259,7 @@ class PreparedRidge:
         ]
 
     def scores_on_log(self, scorer: Scorer) -> Iterator[tuple[slice, Float64Array]]:
-        """f(x_i, .) by blocks; a scorer of this oracle uses the feature matrix that is already there."""
+        """Iterate over f(x_i, .) in blocks; a scorer of this oracle reuses the feature matrix."""
         if isinstance(scorer, LinearScorer) and scorer.features is self.features:
             columns = np.ascontiguousarray(scorer.weights.T)
             for rows in blocks(len(self.logs), self.logs.n_actions, SCORE_BYTES):
@@ -267,7 +268,7 @@ class PreparedRidge:
             yield from score_blocks(scorer, self.logs.contexts)
 
     def statistics(self, weights: ArrayLike | None = None, valid: BoolArray | None = None) -> GramStatistics:
-        """The Gram matrices of this log: those of several shards add up to those of all."""
+        """The Gram matrices of this log; those of shards add up to those of the whole."""
         omega = combined_weights(self.logs, self.config.weights, weights)
         if valid is not None:
             omega = np.where(valid, 1.0 if omega is None else omega, 0.0)
@@ -278,7 +279,7 @@ class PreparedRidge:
         return standardise_targets(targets, len(self.logs), weights=omega, valid=valid)
 
     def _solver(self, omega: Float64Array | None) -> Solver:
-        """The factors for these row weights and penalties; those of the last calls serve again."""
+        """The solver for these row weights and penalties; factors of recent calls are reused."""
         known: list[Factors] = self._memo.setdefault("factors", [])
         mine = next((factors for factors in known if factors.serves(omega)), None)
         if mine is None:
@@ -294,7 +295,7 @@ class PreparedRidge:
         return mine.solvers[key]
 
     def phi(self, rows: slice) -> Float64Array:
-        """Rows of the feature matrix, [m, p]."""
+        """Rows of the feature matrix [m, p]."""
         n, width = len(self.logs), self.features.width
         if 8 * n * width > self.config.cache_bytes:
             return self.features.transform(self.logs.contexts[rows])

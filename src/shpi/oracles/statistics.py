@@ -1,10 +1,10 @@
-"""Sufficient statistics of a linear regression per action: sums, so they add up over shards.
+"""Sufficient statistics of a linear regression per action: sums, which add up over shards.
 
     G_a = sum_{i: a_i = a} omega_i phi(x_i) phi(x_i)'        [A, p, p]    `GramStatistics`: once per log
     c_a = sum_{i: a_i = a} omega_i phi(x_i) (y_i - m)        [A, p]       `TargetStatistics`: once per target
 
 The targets' sums are taken about their mean m, and moved to the common mean when two shards are added: sums
-of products about 0 would lose every digit of a small spread around 1e12.
+about 0 would lose all digits of targets with a small spread around 1e12.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GramStatistics:
         return GramStatistics(grams=self.grams + other.grams, counts=self.counts + other.counts)
 
     def __sub__(self, other: GramStatistics) -> GramStatistics:
-        """All but a fold."""
+        """The statistics without a fold."""
         return GramStatistics(grams=self.grams - other.grams, counts=self.counts - other.counts)
 
 
@@ -78,7 +78,7 @@ class TargetStatistics:
 def gram_statistics(
     phi: Phi, width: int, actions: IntArray, n_actions: int, weights: Float64Array | None = None
 ) -> GramStatistics:
-    """G_a for every action, in one pass by blocks of rows."""
+    """G_a for every action, in one pass over blocks of rows."""
     grams = np.zeros((n_actions, width, width))
     counts = np.zeros(n_actions, dtype=np.int64)
     for rows in blocks(len(actions), width):
@@ -118,7 +118,7 @@ def target_statistics(
 def cross_moments(
     phi: Phi, width: int, actions: IntArray, n_actions: int, values: Float64Array
 ) -> Float64Array:
-    """sum_{i: a_i = a} values_i phi(x_i), [A, p]: a sparse matrix, one entry per row, times the features."""
+    """sum_{i: a_i = a} values_i phi(x_i) [A, p]: a sparse matrix, one entry per row, times the features."""
     total = np.zeros((n_actions, width))
     for rows in blocks(len(values), width):
         m = rows.stop - rows.start
@@ -128,7 +128,7 @@ def cross_moments(
 
 
 def merge(parts: Iterable[S]) -> S:
-    """The statistics of all shards from those of each; the order changes nothing but rounding."""
+    """Add the statistics of all shards; their order affects only rounding."""
     statistics = list(parts)
     if not statistics:
         raise DataError(expected="the statistics of at least one shard", found="none")

@@ -1,20 +1,21 @@
 """The paper's oracle: Vowpal Wabbit with ``--coin --cb_type mtr --cb_explore_adf`` (needs vowpalwabbit).
 
-What is the paper's, and what is our reading of it:
+What is from the paper, and what is our interpretation:
 
 - The paper's options contain no ``-q``. Without it the score is b + w'x + b_a, and the best action is the
   same for every context. We add ``-q sa``: products of context and action.
 - ``mtr`` trains on the logged action alone, with importance 1 / (K mu(a|x)); Algorithm 2 prints an
   unweighted sum. Both are offered: ``weights="mtr"`` and ``weights="none"``.
 - The multi-line form of ``--cb_explore_adf`` equals, to float32 rounding, plain ``--coin -q sa`` with one
-  line per decision and that importance (a test holds this). It is about 60 times faster, and it is what runs
-  here. Its own predictions are epsilon-greedy with epsilon 0.05; use `EpsilonGreedy` for that.
+  line per decision and that importance (a test checks this). The plain form is about 60 times faster and is
+  used here. The predictions of the multi-line form are epsilon-greedy with epsilon 0.05; use `EpsilonGreedy`
+  for that.
 - Coin betting depends on the scale and the order of the rows, and one pass is far from the minimum. So
-  contexts and targets are standardised, the rows are shuffled once, and there are 5 passes. With ever more
-  passes it approaches `Ridge.exact`.
+  contexts and targets are standardised, the rows are shuffled once, and there are 5 passes. With more passes
+  it approaches `Ridge.exact`.
 
-The fitted score is linear in x for each action. It is read off VW by asking for its predictions at 0 and
-along each axis, and becomes a `LinearScorer`, which needs no VW to act, to save or to load.
+The fitted score is linear in x for each action. Its coefficients come from VW's predictions at 0 and along
+each axis, and make a `LinearScorer`, which needs no VW to act, to save or to load.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ class VowpalWabbit:
     """Coin betting on products of context and action.
 
     Args:
-        passes: over the shuffled rows.
-        weights: ``mtr`` for 1 / (K mu(a|x)), as the paper's options say; ``none`` as its Algorithm 2 says.
+        passes: number of passes over the shuffled rows.
+        weights: ``mtr`` for 1 / (K mu(a|x)), as in the paper's options; ``none`` as in its Algorithm 2.
         features: features of the contexts, standardised by default; VW adds the constant.
-        action_features: whether to use the features of the actions, where the log has them.
-        bits: 2^bits weights; None for enough of them that a fraction of a percent share a place.
+        action_features: whether to use the features of the actions, if the log has them.
+        bits: VW has 2^bits weights; None: enough that less than one percent of them collide.
     """
 
     passes: int = 5
@@ -72,7 +73,7 @@ class VowpalWabbit:
             raise ConfigError(expected="at least one pass", found=str(self.passes), where="VowpalWabbit")
 
     def prepare(self, logs: LoggedData, *, seed: int) -> PreparedVowpalWabbit:
-        """Write the text of every row once, all but the label."""
+        """Write the text of every row once, without the label."""
         import_vw()
         features = fit_features(self.features, logs.contexts)
         inputs = features.transform(logs.contexts).astype(np.float32)
@@ -95,19 +96,19 @@ class VowpalWabbit:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedVowpalWabbit:
-    """VW that has seen the log."""
+    """VW prepared on a log."""
 
     config: VowpalWabbit
     logs: LoggedData
     features: FeatureMap
     lines: pl.Series  # [n] "|s 0:0.1 … |a 3", shuffled
     action_texts: tuple[str, ...]  # [A] "|a 3"
-    order: Int64Array  # [n]
-    reach: Float64Array  # [A, p] how far each input goes: VW is exactly linear up to there
+    order: Int64Array  # [n] the shuffled order of the rows
+    reach: Float64Array  # [A, p] largest absolute value of each input: VW is exactly linear up to it
 
     @property
     def unseen(self) -> Int64Array:
-        """The actions that the log never took; they get the part of the score that actions share."""
+        """The actions that the log never took; they get the shared part of the score alone."""
         return unseen_actions(self.logs)
 
     @property
@@ -118,13 +119,13 @@ class PreparedVowpalWabbit:
         return ["--coin", "-q", "sa", "-b", str(bits), "--quiet"]
 
     def tune(self, targets: ArrayLike, *, valid: BoolArray | None = None) -> PreparedVowpalWabbit:
-        """Nothing to choose: coin betting has no learning rate."""
+        """Return itself: coin betting has no learning rate to choose."""
         return self
 
     def fit(
         self, targets: ArrayLike, weights: ArrayLike | None = None, valid: BoolArray | None = None
     ) -> LinearScorer:
-        """Run VW on the rows with these labels, and read off its weights."""
+        """Run VW on the rows with these labels, and extract its coefficients."""
         omega = combined_weights(self.logs, self.config.weights, weights)
         scaled = standardise_targets(targets, len(self.logs), weights=omega, valid=valid)
         with tempfile.TemporaryDirectory() as folder:
@@ -136,11 +137,11 @@ class PreparedVowpalWabbit:
         return LinearScorer(weights=beta, features=with_one)
 
     def scores_on_log(self, scorer: Scorer) -> Iterator[tuple[slice, Float64Array]]:
-        """f(x_i, .) by blocks."""
+        """Iterate over f(x_i, .) in blocks."""
         yield from score_blocks(scorer, self.logs.contexts, max(self.logs.n_actions, self.features.width))
 
     def _train(self, place: Path, scaled: Targets) -> Any:
-        """VW's own driver on a file: text is read once, further passes use its cache."""
+        """Run VW's own driver on a file: the text is read once, further passes use VW's cache."""
         omega = np.ones(len(self.order)) if scaled.weights is None else scaled.weights[self.order]
         table = pl.DataFrame(
             {
@@ -155,7 +156,7 @@ class PreparedVowpalWabbit:
         return import_vw().Workspace(arg_list=[*self.options, "-d", str(place), *passes])
 
     def _read_off(self, model: Any) -> Float64Array:
-        """f(x, a) = beta_a0 + sum_j beta_aj x_j: the intercepts and slopes, [A, 1 + p]."""
+        """The coefficients of f(x, a) = beta_a0 + sum_j beta_aj x_j [A, 1 + p]."""
         count, width = self.reach.shape
         beta = np.zeros((count, 1 + width))
         for action, name in enumerate(self.action_texts):
@@ -176,7 +177,7 @@ def import_vw() -> Any:
 
 
 def _predict(model: Any, text: str) -> float:
-    """The prediction before it is cut to the range of the labels."""
+    """The prediction before it is clipped to the range of the labels."""
     example = model.parse(text)
     model.predict(example)
     value = float(example.get_partial_prediction())
@@ -192,7 +193,7 @@ def _action_text(action: int, table: Float64Array | None) -> str:
 
 
 def _row_texts(inputs: Float32Array, actions: np.ndarray, names: list[str]) -> pl.Series:
-    """One text ``|s 0:x0 1:x1 … |a 3`` per row; polars writes numbers far faster than Python does."""
+    """One text ``|s 0:x0 1:x1 … |a 3`` per row; polars formats numbers far faster than Python."""
     columns = {str(j): inputs[:, j] for j in range(inputs.shape[1])}
     pairs = [pl.concat_str(pl.lit(f"{name}:"), pl.col(name)) for name in columns]
     action = pl.Series("action", names)[actions.astype(np.int64)]

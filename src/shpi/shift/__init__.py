@@ -1,7 +1,7 @@
-"""State-distribution ratios d_pi / d_mu, and advantages that are penalised with them.
+"""Density ratios d_pi / d_mu of state distributions, and advantages that are penalised with them.
 
-    LinearRatio      closed form; the default, in milliseconds
-    DualDICE         the paper's, with networks (extra ``neural``)
+    LinearRatio      closed form, in milliseconds; the default
+    DualDICE         as in the paper, with networks (extra ``neural``)
 
 ratio = LinearRatio(gamma=0.99).prepare(logs, seed=0).fit(pi).warn()
 penalised_advantages(advantages, ratio, strength)

@@ -1,13 +1,13 @@
-"""The ratio w(x) = d_pi(x) / d_mu(x) of two state distributions, and what speaks against an estimate of it.
+"""The density ratio w(x) = d_pi(x) / d_mu(x) of two state distributions, and checks of its estimate.
 
     d_pi(x) = (1 - gamma) sum_t gamma^t P_t^pi(x)
 
-*terminated* trajectories end the sum: w is then about the contexts of users who are still there, normalised.
-*truncated* ones do not: the log stops, the discounting goes on. The initial contexts are the first ones of
-the trajectories.
+*Terminated* trajectories end the sum: w is then the normalised ratio over contexts of users who are still
+there. *Truncated* ones do not: the log stops, but the discounted sum continues. Initial contexts are the
+first ones of the trajectories.
 
-The paper's check of coverage: where the weights are too large, distribution matching is likely unreliable.
-`Ratio.problems` says so with numbers; the thresholds are those of `Limits`.
+The paper's check of coverage: if the weights are too large, distribution matching is likely unreliable.
+`Ratio.problems` reports this with numbers; the thresholds are in `Limits`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 
 class CoverageWarning(UserWarning):
-    """The log does not cover where the policy goes, or not well enough for its ratio to be trusted."""
+    """The log does not cover the policy's states well enough to trust the density ratio."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Beyond these, a ratio is called unreliable. They are rules of thumb, measured on finite worlds.
+    """Thresholds beyond which a ratio is unreliable: rules of thumb, measured on finite worlds.
 
     Args:
-        weight: the largest w(x). The paper's assumption is log w <= epsilon; 50 is epsilon = 3.9.
-        effective: the least effective sample size of the weights w, as a share of the rows.
-        effective_actions: the same for pi(a|x) / mu(a|x): below 3 %, the log has hardly seen what pi does.
-        negative: the largest share of rows whose weight came out negative and was set to 0.
-        mean: largest distance of the raw weights' mean from 1, which it is exactly in the limit.
+        weight: largest w(x). The paper's assumption is log w <= epsilon; 50 is epsilon = 3.9.
+        effective: smallest effective sample size of the weights w, as a share of the rows.
+        effective_actions: the same for pi(a|x) / mu(a|x); below 3 %, the log hardly contains pi's actions.
+        negative: largest share of rows whose weight was negative and set to 0.
+        mean: largest distance of the mean of the raw weights from 1, its value in the limit.
     """
 
     weight: float = 50.0
@@ -52,16 +52,16 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ratio:
-    """w at the logged contexts: not negative, of mean 1. The raw figures are from before the clipping."""
+    """w at the logged contexts: nonnegative, with mean 1. Raw figures are from before clipping at 0."""
 
     weights: Float64Array  # [n] w(x_t)
-    next_weights: Float64Array  # [n] w(x_{t+1}); 1 after a true end, where there is no next context
+    next_weights: Float64Array  # [n] w(x_{t+1}); 1 after a termination
     raw_mean: float
     raw_min: float
     raw_max: float
-    share_negative: float  # of the rows, clipped to 0
+    share_negative: float  # share of the rows whose weight was clipped to 0
     share_effective_actions: float  # (mean rho)^2 / mean rho^2, with rho = pi(a|x) / mu(a|x) of the logged a
-    mean_known: bool = True  # whether the raw mean should be 1: not where trajectories terminate
+    mean_known: bool = True  # whether the raw mean should be 1: False if trajectories terminate
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -76,7 +76,7 @@ class Ratio:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why this ratio should not be trusted, with numbers; empty if nothing speaks against it."""
+        """Why this ratio should not be trusted, with numbers; empty if all checks pass."""
         limits, problems = self.limits, []
         if self.max > limits.weight:
             problems.append(f"the largest weight is {self.max:.3g}, above {limits.weight:g}")
@@ -101,7 +101,7 @@ class Ratio:
 
     @property
     def reliable(self) -> bool:
-        """Whether nothing speaks against the ratio."""
+        """Whether the ratio passes all checks."""
         return not self.problems
 
     def warn(self) -> Ratio:
@@ -127,14 +127,14 @@ class Ratio:
 
 @runtime_checkable
 class PreparedRatio(Protocol):
-    """A ratio estimator that has seen the log."""
+    """A ratio estimator prepared on a log."""
 
     def fit(self, pi: Policy | ArrayLike, mu: Policy | None = None) -> Ratio:
         """The ratio d_pi / d_mu at the logged contexts.
 
         Args:
-            pi: the policy; or, where the estimator needs no more, pi(a_i|x_i) of the logged actions [n].
-            mu: the logging policy, for estimators that need mu(.|x) and a log that does not hold it.
+            pi: policy; or pi(a_i|x_i) of the logged actions [n], for estimators that need no more.
+            mu: logging policy, for estimators that need mu(.|x) if the log does not contain it.
         """
         ...
 
@@ -144,7 +144,7 @@ class RatioEstimator(Protocol):
     """The configuration of a ratio estimator."""
 
     def prepare(self, logs: LoggedData, *, seed: int) -> PreparedRatio:
-        """Do once what does not depend on pi."""
+        """Compute what does not depend on pi."""
         ...
 
 
@@ -159,7 +159,7 @@ def make_ratio(
     limits: Limits,
     reference: Float64Array | None = None,
 ) -> Ratio:
-    """Clip at 0 and normalise to mean 1 over the rows, which count ``reference`` [n] each, if given."""
+    """Clip at 0 and normalise to mean 1 over the rows, weighted by ``reference`` [n] if given."""
     share = np.full(len(raw), 1.0 / len(raw)) if reference is None else reference / reference.sum()
     kept = np.maximum(raw, 0.0)
     mean = float(share @ kept)
@@ -186,7 +186,7 @@ def make_ratio(
 
 
 def taken_probabilities(logs: LoggedData, pi: Policy | ArrayLike) -> Float64Array:
-    """pi(a_i|x_i) of the logged actions [n], from a policy by blocks of rows, or as it is given."""
+    """pi(a_i|x_i) of the logged actions [n]: computed from a policy in blocks, or checked if given."""
     n = len(logs)
     if not isinstance(pi, Policy):
         given = np.asarray(pi, dtype=np.float64)
@@ -205,7 +205,7 @@ def taken_probabilities(logs: LoggedData, pi: Policy | ArrayLike) -> Float64Arra
 
 
 def action_ratios(logs: LoggedData, pi: Policy | ArrayLike) -> Float64Array:
-    """rho_i = pi(a_i|x_i) / mu(a_i|x_i), [n]."""
+    """rho_i = pi(a_i|x_i) / mu(a_i|x_i) [n]."""
     if logs.propensities is None:
         raise DataError(
             expected="a log with propensities, to compare pi with mu",
@@ -222,7 +222,7 @@ def last_rows(logs: LoggedData) -> Int64Array:
 
 
 def usable_rows(logs: LoggedData) -> BoolArray:
-    """Rows whose next context is known, or which end for good [n]."""
+    """Rows whose next context is known, or after which the trajectory terminates [n]."""
     usable = np.ones(len(logs), dtype=bool)
     usable[last_rows(logs)] = (logs.terminated | logs.final_observed) & ~taken_as_cut(logs)
     if not usable.any():
@@ -235,6 +235,6 @@ def usable_rows(logs: LoggedData) -> BoolArray:
 
 
 def check_gamma(gamma: float, where: str) -> None:
-    """The discount must be below 1: the closed forms divide by 1 - gamma."""
+    """Refuse a discount of 1 or more: the closed forms divide by 1 - gamma."""
     if not 0 <= gamma < 1:
         raise ConfigError(expected="gamma in [0, 1)", found=str(gamma), where=where)

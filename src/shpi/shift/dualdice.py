@@ -1,19 +1,19 @@
-"""DualDICE with networks (Nachum et al. 2019): the ratio of state-action distributions by a saddle point.
+"""DualDICE with networks (Nachum et al. 2019): the state-action density ratio as a saddle point.
 
     min_nu max_zeta  E_D[ zeta(x,a) (nu(x,a) - gamma E_{a'~pi} nu(x',a')) - zeta(x,a)^2 / 2 ]
                      - (1-gamma) E_{x_0, a~pi}[nu(x_0,a)]  +  norm_penalty lambda (E_D zeta - 1)
 
-The best zeta is d_pi(x,a) / d_D(x,a), where D are the rows of the log. It becomes a ratio of states by
+The optimal zeta is d_pi(x,a) / d_D(x,a), where D are the rows of the log. The ratio of states is
 
     w(x) = sum_a mu(a|x) zeta(x,a),    or    zeta(x,a) mu(a|x) / pi(a|x)  at the logged a.
 
-The last term (lambda is minimised together with nu) holds the mean of zeta at 1. Without it the level of zeta
-is learned at the speed of 1-gamma: at gamma = 0.99 it was still 0.56 after 100,000 steps. The networks have
-one output per action, |A| times cheaper than an action that is an input. zeta is averaged over the second
-half of the steps, because the iterates circle around the saddle point; with large steps they leave it.
+The last term (lambda is minimised together with nu) keeps the mean of zeta at 1. Without it the level of zeta
+is learned at the rate 1-gamma: at gamma = 0.99 it was still 0.56 after 100,000 steps. The networks have one
+output per action, which is |A| times cheaper than the action as an input. zeta is averaged over the second
+half of the steps, because the iterates circle around the saddle point; with large steps they diverge.
 
-Measured on finite worlds, the closed form `LinearRatio` is as good or better in a hundredth of the time. This
-is here because it is the paper's, and for contexts that no feature map suits.
+On finite worlds the closed form `LinearRatio` is as good or better in a hundredth of the time. DualDICE is
+here because the paper uses it, and for contexts that no feature map suits.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from shpi.shift.base import (
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-_SNAPSHOTS = 50  # number of last iterates that zeta is averaged over
-_ROWS = 1 << 13  # rows per block where a network is only evaluated
+_SNAPSHOTS = 50  # number of iterates over which zeta is averaged
+_ROWS = 1 << 13  # rows per block when a network is only evaluated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +51,18 @@ class DualDICE:
     """Neural DualDICE.
 
     Args:
-        gamma: the discount of d_pi, below 1.
+        gamma: discount factor of d_pi, below 1.
         hidden: widths of the hidden layers of both networks.
-        steps: gradient steps.
-        batch: rows per step.
+        steps: number of gradient steps.
+        batch: number of rows per gradient step.
         learning_rate: learning rate of Adam, for nu, zeta and lambda.
-        clip: gradients are cut to [-clip, clip], entry by entry.
-        norm_penalty: 1 to hold the mean of zeta at 1; 0 to leave it to nu.
-        average: the share of the last steps over which zeta is averaged; 0 takes the last iterate.
-        network: ``heads`` for one output per action; ``concatenated`` for an action that is an input,
-            as in the authors' code: |A| times as much work.
+        clip: gradients are clipped to [-clip, clip], entry by entry.
+        norm_penalty: 1 to keep the mean of zeta at 1; 0 for no constraint.
+        average: share of the last steps over which zeta is averaged; 0: only the last iterate.
+        network: ``heads`` for one output per action; ``concatenated`` for the action as an input, as in the
+            authors' code: |A| times as much work.
         features: features of the contexts, standardised by default.
-        limits: beyond which the ratio is called unreliable.
+        limits: thresholds beyond which the ratio is unreliable.
     """
 
     gamma: float
@@ -96,7 +96,7 @@ class DualDICE:
 
     @classmethod
     def literal(cls, gamma: float = 0.99) -> DualDICE:
-        """The authors' settings for DualDICE; slower, and less exact, than the default.
+        """The authors' settings for DualDICE; slower and less accurate than the default.
 
         Adam at 1e-4, batches of 2048, 100,000 steps, no norm constraint, the action as an input, the last
         iterate.
@@ -126,7 +126,7 @@ class DualDICE:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedDualDICE:
-    """DualDICE that has seen the log."""
+    """DualDICE prepared on a log."""
 
     config: DualDICE
     logs: LoggedData
@@ -152,7 +152,7 @@ class PreparedDualDICE:
         return make_ratio(zeta, following, rho, logs, self.config.limits)
 
     def _shares(self, rho: Float64Array, mu: Policy | None) -> tuple[Float64Array, Float64Array | None]:
-        """The factors that turn zeta(x, .) into w(x): [n, A], and [N, A] at the final contexts."""
+        """The weights of zeta(x, .) in w(x): [n, A], and [N, A] at the final contexts."""
         logs, n = self.logs, len(self.logs)
         if mu is not None:
             final = mu.action_probs(logs.final_contexts, logs.final_candidates)
@@ -177,7 +177,7 @@ def _train(
     shares: Float64Array,
     final_shares: Float64Array | None,
 ) -> tuple[Float64Array, Float64Array | None]:
-    """The saddle point by Adam on both sides; sum_a shares zeta at every row [n] and final context [N]."""
+    """Find the saddle point by Adam; return sum_a shares zeta at every row [n] and final context [N]."""
     config, logs = prepared.config, prepared.logs
     draw = torch.Generator().manual_seed(prepared.seed)
     sizes = (prepared.inputs.shape[1], *config.hidden, logs.n_actions)
@@ -215,10 +215,10 @@ def _lagrangian(
     first = torch.randint(len(data["first"]), (config.batch,), generator=draw)
     chosen = data["actions"][rows, None]
     x, following = data["inputs"][rows], data["inputs_next"][rows]
-    # One pass of nu for all three places: small networks spend their time in overhead, not in arithmetic.
+    # One call of nu for all three inputs: small networks spend their time in overhead, not in arithmetic.
     values = nu(torch.cat([x, following, data["first"][first]])).split(config.batch)
     here = values[0].gather(1, chosen)[:, 0]
-    ahead = (data["pi_next"][rows] * values[1]).sum(1)  # 0 after a true end
+    ahead = (data["pi_next"][rows] * values[1]).sum(1)  # 0 after a termination
     start = (data["pi_first"][first] * values[2]).sum(1)
     weight = zeta(x).gather(1, chosen)[:, 0]
     value = (weight * (here - config.gamma * ahead) - 0.5 * weight**2).mean()
@@ -227,7 +227,7 @@ def _lagrangian(
 
 
 def _tensors(torch: Any, prepared: PreparedDualDICE, pi: Policy) -> dict[str, Any]:
-    """Everything that a step draws from, in float32."""
+    """The data that batches are drawn from, in float32."""
     logs, last = prepared.logs, last_rows(prepared.logs)
     following = np.append(prepared.inputs[1:], prepared.inputs[:1], axis=0)
     following[last] = prepared.final_inputs
@@ -248,7 +248,7 @@ def _tensors(torch: Any, prepared: PreparedDualDICE, pi: Policy) -> dict[str, An
 
 
 def _probabilities(pi: Policy, contexts: FloatArray, candidates: Any) -> Float32Array:
-    """pi(.|x) [n, A] in float32, by blocks."""
+    """pi(.|x) [n, A] in float32, computed in blocks."""
     probs = np.empty((len(contexts), pi.n_actions), dtype=np.float32)
     for start in range(0, len(contexts), _ROWS):
         rows = slice(start, start + _ROWS)
@@ -257,7 +257,7 @@ def _probabilities(pi: Policy, contexts: FloatArray, candidates: Any) -> Float32
 
 
 def _weighted(torch: Any, zeta: Any, inputs: Float32Array, shares: Float64Array) -> Float64Array:
-    """sum_a shares(x, a) zeta(x, a) for every row, [n]."""
+    """sum_a shares(x, a) zeta(x, a) for every row [n]."""
     weights = np.empty(len(inputs))
     with torch.no_grad():
         for start in range(0, len(inputs), _ROWS):
@@ -275,7 +275,7 @@ def _network(torch: Any, kind: str, sizes: tuple[int, ...], draw: Any) -> Any:
     later = network_layers(torch, rest, draw)
 
     class Concatenated(torch.nn.Module):  # type: ignore[misc]
-        """The action as a one-hot input: its column of the first layer is added to the context's part."""
+        """The action as a one-hot input: add its column of the first layer to the context's part."""
 
         def __init__(self) -> None:
             super().__init__()

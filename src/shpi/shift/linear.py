@@ -1,4 +1,4 @@
-"""The ratio d_pi / d_mu in closed form, linear in features: w(x) = phi(x)'zeta.
+"""The density ratio d_pi / d_mu in closed form, linear in features: w(x) = phi(x)'zeta.
 
 DualDICE's saddle point, min over nu and max over zeta of
 
@@ -9,12 +9,12 @@ with rho = pi(a|x) / mu(a|x), nu = phi'nu and zeta = phi'zeta, is a linear syste
     A = E_D[ phi(x) ((1-gamma) phi(x) - gamma rho (phi(x') - phi(x)))' ]        C = E_D[phi phi'] + lz I
     nu = (A' C^-1 A + ln I)^-1 (1-gamma) E[phi(x_0)]                            zeta = C^-1 A nu
 
-The plain form has gamma rho phi(x') in place of gamma (rho (phi(x') - phi(x)) + phi(x)). Both have the same
-mean, since E[rho | x] = 1; the one above has far less variance when gamma is close to 1, and gives weights of
-mean 1 whatever rho does (at gamma = 0.99 the plain one gave a mean of 2.2). ln must be far below (1-gamma)^2,
-the smallest eigenvalue of A'C^-1 A that matters, so it is given as a multiple of that.
+The plain form has gamma rho phi(x') instead of gamma (rho (phi(x') - phi(x)) + phi(x)). Both have the same
+mean, since E[rho | x] = 1; the form above has far less variance if gamma is close to 1, and its weights have
+mean 1 for any rho (at gamma = 0.99 the plain form gave a mean of 2.2). ln must be far below (1-gamma)^2, the
+smallest relevant eigenvalue of A'C^-1 A, so it is a multiple of that.
 
-All expectations are sums over rows, so they add up over shards.
+All expectations are sums over rows, which add up over shards.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _FEATURE_ROWS = 50_000  # rows that the default features are fitted on, about
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RatioSums:
-    """Sums over rows from which the ratio follows; those of shards add up."""
+    """Sums over rows that determine the ratio; the sums of shards add up."""
 
     gram: Float64Array  # [p, p] sum phi phi'
-    drift: Float64Array  # [p, p] sum rho phi (phi' - phi)', phi' = 0 after a true end
+    drift: Float64Array  # [p, p] sum rho phi (phi(x') - phi(x))'; phi(x') = 0 after a termination
     initial: Float64Array  # [p] sum over trajectories of phi(x_0)
     rows: int
     trajectories: int
@@ -70,7 +70,7 @@ class RatioSums:
         )
 
     def solve(self, gamma: float, zeta_ridge: float, nu_ridge: float) -> Float64Array:
-        """The coefficients zeta of w, [p]."""
+        """The coefficients zeta of w [p]."""
         p = len(self.gram)
         second = self.gram / self.rows
         a = (1 - gamma) * second - gamma * self.drift / self.rows
@@ -87,16 +87,16 @@ class LinearRatio:
     """The closed-form ratio.
 
     Args:
-        gamma: the discount of d_pi, below 1.
-        features: phi; the constant must be in its span. None: 100 random Fourier features of the
-            standardised contexts.
-        zeta_ridge: lz, as a multiple of the mean square of a feature.
-        nu_ridge: ln, as a multiple of (1-gamma)^2.
-        reference: what the ratio is taken against. ``log``: the rows of the log, d_mu = (1/T) sum_t P_t as in
-            the paper. ``behaviour``: the discounted d_mu, estimated in the same way, so that pi = mu gives
-            w = 1 exactly; noisier where the discounted d_mu hardly goes.
-        limits: beyond which the ratio is called unreliable.
-        cache_bytes: the feature matrix is kept in memory up to this size.
+        gamma: discount factor of d_pi, below 1.
+        features: features phi, whose span must contain the constant. None: 100 random Fourier features of
+            the standardised contexts.
+        zeta_ridge: ridge penalty lz, as a multiple of the mean square of a feature.
+        nu_ridge: ridge penalty ln, as a multiple of (1-gamma)^2.
+        reference: denominator of the ratio. ``log``: the rows of the log, d_mu = (1/T) sum_t P_t as in the
+            paper. ``behaviour``: the discounted d_mu, estimated in the same way, so that pi = mu gives
+            w = 1 exactly; noisier where the discounted d_mu is small.
+        limits: thresholds beyond which the ratio is unreliable.
+        cache_bytes: largest feature matrix to keep in memory.
     """
 
     gamma: float
@@ -132,7 +132,7 @@ class LinearRatio:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedLinearRatio:
-    """The closed form, with the features of the log at hand."""
+    """The closed-form ratio prepared on a log."""
 
     config: LinearRatio
     logs: LoggedData
@@ -151,7 +151,7 @@ class PreparedLinearRatio:
         return make_ratio(weights / base, following / base_next, rho, logs, config.limits, base)
 
     def sums(self, rho: Float64Array) -> RatioSums:
-        """One pass over the rows whose next context is known. Their Gram matrix is kept: it is mu's alone."""
+        """The sums over rows with a known next context. The Gram matrix does not depend on pi and is kept."""
         logs, p, memo = self.logs, self.features.width, self._memo
         usable, last = usable_rows(logs), last_rows(logs)
         ends = self.features.transform(logs.final_contexts) * ~logs.terminated[:, None]  # [N, p]
@@ -182,7 +182,7 @@ class PreparedLinearRatio:
         )
 
     def _weights(self, zeta: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """phi(x_t)'zeta and phi(x_{t+1})'zeta for every row, [n] each."""
+        """phi(x_t)'zeta and phi(x_{t+1})'zeta for every row [n]."""
         logs = self.logs
         here = np.empty(len(logs))
         for start in range(0, len(logs), _BLOCK):
@@ -193,7 +193,7 @@ class PreparedLinearRatio:
         return here, following
 
     def _behaviour(self) -> tuple[Float64Array, Float64Array]:
-        """The same estimate for mu itself; at least 5 % of its mean, as it is divided by."""
+        """The same estimate for mu itself, floored at 5 % of its mean, because it is a denominator."""
         if "behaviour" not in self._memo:
             config = self.config
             sums = self.sums(np.ones(len(self.logs)))

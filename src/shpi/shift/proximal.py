@@ -1,26 +1,26 @@
-"""Proximal regularisation: advantages that pay for leaving the states that the log has seen.
+"""Proximal regularisation: penalise advantages for leaving the states that the log covers.
 
 The paper (its equation for f(Lambda)) regresses A_k - Lambda log w(x), with w = d_pi / d_mu at the context x
-*in which the decision is taken*. Two things follow from its own definitions, and tests hold both:
+*in which the decision is taken*. Two things follow from its own definitions, and tests check both:
 
 1. log w(x) is the same for every action at x. A regression that can fit a level per context (any of our
    oracles, in a finite world) shifts all scores of x alike, and neither the argmax nor a softmax changes.
-   Lambda then does nothing, except through what the regression cannot fit.
+   Lambda then has no effect, except through the error of the regression.
 2. The sign. KL(d_mu || d_pi) = E_{d_mu}[log(d_mu / d_pi)] = -E_{d_mu}[log w], so the Lagrangian of the
-   printed constraint is A_k + Lambda log w on average. What makes -Lambda log w right is another reading: as
-   a reward for *reaching* x it is the gradient of -KL(d_pi || d_mu), and pulls d_pi towards d_mu.
+   printed constraint is A_k + Lambda log w on average. -Lambda log w is right under another interpretation:
+   as a reward for *reaching* x it is the gradient of -KL(d_pi || d_mu), and pulls d_pi towards d_mu.
 
-So by default the penalty is taken where the decision leads, which does depend on the action:
+So by default the penalty applies to the next context, which does depend on the action:
 
     A_k(x_t, a_t) - Lambda (log w(x_{t+1}) - log w(x_t))            at="next"; the last term is a baseline
     A_k(x_t, a_t) - Lambda log w(x_t)                               at="here": as printed
 
-`penalised_rewards` puts the same penalty on every reward, so that all k steps of an advantage pay for where
-they go. w is floored, because log 0 is minus infinity: any policy would be sent to where it never goes.
+`penalised_rewards` applies the same penalty to every reward, so that all k steps of an advantage are
+penalised. w is floored, because log 0 is minus infinity: an infinite bonus for states that pi never reaches.
 
-How strong? Measured on 12 random finite worlds (soft improvements of mu, 5 rounds), Lambda of 0.3 and 1
+How to choose Lambda: on 12 random finite worlds (soft improvements of mu, 5 rounds), Lambda of 0.3 and 1
 standard deviations of the advantages cut KL(d_mu || d_pi) to 0.8 and 0.5 of its size. At 3 the penalty
-answers the last policy so strongly that the rounds swing from side to side, and the divergence grew in most.
+overreacts to the last policy, the rounds oscillate, and the divergence grew in most worlds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shpi.errors import ConfigError, DataError
 from shpi.protocols import Float64Array
 from shpi.shift.base import Ratio
 
-FLOOR = 0.01  # least ratio that a penalty is taken of
+FLOOR = 0.01  # smallest ratio w in a penalty; smaller ones are raised to it
 
 
 def penalised_advantages(
@@ -48,11 +48,11 @@ def penalised_advantages(
     """Advantages [n] minus Lambda times the log-ratio.
 
     Args:
-        advantages: A_k for every logged decision.
-        ratio: d_pi / d_mu of the policy of the last iteration.
-        strength: Lambda, in the unit of the advantages; 0 changes nothing.
-        at: ``next`` for the context that the decision leads to, ``here`` as the paper prints it.
-        floor: the least w that is distinguished from 0.
+        advantages: advantages A_k of all logged decisions.
+        ratio: ratio d_pi / d_mu for the policy of the last iteration.
+        strength: strength Lambda of the penalty, in the unit of the advantages; 0: no penalty.
+        at: ``next`` for the context after the decision, ``here`` as printed in the paper.
+        floor: smallest w in the logarithm.
     """
     values = _checked(advantages, ratio, strength, floor, "advantages")
     if at not in ("next", "here"):
@@ -66,7 +66,7 @@ def penalised_advantages(
 def penalised_rewards(
     rewards: ArrayLike, ratio: Ratio, strength: float, gamma: float, *, floor: float = FLOOR
 ) -> Float64Array:
-    """r_t - Lambda gamma log w(x_{t+1}) [n]: every step pays for the context that it leads to."""
+    """r_t - Lambda gamma log w(x_{t+1}) [n]: every step is penalised for its next context."""
     values = _checked(rewards, ratio, strength, floor, "rewards")
     return values - strength * gamma * np.log(np.maximum(ratio.next_weights, floor))
 

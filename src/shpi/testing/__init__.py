@@ -1,4 +1,4 @@
-"""Public conformance suites: what every policy, oracle, value and learner must hold.
+"""Public conformance suites: requirements on every policy, oracle, value and learner.
 
 from shpi.testing import check_policy
 

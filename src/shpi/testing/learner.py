@@ -1,4 +1,4 @@
-"""The conformance suites for learners: they raise ``AssertionError`` with a clear message.
+"""Conformance suites for learners; they raise ``AssertionError`` with a clear message.
 
 from shpi.testing import check_learner, check_online_learner
 
@@ -26,7 +26,7 @@ from shpi.testing._require import require
 from shpi.testing.policy import check_policy
 from shpi.testing.tastes import Tastes, attained
 
-_TEST_USERS = 400  # users of the log that a learner is tried on
+_TEST_USERS = 400  # contexts on which a fitted policy is tested
 
 
 def check_learner(
@@ -37,20 +37,20 @@ def check_learner(
     saves: bool = True,
     hard_logs: bool = True,
 ) -> None:
-    """Check that an offline learner keeps what everything else in shpi relies on.
+    """Check that an offline learner meets the requirements of the rest of shpi.
 
     It is fitted three times to small ragged logs (some 1,000 decisions of ``users`` users, a quarter of whom
     stay for one decision) with and without candidates, and then to tiny logs that are hard in some way.
 
     Args:
         learner: any object with ``fit(logs)``; it need not come from shpi.
-        users: the size of the logs that the suite makes up.
+        users: number of users in the logs that the suite generates.
         attains: how far the policy must come from uniform (0) to the best one-step policy (1). The log's
             own policy attains about 0.5.
         saves: whether the policy can be saved; if not, saving must fail with a clear error.
         hard_logs: whether to try logs without rewards, without propensities, with a single action, with
-            constant or huge rewards, with one decision. Each must give a proper policy or an error of
-            shpi's own.
+            constant or huge rewards, with one decision. Each must give a valid policy or raise one of
+            shpi's errors.
 
     Raises:
         AssertionError: if something does not hold; the message says what.
@@ -72,7 +72,7 @@ def check_learner(
 def check_online_learner(
     learner: OnlineLearner, *, attains: float = 0.2, saves: bool = True, masks: bool = True
 ) -> None:
-    """Check that an online learner keeps what everything else in shpi relies on.
+    """Check that an online learner meets the requirements of the rest of shpi.
 
     It is fitted three times to a trivial world of 8 decisions in which only the immediate reward matters.
 
@@ -98,7 +98,7 @@ def check_online_learner(
     _check_same(policy, again, world, "a second fit with the same seed, in a world in use,", saves=saves)
 
 
-# ---------------------------------------------------------------------- what is checked
+# ---------------------------------------------------------------------- checks
 
 
 def _fit(learner: Learner, logs: LoggedData) -> Policy:
@@ -136,7 +136,7 @@ def _check_probabilities(policy: Policy, contexts: Float32Array, masks: BoolArra
 
 
 def _check_files(policy: Policy, contexts: Float32Array, masks: BoolArray | None, *, saves: bool) -> None:
-    """The saved policy, loaded, is the same policy; a wrapper with a history may load as what it wraps."""
+    """A saved policy must load as the same policy; a wrapper with a history may load as its inner policy."""
     if not saves:
         check_policy(policy, contexts, masks, saves=False)
         return
@@ -153,7 +153,7 @@ def _check_files(policy: Policy, contexts: Float32Array, masks: BoolArray | None
 
 
 def _check_same(policy: Policy, again: Policy, world: Tastes, label: str, *, saves: bool) -> None:
-    """The same probabilities; and the same files, since a greedy policy hides what it is made of."""
+    """Require equal probabilities and equal files: a greedy policy's probabilities hide its parameters."""
     contexts, masks = world.fresh(_TEST_USERS, seed=6)
     for candidates in (None, masks):
         first, second = (p.action_probs(contexts, candidates) for p in (policy, again))
@@ -172,7 +172,7 @@ def _check_same(policy: Policy, again: Policy, world: Tastes, label: str, *, sav
 
 
 def _check_hard_logs(learner: Learner, logs: LoggedData) -> None:
-    """Every hard log gives a proper policy, or an error that shpi raises on purpose."""
+    """Every hard log must give a valid policy, or one of shpi's errors."""
     needs_rewards = _try(learner, replace(logs, rewards=None), "a log without rewards") is None
     without = replace(logs, propensities=None, propensity_mode="absent", behaviour=None)
     _try(learner, without, "a log without propensities")
@@ -213,7 +213,7 @@ def _hard_logs(logs: LoggedData) -> Iterator[tuple[str, LoggedData]]:
 
 
 def _try(learner: Learner, logs: LoggedData, label: str) -> Policy | None:
-    """The policy, or None after an error of shpi's own."""
+    """The policy, or None after one of shpi's errors."""
     try:
         policy = _fit(learner, logs)
     except ShpiError:
@@ -246,7 +246,7 @@ def digest(logs: LoggedData) -> str:
 
 
 def _save(policy: Policy, place: Path) -> Path:
-    """By the policy's own method where it has one."""
+    """Save a policy, by its own method if it has one."""
     own: Callable[..., Any] | None = getattr(policy, "save", None)
     if own is None:
         save_policy(policy, place)

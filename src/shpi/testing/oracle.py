@@ -1,4 +1,4 @@
-"""The conformance suite for regression oracles: it raises ``AssertionError`` with a clear message."""
+"""The conformance suite for regression oracles; it raises ``AssertionError`` with a clear message."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from shpi.policies.scorers import Scorer
 from shpi.protocols import Float64Array
 from shpi.testing._require import require
 
-_ROUNDING = 1e-9  # of scores, relative to their spread
+_ROUNDING = 1e-9  # tolerance of scores, relative to the largest one
 
 
 def check_oracle(oracle: Oracle, *, accuracy: float = 0.9, rows: int = 3000, saves: bool = True) -> None:
-    """Check that an oracle keeps what the learners rely on.
+    """Check that an oracle meets the requirements of the learners.
 
     Args:
         oracle: any object with ``prepare``; it need not come from shpi.
-        accuracy: the share of the variance (R squared) of a function that is linear in x, with other slopes
-            for every action, that the oracle must explain on contexts it has not seen.
-        rows: the size of the log that the suite makes up.
+        accuracy: smallest R squared on new contexts, for a function linear in x with slopes per action.
+        rows: number of rows in the log that the suite generates.
         saves: whether a fitted scorer can be saved.
 
     Raises:

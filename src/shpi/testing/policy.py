@@ -1,4 +1,4 @@
-"""The conformance suite for policies: a function that raises ``AssertionError`` with a clear message."""
+"""The conformance suite for policies; it raises ``AssertionError`` with a clear message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shpi.policies.files import load_policy, save_policy
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Policy
 from shpi.testing._require import require
 
-_SUM, _ROW = 1e-9, 1e-12  # tolerances: rows sum to one; one row alone against the batch
+_SUM, _ROW = 1e-9, 1e-12  # tolerances: of the sum of a row; of a row alone against the same row in a batch
 
 
 def check_policy(
@@ -24,13 +24,13 @@ def check_policy(
     *,
     saves: bool = True,
 ) -> None:
-    """Check that a policy keeps what everything else in shpi relies on.
+    """Check that a policy meets the requirements of the rest of shpi.
 
     Args:
         policy: any object with ``n_actions`` and ``action_probs``; it need not come from shpi.
         contexts: a few dozen typical contexts [n, d].
-        candidates: a mask [n, A] to try, beside masks that the suite makes up itself.
-        saves: whether saving and loading must work; if not, it must fail with a clear error.
+        candidates: mask [n, A] to try, in addition to the suite's own masks.
+        saves: whether saving and loading must work; if not, saving must fail with a clear error.
 
     Raises:
         AssertionError: if something does not hold; the message says what.
@@ -74,7 +74,7 @@ def _check_probabilities(policy: Policy, x: FloatArray, mask: BoolArray | None) 
     again = policy.action_probs(x, mask)
     require(np.array_equal(again, kept), "the same question gave two different answers")
     if again.flags.writeable:
-        again[:] = -1.0  # a caller may do this to its own copy
+        again[:] = -1.0  # a caller may overwrite its own copy
         require(
             np.array_equal(policy.action_probs(x, mask), kept),
             "writing into the returned probabilities changed the policy",
@@ -99,7 +99,7 @@ def _check_rows(policy: Policy, x: FloatArray, mask: BoolArray | None) -> None:
 
 def _check_acting(policy: Policy, x: FloatArray, mask: BoolArray | None) -> None:
     probs = policy.action_probs(x, mask)
-    own = getattr(policy, "act", None)  # the policy's own method, where it has one
+    own = getattr(policy, "act", None)  # the policy's own method, if it has one
     for draw in (partial(act, policy), own):
         if draw is None:
             continue
@@ -114,7 +114,7 @@ def _check_acting(policy: Policy, x: FloatArray, mask: BoolArray | None) -> None
 
 
 def _check_single_candidates(policy: Policy, x: FloatArray) -> None:
-    """One allowed action must get all the mass, or a clear error if the policy never takes it."""
+    """A single allowed action must have probability 1, or raise an error if the policy never takes it."""
     probs = policy.action_probs(x)
     for action in range(min(policy.n_actions, 5)):
         mask = np.zeros((len(x), policy.n_actions), dtype=bool)

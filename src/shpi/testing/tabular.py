@@ -1,4 +1,4 @@
-"""Small finite worlds in which everything is known exactly: the truth that estimators are tested against.
+"""Small finite worlds with exact values, ratios and advantages, as the truth for tests of estimators.
 
 mdp = random_mdp(8, 3, seed=0, gamma=0.9)
 mu, pi = mdp.random_policy(seed=1), mdp.random_policy(seed=2)     # tables [S, A]
@@ -25,7 +25,7 @@ Encoding = Literal["one-hot", "index"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TabularMDP:
-    """S states, A actions. Nothing is earned in a terminal state, and nobody leaves it."""
+    """A finite MDP with S states and A actions. Terminal states are absorbing and have no reward."""
 
     transition: Float64Array  # [S, A, S]
     reward: Float64Array  # [S, A] expected reward
@@ -33,8 +33,8 @@ class TabularMDP:
     initial: Float64Array  # [S] p_0
     terminal: BoolArray  # [S]
     allowed: BoolArray | None = None  # [S, A] action masks
-    noise: float = 0.0  # standard deviation of a Gaussian around the expected reward
-    encoding: Encoding = "one-hot"  # contexts are indicators [S], or the number of the state
+    noise: float = 0.0  # standard deviation of Gaussian noise around the expected reward
+    encoding: Encoding = "one-hot"  # contexts are one-hot vectors [S], or the number of the state
 
     def __post_init__(self) -> None:
         s, a = self.reward.shape
@@ -50,12 +50,12 @@ class TabularMDP:
 
     @property
     def n_states(self) -> int:
-        """S, terminal states included."""
+        """The number of states S, terminal ones included."""
         return int(self.reward.shape[0])
 
     @property
     def n_actions(self) -> int:
-        """A."""
+        """The number of actions A."""
         return int(self.reward.shape[1])
 
     # ------------------------------------------------------------------ policies and contexts
@@ -67,7 +67,7 @@ class TabularMDP:
         return mask_probs(table / table.sum(axis=1, keepdims=True), self.allowed)
 
     def policy(self, table: Float64Array) -> Policy:
-        """The table as a policy on this world's contexts."""
+        """The table as a policy on the contexts of this world."""
         return TabularPolicy(table) if self.encoding == "index" else OneHotPolicy(table)
 
     def contexts(self, states: Int64Array) -> Float32Array:
@@ -79,24 +79,24 @@ class TabularMDP:
     # ------------------------------------------------------------------ without a horizon (discounted)
 
     def value(self, pi: Float64Array) -> Float64Array:
-        """V^pi = (I - gamma P_pi)^-1 r_pi, [S]; 0 in terminal states."""
+        """V^pi = (I - gamma P_pi)^-1 r_pi [S]; 0 in terminal states."""
         rewards, steps = self._under(pi)
         return np.linalg.solve(np.eye(self.n_states) - self.gamma * steps, rewards).astype(np.float64)
 
     def q(self, pi: Float64Array) -> Float64Array:
-        """Q^pi = r + gamma P V^pi, [S, A]."""
+        """Q^pi = r + gamma P V^pi [S, A]."""
         return self._backup(self.value(pi))
 
     def k_step_advantage(
         self, pi: Float64Array, mu: Float64Array, k: int, *, bonus: Float64Array | None = None
     ) -> Float64Array:
-        """A^pi_(k) of Eq. 2, [S, A]: take a, follow pi for k-1 steps, then be paid the bonus V^mu.
+        """A^pi_(k) of Eq. 2 [S, A]: take a, follow pi for k-1 steps, then receive the bonus V^mu.
 
         Args:
-            pi: the policy that is followed.
-            mu: the policy whose value is the bonus and the baseline.
-            k: the number of steps before the bonus.
-            bonus: another V [S] in place of V^mu, both as bonus and as baseline.
+            pi: policy to follow.
+            mu: policy whose value is the bonus and the baseline.
+            k: number of steps before the bonus.
+            bonus: another V [S] instead of V^mu, both as bonus and as baseline.
         """
         base = self.value(mu) if bonus is None else bonus
         ahead = base
@@ -105,10 +105,10 @@ class TabularMDP:
         return self._backup(ahead) - base[:, None]
 
     def occupancy(self, pi: Float64Array, *, horizon: int | None = None) -> Float64Array:
-        """The share of decisions that pi takes in each state, [S]; sums to 1 over non-terminal states.
+        """The state distribution of pi's decisions [S]; sums to 1 over non-terminal states.
 
-        Without a horizon, discounted: d = (1-gamma) sum_t gamma^t P_t. With one, the paper's average
-        d = (1/T) sum_{t<T} P_t.
+        Without a horizon it is discounted, d = (1-gamma) sum_t gamma^t P_t. With one it is the average of the
+        paper, d = (1/T) sum_{t<T} P_t.
         """
         _, steps = self._under(pi)
         if horizon is None:
@@ -120,7 +120,7 @@ class TabularMDP:
         return shares
 
     def ratio(self, pi: Float64Array, mu: Float64Array, *, horizon: int | None = None) -> Float64Array:
-        """d_pi / d_mu, [S]; NaN where neither goes, infinite where pi goes and mu does not."""
+        """d_pi / d_mu [S]; NaN where both are 0, infinite where only d_mu is 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio: Float64Array = self.occupancy(pi, horizon=horizon) / self.occupancy(mu, horizon=horizon)
         return ratio
@@ -142,7 +142,7 @@ class TabularMDP:
     # ------------------------------------------------------------------ with a horizon (decisions 0 .. T-1)
 
     def state_probs(self, pi: Float64Array, horizon: int) -> Float64Array:
-        """P_t(x) under pi, [T, S], for t = 0 .. T-1."""
+        """P_t(x) under pi for t = 0 .. T-1 [T, S]."""
         _, steps = self._under(pi)
         probs = [self.initial]
         for _ in range(horizon - 1):
@@ -150,7 +150,7 @@ class TabularMDP:
         return np.array(probs)
 
     def values_by_time(self, pi: Float64Array, horizon: int) -> Float64Array:
-        """V^pi_t, [T + 1, S]: the discounted rewards of decisions t .. T-1; V_T = 0."""
+        """V^pi_t [T + 1, S]: the discounted rewards of decisions t .. T-1; V_T = 0."""
         values = np.zeros((horizon + 1, self.n_states))
         for t in range(horizon - 1, -1, -1):
             values[t] = np.sum(pi * self._backup(values[t + 1]), axis=1) * ~self.terminal
@@ -159,7 +159,7 @@ class TabularMDP:
     def k_step_advantage_by_time(
         self, pi: Float64Array, mu: Float64Array, k: int, horizon: int
     ) -> Float64Array:
-        """A^pi_(k),t of Eq. 2, [T, S, A]; windows stop at the horizon, where the bonus is V_T = 0."""
+        """A^pi_(k),t of Eq. 2 [T, S, A]; windows stop at the horizon, where the bonus is V_T = 0."""
         base = self.values_by_time(mu, horizon)
         advantages = np.empty((horizon, *self.reward.shape))
         for t in range(horizon):
@@ -182,16 +182,16 @@ class TabularMDP:
         ragged: bool = True,
         session_end: float = 0.3,
     ) -> LoggedData:
-        """The log of n trajectories under mu, with exact propensities and behaviour.
+        """Simulate a log of n trajectories under mu, with exact propensities and behaviour.
 
         Args:
-            mu: the logging policy [S, A].
-            n: the number of trajectories, each of its own user.
-            horizon: largest number of decisions of a user.
-            seed: random seed of everything that is drawn.
-            ragged: cut each trajectory at a random length, and hide half of the final contexts of the
-                truncated ones; otherwise all have ``horizon`` decisions unless they terminate.
-            session_end: the probability that a session ends after a decision.
+            mu: logging policy [S, A].
+            n: number of trajectories, one per user.
+            horizon: largest number of decisions per user.
+            seed: random seed of the log.
+            ragged: whether to cut each trajectory at a random length, and to hide half of the final contexts
+                of truncated ones; otherwise all have ``horizon`` decisions unless they terminate.
+            session_end: probability that a session ends after a decision.
         """
         rng = np.random.default_rng(seed)
         limit = rng.integers(1, horizon + 1, size=n) if ragged else np.full(n, horizon)
@@ -201,7 +201,7 @@ class TabularMDP:
         for t in range(horizon):
             actions[:, t] = sample_actions(mu[states[:, t]], rng.random(n))
             states[:, t + 1] = sample_actions(self.transition[states[:, t], actions[:, t]], rng.random(n))
-        gone = self.terminal[states[:, 1:]]  # [n, T] after decision t
+        gone = self.terminal[states[:, 1:]]  # [n, T] whether the user is gone after decision t
         left = np.where(gone.any(axis=1), gone.argmax(axis=1) + 1, horizon + 1)
         counts = np.minimum(limit, left)
         taken = np.arange(horizon) < counts[:, None]  # [n, T]
@@ -245,24 +245,24 @@ class TabularMDP:
         return rewards, steps
 
     def _backup(self, ahead: Float64Array) -> Float64Array:
-        """R + gamma P V, [S, A], where V [S] counts for nothing in terminal states."""
+        """The backup r + gamma P V [S, A], where V [S] counts as 0 in terminal states."""
         backed: Float64Array = self.reward + self.gamma * self.transition @ (ahead * ~self.terminal)
         return backed * ~self.terminal[:, None]
 
 
 @dataclass(frozen=True, eq=False)
 class OneHotPolicy:
-    """pi(a|x) = sum_s x_s table[s, a], for contexts that are indicators of a state."""
+    """pi(a|x) = sum_s x_s table[s, a], for one-hot contexts."""
 
     table: Float64Array  # [S, A]
 
     @property
     def n_actions(self) -> int:
-        """A."""
+        """The number of actions A."""
         return int(self.table.shape[1])
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
-        """The row of each state, [n, A]."""
+        """The row of each context's state [n, A]."""
         return mask_probs(np.asarray(contexts, dtype=np.float64) @ self.table, candidates)
 
 
@@ -279,18 +279,18 @@ def random_mdp(
     state_rewards: bool = False,
     encoding: Encoding = "one-hot",
 ) -> TabularMDP:
-    """A garnet: each (state, action) leads to a few random states with random probabilities.
+    """A Garnet MDP: each (state, action) leads to a few random states with random probabilities.
 
     Args:
-        n_states: S, of which the last ``n_terminal`` are terminal.
-        n_actions: A.
+        n_states: number of states S, of which the last ``n_terminal`` are terminal.
+        n_actions: number of actions A.
         seed: random seed of the world.
-        gamma: the discount.
-        branching: the number of states that an action can lead to.
-        n_terminal: the number of terminal states.
-        masked: forbid about a third of the actions in each state.
+        gamma: discount factor.
+        branching: number of states that an action can lead to.
+        n_terminal: number of terminal states.
+        masked: whether to forbid about a third of the actions in each state.
         noise: standard deviation of the rewards around their mean.
-        state_rewards: rewards that depend on the state alone.
+        state_rewards: whether rewards depend on the state alone.
         encoding: encoding of the contexts, as in `TabularMDP`.
     """
     rng = np.random.default_rng(seed)
@@ -319,5 +319,5 @@ def random_mdp(
 
 
 def with_gamma(mdp: TabularMDP, gamma: float) -> TabularMDP:
-    """The same world under another discount."""
+    """The same world with another discount factor."""
     return replace(mdp, gamma=gamma)

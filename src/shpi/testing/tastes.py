@@ -1,12 +1,12 @@
 """A trivial world for learners: every user has a taste, and only the immediate reward matters.
 
-    x_t = taste + small noise          in [-1.2, 1.2]^2, whatever was done before
+    x_t = taste + small noise          in [-1.2, 1.2]^2, independent of earlier actions
     r_t = level_a + direction_a'x_t + noise
 
-Four actions lie in four directions, so the best action depends on the context, and one of them is better than
-the others on average, so a learner that sees no context still has something to find. Users leave at random,
-many of them after one decision. With ``masked``, the last action is never allowed, and each of the others is
-sometimes not.
+The four actions point in four directions, so the best action depends on the context. One action is better
+than the others on average, so that a learner without contexts still has something to find. Users leave at
+random, many of them after one decision. With ``masked``, the last action is never allowed, and the others
+only sometimes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, FloatArray, In
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
-ACTIONS, HORIZON = 4, 8  # items; decisions of a user
-LEVELS = np.array([0.4, 0.0, 0.0, -0.4])
+ACTIONS, HORIZON = 4, 8  # number of actions; decisions per user, at most
+LEVELS = np.array([0.4, 0.0, 0.0, -0.4])  # [A] mean reward of each action
 _ANGLES = np.arange(ACTIONS) * np.pi / 2
 DIRECTIONS = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)  # [A, 2]
 
 
 @dataclass
 class Tastes:
-    """The world as a batch simulator; user i depends on (seed, first + i) alone."""
+    """The world as a batch simulator; user i depends only on (seed, first + i)."""
 
     masked: bool = False
     noise: float = 0.3
@@ -45,7 +45,7 @@ class Tastes:
     _ended: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool), repr=False)
 
     def reset(self, n: int, seed: int, *, first: int = 0) -> FloatArray:
-        """Draw everything that chance will do to n users."""
+        """Draw all random numbers of n users, and return their first contexts."""
         streams = [np.random.default_rng([seed, user]) for user in range(first, first + n)]
         taste = np.array([rng.uniform(-1, 1, size=2) for rng in streams])
         jitter = np.array([rng.uniform(-0.2, 0.2, size=(self.horizon + 1, 2)) for rng in streams])
@@ -79,7 +79,7 @@ class Tastes:
         )
 
     def candidates(self) -> BoolArray | None:
-        """The mask [n, A] of this moment, if the world has masks."""
+        """The current mask [n, A]; None if the world has no masks."""
         return np.array(self._draws["masks"][:, self._time]) if self.masked else None
 
     def rollout(self, policy: Policy, n: int, seed: int, *, first: int = 0) -> LoggedData:
@@ -102,13 +102,13 @@ class Tastes:
 
 
 def true_rewards(contexts: FloatArray) -> Float64Array:
-    """E[r | x, a], [n, A]."""
+    """E[r | x, a] [n, A]."""
     expected: Float64Array = LEVELS + np.asarray(contexts, dtype=np.float64) @ DIRECTIONS.T
     return expected
 
 
 def attained(policy: Policy, contexts: FloatArray, candidates: BoolArray | None = None) -> float:
-    """How far ``policy`` is from uniform (0) to the best policy (1), in expected reward."""
+    """Where the expected reward of ``policy`` lies between uniform (0) and the best policy (1)."""
     rewards = true_rewards(contexts)
     mask = np.ones(rewards.shape, dtype=bool) if candidates is None else candidates
     uniform = float((rewards * mask / mask.sum(axis=1, keepdims=True)).sum(axis=1).mean())

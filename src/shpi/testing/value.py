@@ -1,4 +1,4 @@
-"""The conformance suite for value models: a plain function that raises ``AssertionError`` with a message.
+"""The conformance suite for value models; it raises ``AssertionError`` with a clear message.
 
 from shpi.testing.value import check_value
 
@@ -20,18 +20,18 @@ from shpi.testing.tabular import random_mdp
 from shpi.values.base import FittedValue, StateValues, ValueModel
 from shpi.values.files import value_from_arrays, value_to_arrays
 
-_ROW = 1e-9  # one row alone against the same row in a batch, relative to the largest value
+_ROW = 1e-9  # tolerance of a row alone against the same row in a batch, relative to 1 + the largest value
 
 
 def check_value(
     model: ValueModel, logs: LoggedData | None = None, *, gamma: float = 0.9, saves: bool = True
 ) -> None:
-    """Check that a value model keeps what everything else in shpi relies on.
+    """Check that a value model meets the requirements of the rest of shpi.
 
     Args:
         model: any object with ``fit(logs, *, gamma, seed)``; it need not come from shpi.
-        logs: a log to fit; None takes a small ragged one with every kind of ending.
-        gamma: the discount.
+        logs: log to fit; None: a small one with trajectories of many lengths and every kind of ending.
+        gamma: discount factor.
         saves: whether the fitted value can be saved; if not, saving must fail with a clear error.
 
     Raises:
@@ -74,7 +74,7 @@ def _check_rows(value: FittedValue, logs: LoggedData, values: Float64Array) -> N
 
 
 def _check_unknown_ends(model: ValueModel, logs: LoggedData, gamma: float, values: Float64Array) -> None:
-    """What stands in for a final context that was not observed must not matter."""
+    """The placeholder for an unobserved final context must not affect the fit."""
     hidden = ~(logs.final_observed | logs.terminated)
     if not hidden.any():
         return

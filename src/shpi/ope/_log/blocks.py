@@ -1,12 +1,12 @@
-"""A log as blocks of whole users: the same blocks in memory and in shards, whatever the shards.
+"""Cut a log into blocks of whole users: the same blocks for a log in memory and for any cut into shards.
 
-A user's hash says in which of B blocks the user is, and B follows from the number of decisions. Within a
-block users are in the order of their ids. So every sum over a block has the same terms in the same order, and
-the sum over blocks is taken in a fixed tree (`shpi.passes`): the bits of an evaluation do not depend on how a
-log was cut into shards, nor on who did the work.
+The hash of a user id chooses one of B blocks, and B follows from the number of decisions. Within a block,
+users are sorted by id. So every sum over a block has the same terms in the same order, and blocks are added
+in a fixed tree (`shpi.passes`): an evaluation gives the same bits however the log was cut into shards, and
+however many processes computed it.
 
-A log in memory is cut when a block is needed. The shards of a larger one are read once, sorted by block into
-runs, and gathered into blocks: two passes, after which a block is a folder of arrays that are mapped.
+A log in memory is cut when a block is needed. The shards of a larger log are read once, sorted by block into
+runs, and gathered into blocks. After these two passes a block is a folder of memory-mapped arrays.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from shpi.ope._log.scratch import Scratch, read_log, require_shared, write_log
 from shpi.passes import Executor, Serial, collect
 from shpi.protocols import Int64Array
 
-ROWS = 1 << 16  # about so many decisions in a block
-CELLS = 1 << 25  # and at most about so many pairs of decision and action
+ROWS = 1 << 16  # decisions per block, approximately
+CELLS = 1 << 25  # (decision, action) pairs per block, at most, approximately
 
 
 class Blocks(Protocol):
-    """Numbered from 0; each can be opened as often as needed."""
+    """The blocks of a log, numbered from 0; each can be opened as often as needed."""
 
     @property
     def places(self) -> Sequence[Int64Array]:
-        """For each block, where its users are among all users, who are in the order of their ids."""
+        """For each block, the positions of its users among all users sorted by id."""
         ...
 
     def open(self, number: int) -> LoggedData:
@@ -48,7 +48,7 @@ class Blocks(Protocol):
 
 
 def blocks_for(rows: int, actions: int) -> int:
-    """How many blocks so many decisions make."""
+    """The number of blocks for a log of this size."""
     return max(1, -(-rows // max(1, min(ROWS, CELLS // actions))))
 
 
@@ -74,7 +74,7 @@ class InMemory:
         self.places = [np.unique(mine) for mine in self._codes]
 
     def open(self, number: int) -> LoggedData:
-        """A log of one block in order is itself."""
+        """The log of one block; the whole log itself, uncopied, if it is one block in order."""
         members, codes = self._members[number], self._codes[number]
         if len(self._members) == 1 and (np.diff(members) == 1).all():
             return self._logs
@@ -88,22 +88,22 @@ class InMemory:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InFolder:
-    """Blocks that were written into a temporary folder, for logs in shards and for other processes."""
+    """Blocks written to a temporary folder: for logs in shards, and for worker processes."""
 
     scratch: Scratch
-    rest: Mapping[str, Any]  # what a log is beside its arrays
+    rest: Mapping[str, Any]  # the fields of a log that are not arrays
     places: Sequence[Int64Array]
 
     def open(self, number: int) -> LoggedData:
-        """Mapped arrays."""
+        """The log of one block, its arrays memory-mapped."""
         return read_log(_folder_of(self.scratch.path, number), self.rest)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # places are for the one who asks
+    def __reduce__(self) -> tuple[Any, ...]:  # workers do not need the places
         return _in_folder, (self.scratch, self.rest)
 
     @classmethod
     def of_log(cls, logs: LoggedData) -> InFolder:
-        """Write a log that is in memory, for other processes."""
+        """Write the blocks of a log in memory, for worker processes."""
         scratch, blocks = Scratch(), InMemory(logs)
         rest: dict[str, Any] = {}
         for number in range(len(blocks.places)):
@@ -142,7 +142,7 @@ def _folder_of(path: Path, number: int) -> Path:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Run:
-    """A shard whose trajectories are sorted by block."""
+    """The files of one shard, its trajectories sorted by block."""
 
     folder: Path
     rest: Mapping[str, Any]
@@ -156,9 +156,9 @@ def _sorted_run(place: Path, count: int, logs: LoggedData) -> _Run:
     order = np.lexsort((codes, block))
     if (np.diff(order) != 1).any():
         logs = logs.select(order)
-    # Names need not tell shards apart by number: no user is in two of them.
+    # The first user's hash names the run of this shard: no user is in two shards.
     folder = place / f"run-{hash_users(logs.user_ids[:1], 'shard')[0]:016x}-{logs.n_trajectories}"
-    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # left by a process that was killed
     rest = write_log(logs, folder)
     bounds = np.searchsorted(block[order], np.arange(count + 1))
     return _Run(folder=folder, rest=rest, bounds=bounds.astype(np.int64))
@@ -167,7 +167,7 @@ def _sorted_run(place: Path, count: int, logs: LoggedData) -> _Run:
 def _gathered(
     place: Path, runs: Sequence[tuple[Path, Mapping[str, Any]]], task: tuple[int, Int64Array]
 ) -> tuple[NDArray[Any], Mapping[str, Any]]:
-    """The ids of a block's users in order, and what a log is beside its arrays."""
+    """Write one block; return the sorted ids of its users, and the log's fields that are not arrays."""
     require_shared(place)
     number, bounds = task  # [shards, 2]
     pieces = [

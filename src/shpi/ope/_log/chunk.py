@@ -1,4 +1,4 @@
-"""A chunk of a log: whole users, with what the estimators need of them, each computed once."""
+"""A chunk of a log: whole users, with the quantities that estimators need, each computed once."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from shpi.values.transitions import goes_on
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# Decisions, and numbers of pi(.|x), that are asked for at once: what is made of them stays in the cache.
+# Most decisions, and most entries of pi(.|x), per call of the policy: small enough for the CPU cache.
 _BLOCK, _CELLS = 50_000, 1 << 19
-_CACHE = 1 << 30  # bytes of pi(.|x) of one block that are kept, at most
-_SAMPLE = 1 << 26  # the same for a sample, of which only pi of the taken actions is needed again
+_CACHE = 1 << 30  # most bytes of pi(.|x) to keep for one block
+_SAMPLE = 1 << 26  # the same for a sample, where later only pi of the taken actions is needed
 
 
 def once(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, computed once for the problem or chunk that is its first argument, and the others.
+    """Cache a function in its first argument, a problem or a chunk, by the other arguments.
 
-    Texts and numbers are told apart by what they say, other arguments by being the same object.
+    Strings, numbers and None are compared by value, other arguments by identity.
     """
 
     @wraps(function)
@@ -46,12 +46,12 @@ def once(function: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What is kept for one block from pass to pass, and under which names."""
+    """Where results for one block are kept from pass to pass, and the keys that tell them apart."""
 
     keeper: Keeper
     number: int  # of the block
-    problem: int  # what is fitted differs from problem to problem
-    policy: tuple[int, int]  # what the policy says is the same for all problems about it: policy, horizon
+    problem: int  # key of fitted quantities, which differ from problem to problem
+    policy: tuple[int, int]  # (policy, horizon): key of what all problems about this policy share
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,16 +64,16 @@ class Chunk:
     horizon: int  # H
     folds: int
     seed: int
-    raw: LoggedData  # the same users as the log has them: not cut, its own rewards and endings
+    raw: LoggedData  # the same users as logged: not cut at the horizon, with the log's rewards and endings
     number: int = 0  # of the block
-    kept: Kept | None = None  # None: a sample, for which results are kept in this object only
-    shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)  # with other problems' chunks
-    whole: Chunk | None = None  # the same decisions before they were seen otherwise; see `Problem.seen_as`
+    kept: Kept | None = None  # None: a sample, whose results are kept in this object only
+    shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)  # between chunks of all problems
+    whole: Chunk | None = None  # the chunk that this one is a view of, if any; see `Problem.seen_as`
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property
     def origin(self) -> Chunk:
-        """The chunk of the problem itself, of which this is a view."""
+        """The chunk that this one is a view of, or this chunk itself."""
         return self if self.whole is None else self.whole
 
     @cached_property
@@ -83,7 +83,7 @@ class Chunk:
 
     @cached_property
     def users(self) -> Int64Array:
-        """For each decision [n], the number of its user within this chunk."""
+        """The index of each decision's user within this chunk [n]."""
         return self.logs.user_of_row
 
     @cached_property
@@ -98,7 +98,7 @@ class Chunk:
         return goes_on(self.logs)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` returns, computed once as long as this chunk is open."""
+        """The result of ``make``, computed once while this chunk is open."""
         if key not in self._memo:
             self._memo[key] = make()
         result: T = self._memo[key]
@@ -107,9 +107,9 @@ class Chunk:
     def keep(
         self, key: Hashable, make: Callable[[], T], kind: type[T] | None = None, *, for_all: bool = False
     ) -> T:
-        """What ``make`` returns, kept for later passes: an array, or a record of arrays of type ``kind``.
+        """The result of ``make``, kept for later passes: an array, or a record of arrays of type ``kind``.
 
-        ``for_all`` problems about the policy it is the same, whatever their rewards are.
+        With ``for_all``, all problems about the same policy share it, whatever their rewards.
         """
         kept = self.kept
         if kept is None:
@@ -118,9 +118,9 @@ class Chunk:
         return self.memo(key, lambda: kept.keeper.keep(kept.number, (owner, key), make, kind))
 
     def known(self, what: Known) -> BoolArray:
-        """Decisions for which something is known [n]; see `Known`."""
+        """The decisions for which this quantity is known [n]; see `Known`."""
         known = known_rows(self.logs, self.observed, what)
-        if what in ("return", "paired return"):  # nothing counts after the last step
+        if what in ("return", "paired return"):  # rewards after the horizon do not count
             known = known | ((self.steps == self.horizon - 1) & self.observed)
         return known
 
@@ -132,7 +132,7 @@ class Chunk:
 
     @cached_property
     def fold_of_user(self) -> Int64Array:
-        """By a hash of the user id, so that neither the order of users nor the cut into chunks matters."""
+        """The fold of each user, by a hash of the user id: independent of user order and of the chunks."""
         ids, seed, folds = self.logs.user_ids, self.seed, np.uint64(self.folds)
         return self.keep(
             ("fold of user", self.folds, seed),
@@ -171,18 +171,18 @@ class Chunk:
             return np.log(self.taken / self.logs.propensities)
 
     def probs(self) -> Iterator[tuple[slice, Float64Array]]:
-        """pi(.|x) of the decisions by blocks: (rows, [b, A])."""
+        """Iterate over pi(.|x) in blocks of decisions: (rows, [b, A])."""
         for start in range(0, len(self.logs), self.block):
             rows = slice(start, min(start + self.block, len(self.logs)))
             yield rows, self.probs_of(rows)
 
     @property
     def block(self) -> int:
-        """How many decisions are asked for at once: fewer where there are many actions."""
+        """The number of decisions per call of the policy: fewer if there are many actions."""
         return max(1, min(_BLOCK, _CELLS // self.logs.n_actions))
 
     def probs_of(self, rows: slice | Int64Array) -> Float64Array:
-        """pi(.|x) of some decisions [b, A]; asked of the policy once, as long as the table is small."""
+        """pi(.|x) of some decisions [b, A]; the policy is called once per decision if the table is small."""
         if self.whole is not None:
             return self.whole.probs_of(rows)
         logs = self.logs
@@ -198,7 +198,7 @@ class Chunk:
 
     @cached_property
     def final_probs(self) -> Float64Array:
-        """pi(.|x) of the final contexts [N, A]; 0 where nothing follows or was seen."""
+        """pi(.|x) of the final contexts [N, A]; 0 after a termination or where none was observed."""
         logs = self.logs
         wanted = np.flatnonzero(~logs.terminated & logs.final_observed)
         return self.keep(
@@ -210,7 +210,7 @@ class Chunk:
     def _table(
         self, contexts: FloatArray, candidates: BoolArray | None, wanted: Int64Array | None = None
     ) -> Float64Array:
-        """pi(.|x) of the wanted rows, or of all, and 0 elsewhere, [n, A]; asked of the policy by blocks."""
+        """pi(.|x) of the wanted rows (None: all), 0 elsewhere [n, A]; the policy is called in blocks."""
         table = np.zeros((len(contexts), self.logs.n_actions))
         for start in range(0, len(contexts) if wanted is None else len(wanted), self.block):
             some = slice(start, start + self.block)
@@ -227,7 +227,7 @@ Part = Chunk  # its name in version 0.1
 def checked_probs(
     policy: Policy, contexts: Any, candidates: BoolArray | None, first_row: int = 0
 ) -> Float64Array:
-    """pi(.|x) [n, A], checked: right shape, finite, not negative, sums of 1, nothing outside the mask."""
+    """pi(.|x) [n, A], checked: shape, finite, nonnegative, rows sum to 1, 0 outside the mask."""
     try:
         table = np.asarray(policy.action_probs(contexts, candidates), dtype=np.float64)
     except ShpiError:

@@ -1,4 +1,4 @@
-"""What must be known of a log before the first pass, and whether policy and log belong together."""
+"""Facts about a log that an evaluation needs before its first pass, and checks that policy and log match."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from shpi.policies.files import PolicyFile
 from shpi.protocols import BoolArray, Float64Array, Int64Array, Policy
 from shpi.values.transitions import goes_on, rewards_of
 
-# "reward": r_t.  "next": the next context.  "inside": the next context, and mu there.
-# "return" and "paired return": the reward with what follows, as far as it counts before the horizon.
+# "reward": r_t.  "next": the next context, or that there is none.  "inside": the same, not counting final
+# contexts, where mu is not logged.  "return": "reward" and "next".  "paired return": "reward" and "inside".
 Known = Literal["reward", "next", "inside", "return", "paired return"]
 KINDS: tuple[Known, ...] = get_args(Known)
 
 
 def check_policy(policy: Any) -> None:
-    """Refuse what is no policy."""
+    """Raise an error unless this is a policy."""
     if not isinstance(policy, Policy):
         raise ConfigError(
             expected="a policy (n_actions and action_probs)",
@@ -35,7 +35,7 @@ def check_policy(policy: Any) -> None:
 
 
 def check_match(policy: Policy, logs: LoggedData) -> None:
-    """Refuse a policy for other actions, or for contexts of another width."""
+    """Refuse a policy for another number of actions, or for contexts of another width."""
     if policy.n_actions != logs.n_actions:
         raise ConfigError(
             expected=f"a policy over the {logs.n_actions} actions of the log",
@@ -76,23 +76,23 @@ def check_saved(saved: PolicyFile, logs: LoggedData | ShardedLog) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Facts:
-    """What must be known of all chunks before the first estimator. Those of chunks add up."""
+    """What the first estimator needs to know about the whole log: the sum (``+``) of the chunks' facts."""
 
     users: int
-    lengths: Int64Array  # [2, L + 1] trajectories by their decisions: truncated, terminated
-    known: Int64Array  # [6, 2, L] decisions by what is known of them, whether the user goes on, and step
-    least: float  # of the rewards; infinity where none is observed
-    most: float
+    lengths: Int64Array  # [2, L + 1] numbers of trajectories: truncated or terminated, by length
+    known: Int64Array  # [6, 2, L] numbers of decisions: all and each of KINDS; terminated or goes on; step
+    least: float  # the smallest observed reward; infinity if none is observed
+    most: float  # the largest observed reward; -infinity if none is observed
     mode: str
     endings: Endings
     taken: Int64Array  # [A] how often each action was taken, within the horizon
-    sessions: int  # within the horizon
-    times: tuple[int, int]  # the first and the last within the horizon
-    end: int  # the last time, whatever the horizon
+    sessions: int  # number of sessions that start within the horizon
+    times: tuple[int, int]  # the first and the last time within the horizon
+    end: int  # the last time in the log, also beyond the horizon
 
     @property
     def longest(self) -> int:
-        """The most decisions of a trajectory."""
+        """The number of decisions of the longest trajectory."""
         return int(self.lengths.shape[1]) - 1
 
     @classmethod
@@ -103,7 +103,7 @@ class Facts:
         metric: Rewards | None,
         settings: Settings,
     ) -> Facts:
-        """Those of one chunk."""
+        """The facts of one chunk."""
         check_match(policy, logs)
         rewards = metric_of(logs, metric)
         known = None if metric is not None else logs.reward_observed
@@ -147,16 +147,16 @@ class Facts:
         )
 
     def known_shares(self, horizon: int) -> dict[Known, Float64Array]:
-        """Shares of known decisions, after which the user terminated [0] or went on [1], by step [2, H]."""
+        """For each kind, the share of known decisions by step [2, H]: user terminated [0], went on [1]."""
         everyone = self.known[0, :, :horizon].astype(np.float64)
         shares: dict[Known, Float64Array] = {}
         for place, what in enumerate(KINDS, start=1):
             counts = self.known[place, :, :horizon].astype(np.float64)
-            if what in ("return", "paired return"):  # nothing counts after the last step
+            if what in ("return", "paired return"):  # rewards after the horizon do not count
                 counts[:, horizon - 1] = self.known[1, :, horizon - 1]
             share = counts / np.where(everyone > 0, everyone, 1.0)
             if what not in ("next", "inside"):
-                # Of one kind nothing at all is known at some step: the other kind stands for both there.
+                # If nothing is known of the terminated, or of those who went on, at a step, pool the two.
                 alone = ((everyone > 0) & (counts == 0)).any(axis=0)
                 both = counts.sum(axis=0) / np.maximum(everyone.sum(axis=0), 1.0)
                 share = np.where(alone, both, share)
@@ -165,7 +165,7 @@ class Facts:
 
 
 def _known_counts(logs: LoggedData, observed: BoolArray | None, settings: Settings) -> Int64Array:
-    """Decisions by step, all of them and those of which something is known; see `known_rows`."""
+    """Count decisions by step: all of them, and the known ones of each kind; see `known_rows`."""
     if settings.horizon is not None and int(np.diff(logs.offsets).max()) > settings.horizon:
         observed = None if observed is None else observed[logs.steps < settings.horizon]
         logs = cut_at(logs, settings.horizon)
@@ -182,7 +182,7 @@ def _known_counts(logs: LoggedData, observed: BoolArray | None, settings: Settin
 
 
 def known_rows(logs: LoggedData, observed: BoolArray, what: Known) -> BoolArray:
-    """Decisions for which something is known [n], whatever the horizon; see `Known`."""
+    """The decisions for which this quantity is known [n], ignoring the horizon; see `Known`."""
     if what == "reward":
         return observed
     follows = np.ones(len(logs), dtype=bool)
@@ -201,19 +201,22 @@ def _added(left: Int64Array, right: Int64Array) -> Int64Array:
 
 
 def survival(facts: Facts, horizon: int, complete: bool) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """How many decide at each step; the chance G_t not to be censored before it; log sum b of the ended."""
+    """Per step [H]: trajectories with a decision, G_t, and log sum 1/G of those that terminated before.
+
+    G_t is the probability not to be censored before step t.
+    """
     by_length = np.zeros((2, max(horizon, facts.longest) + 1), dtype=np.int64)
     by_length[:, : facts.longest + 1] = facts.lengths
     by_length[:, horizon] = by_length[:, horizon:].sum(axis=1)
-    stops = by_length[:, : horizon + 1].sum(axis=0)  # after so many decisions
-    alive = stops.sum() - np.cumsum(stops)[:horizon]  # [H] who decide at step t
+    stops = by_length[:, : horizon + 1].sum(axis=0)  # [H + 1] trajectories that stop after so many decisions
+    alive = stops.sum() - np.cumsum(stops)[:horizon]  # [H] trajectories with a decision at step t
     if (alive == 0).any():
         raise ConfigError(
             expected=f"a horizon of at most {int(np.flatnonzero(alive == 0)[0])}, the longest trajectory",
             found=str(horizon),
         )
     gone = (stops if complete else by_length[1])[1:horizon]
-    going = alive[:-1] - gone  # those who decided at t and did not terminate after it
+    going = alive[:-1] - gone  # trajectories with a decision at t that did not terminate after it
     share = np.where(going > 0, alive[1:] / np.maximum(going, 1), 1.0)
     uncensored = np.append(1.0, np.cumprod(share))
     with np.errstate(divide="ignore"):
@@ -222,7 +225,7 @@ def survival(facts: Facts, horizon: int, complete: bool) -> tuple[Float64Array, 
 
 
 def check_source(source: Any) -> None:
-    """Refuse what is no log, or an empty one."""
+    """Raise an error unless this is a log with decisions."""
     if not isinstance(source, LoggedData | ShardedLog):
         raise ConfigError(
             expected="a LoggedData or a ShardedLog",
@@ -234,7 +237,7 @@ def check_source(source: Any) -> None:
 
 
 def raw_chunks(source: Any) -> Iterator[LoggedData]:
-    """The logs behind a source: itself, or its shards."""
+    """Iterate over the logs of a source: the log itself, or its shards."""
     check_source(source)
     if isinstance(source, LoggedData):
         yield source
@@ -243,7 +246,7 @@ def raw_chunks(source: Any) -> Iterator[LoggedData]:
 
 
 def metric_of(logs: LoggedData, metric: Rewards | None) -> Float64Array:
-    """The rewards that are evaluated [n]."""
+    """The rewards to evaluate [n]."""
     if metric is None:
         return rewards_of(logs)
     if isinstance(metric, str):
@@ -257,7 +260,7 @@ def metric_of(logs: LoggedData, metric: Rewards | None) -> Float64Array:
 
 
 def cut_at(logs: LoggedData, horizon: int) -> LoggedData:
-    """The first decisions of every trajectory."""
+    """Cut every trajectory after its first ``horizon`` decisions."""
     if int(np.diff(logs.offsets).max()) <= horizon:
         return logs
     return cut(logs, logs.steps < horizon)

@@ -1,6 +1,6 @@
-"""Where the results of blocks go as they arrive, in any order: a list, an array by user, two of these.
+"""Collect the results of blocks, which arrive in any order: into a list, per-user arrays, or a pair of these.
 
-`shpi.passes.TreeSum`, for sums, is of the same kind.
+`shpi.passes.TreeSum` does the same for sums.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from shpi.protocols import Int64Array
 
 
 class Gathers(Protocol):
-    """Takes one result of each block."""
+    """Collects one result per block."""
 
     def give(self, number: int, value: Any) -> None:
         """Take the result of block ``number``."""
         ...
 
     def total(self) -> Any:
-        """What became of the results of all blocks."""
+        """The collected results of all blocks."""
         ...
 
 
 class InList:
-    """Results as they are, in the order of the blocks."""
+    """Collects results in a list, in the order of the blocks."""
 
     def __init__(self, count: int) -> None:
         self._results: list[Any] = [None] * count
@@ -36,22 +36,22 @@ class InList:
         self._results[number] = value
 
     def total(self) -> list[Any]:
-        """All of them."""
+        """The list of all results."""
         return self._results
 
 
 class ByUser:
-    """Arrays [..., users of the block], or tuples of such, put into arrays [..., U] of all users.
+    """Collects arrays [..., users of the block], or tuples of them, in arrays [..., U] of all users.
 
-    Nothing else is kept of a block: with millions of users a list of what all blocks say would take as much
-    memory again, in pieces so small that the allocator rarely gives them back.
+    A block's result is copied and dropped: with millions of users, a list of all results would take as much
+    memory again, in pieces so small that the allocator rarely returns them.
     """
 
     def __init__(self, places: Sequence[Int64Array]) -> None:
-        """Begin with nothing.
+        """Start empty.
 
         Args:
-            places: for each block, where its users are among all users.
+            places: for each block, the positions of its users among all users.
         """
         self._places = places
         self._users = sum(len(mine) for mine in places)
@@ -59,24 +59,24 @@ class ByUser:
         self._several = False
 
     def give(self, number: int, value: Any) -> None:
-        """Put the numbers of one block's users where they belong."""
+        """Copy the values of one block's users to their positions."""
         self._several = isinstance(value, tuple)
         arrays = value if self._several else (value,)
         if not self._joined:
             self._joined = [np.empty((*each.shape[:-1], self._users), dtype=each.dtype) for each in arrays]
         for j, each in enumerate(arrays):
             wide = np.promote_types(self._joined[j].dtype, each.dtype)
-            if wide != self._joined[j].dtype:  # which block came first must not decide
+            if wide != self._joined[j].dtype:  # the first block to arrive must not decide the type
                 self._joined[j] = self._joined[j].astype(wide)
             self._joined[j][..., self._places[number]] = each
 
     def total(self) -> Any:
-        """The array of all users, or the tuple of them."""
+        """The array of all users, or the tuple of such arrays."""
         return tuple(self._joined) if self._several else self._joined[0]
 
 
 class Both:
-    """Pairs, whose parts go to two different places."""
+    """Collects pairs: the first elements in one collector, the second in another."""
 
     def __init__(self, first: Gathers, second: Gathers) -> None:
         self._first, self._second = first, second
@@ -87,5 +87,5 @@ class Both:
         self._second.give(number, value[1])
 
     def total(self) -> tuple[Any, Any]:
-        """What became of both parts."""
+        """The totals of both collectors."""
         return self._first.total(), self._second.total()

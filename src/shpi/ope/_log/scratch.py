@@ -1,7 +1,7 @@
-"""A temporary folder of arrays that several processes can map: blocks of a log, and what was made of them.
+"""A temporary folder of arrays that several processes can map: blocks of a log, and intermediate results.
 
-The folder goes when nothing uses it any more; one that a killed process left is removed by the next
-evaluation. With a cluster it must be visible to all nodes: set ``TMPDIR`` to a shared disk.
+The folder is removed when nothing uses it any more; the next evaluation removes one that a killed process
+left. On a cluster all nodes must see it: set ``TMPDIR`` to a shared disk.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from shpi.files.atomic import writing
 T = TypeVar("T")
 
 PREFIX = "shpi-evaluate-"
-_MAPPED = 1 << 16  # bytes; smaller files are read
+_MAPPED = 1 << 16  # bytes; files of at least this size are memory-mapped, smaller ones read
 _CODES, _METRIC = "user_codes", "metric-"
 
 
 class Scratch:
-    """The folder, as long as this object lives. Only its path is sent to other processes."""
+    """The temporary folder; it lives as long as this object. Pickled copies borrow it; see `opened_from`."""
 
     def __init__(self) -> None:
         _sweep()
@@ -47,13 +47,13 @@ class Scratch:
 
 
 class _Borrowed:
-    """The folder of another process."""
+    """A folder that another process owns and removes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
 
-# A message does not name the folder that it is in, so that its digest is that of the same message elsewhere.
+# A message does not name its own folder, so that equal messages in different folders have equal digests.
 _opened_from: ContextVar[Path] = ContextVar("the folder of the message that is being opened")
 
 
@@ -62,7 +62,7 @@ def _borrowed() -> _Borrowed:
 
 
 def opened_from(folder: Path, message: bytes) -> Any:
-    """What a message of this folder says; the caller has compared its digest."""
+    """Unpickle a message from this folder. The caller must have checked its digest."""
     token = _opened_from.set(folder)
     try:
         return pickle.loads(message)
@@ -71,7 +71,7 @@ def opened_from(folder: Path, message: bytes) -> Any:
 
 
 def require_shared(folder: Path) -> None:
-    """A worker on another machine must see the driver's folder."""
+    """Raise an error if this machine cannot see the driver's folder."""
     if not folder.is_dir():
         raise ConfigError(
             expected="a folder for temporary arrays that every machine sees under the same path",
@@ -82,7 +82,7 @@ def require_shared(folder: Path) -> None:
 
 
 def write_array(values: NDArray[Any], path: Path) -> None:
-    """A file that is there as a whole or not at all."""
+    """Write an array as a file, whole or not at all."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
     with writing(path):
         with draft.open("wb") as file:
@@ -91,7 +91,7 @@ def write_array(values: NDArray[Any], path: Path) -> None:
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Mapped, if it is large."""
+    """Read an array from its file, memory-mapped if it is large."""
     if path.stat().st_size < _MAPPED:
         small: NDArray[Any] = np.load(path, allow_pickle=False)
         return small
@@ -103,7 +103,7 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def write_log(logs: LoggedData, folder: Path) -> dict[str, Any]:
-    """Write the arrays of a log; what else it holds is returned, for `read_log`."""
+    """Write the arrays of a log; return its other fields, for `read_log`."""
     folder.mkdir()
     rest: dict[str, Any] = {}
     for field in fields(logs):
@@ -119,7 +119,7 @@ def write_log(logs: LoggedData, folder: Path) -> dict[str, Any]:
 
 
 def read_log(folder: Path, rest: Mapping[str, Any]) -> LoggedData:
-    """The log of `write_log`; what is computed from its arrays (`LoggedData.steps`) is not kept."""
+    """Read a log of `write_log`. Cached properties such as `LoggedData.steps` are computed again."""
     arrays: dict[str, Any] = {}
     metrics: dict[str, NDArray[Any]] = {}
     for file in sorted(folder.iterdir()):
@@ -133,14 +133,14 @@ def read_log(folder: Path, rest: Mapping[str, Any]) -> LoggedData:
     return logs
 
 
-# ---------------------------------------------------------------------- what was made
+# ---------------------------------------------------------------------- intermediate results
 
 
 class Keeper:
-    """Arrays, and records of arrays, that were made from a block and are needed in later passes.
+    """Keeps arrays, and records of arrays, that were computed from a block and are needed in later passes.
 
-    Up to ``held`` bytes stay in memory, the rest goes to a folder. Without memory (0) other processes see
-    all of it.
+    Up to ``held`` bytes stay in memory, the rest goes to a folder. With ``held=0`` all of it goes to the
+    folder, where other processes see it.
     """
 
     def __init__(self, scratch: Scratch | None, held: int) -> None:
@@ -151,11 +151,11 @@ class Keeper:
         return Keeper, (self._folder(), 0)
 
     def keep(self, number: int, key: Hashable, make: Callable[[], T], kind: type[T] | None = None) -> T:
-        """What ``make`` returns for a block, made once.
+        """The result of ``make`` for a block, computed once.
 
         Args:
-            number: of the block.
-            key: tells it from all else; made of text and numbers.
+            number: number of the block.
+            key: name of the result, unique for the block; strings and numbers only.
             make: returns an array, or a record of type ``kind`` whose fields are arrays or None.
             kind: type of the record; None for an array.
         """
@@ -179,7 +179,7 @@ class Keeper:
         return mapped
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes would fit into memory, or into half of what is free on the disk."""
+        """Whether this many bytes fit into the memory left, or into half of the free disk space."""
         return size <= self._left or size < shutil.disk_usage(self._folder().path).free / 2
 
     def _folder(self) -> Scratch:
@@ -201,7 +201,7 @@ class Keeper:
             return
         for name, array in _arrays(made).items():
             write_array(array, path.with_name(f"{path.name}-{name}"))
-        path.touch()  # all are there
+        path.touch()  # marks the record as complete
 
     @staticmethod
     def _read(path: Path, kind: type[Any] | None) -> Any:
@@ -220,7 +220,7 @@ def _arrays(made: Any) -> dict[str, NDArray[Any]]:
 
 
 def _sweep() -> None:
-    """Remove the folders of processes that are dead."""
+    """Remove the folders of processes that no longer run."""
     for place in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
         owner = place.name.removeprefix(PREFIX).split("-")[0]
         if owner.isdigit() and not _alive(int(owner)):

@@ -1,7 +1,8 @@
-"""A log seen as sessions: each is a short trajectory of its own, that ends when the session does.
+"""View a log as sessions: each session is a short trajectory that ends with the session.
 
-For weights that restart at every session. A session end is then like a termination: the session is over and
-keeps its weight in the denominators of later positions. What censoring changes is in `session_discounts`.
+This is for importance weights that restart at every session. The end of a session then counts as a
+termination: the session keeps its weight in the denominators of later positions. `session_discounts` corrects
+for censoring.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from shpi.protocols import Float64Array
 
 @once
 def as_sessions(problem: Problem) -> Problem:
-    """The same decisions, users and metric; positions count within sessions."""
+    """The same decisions, users and metric, with steps counted within sessions."""
     return problem.seen_as(session_view)
 
 
@@ -38,14 +39,14 @@ def session_view(logs: LoggedData) -> LoggedData:
 
 
 def session_steps(problem: Problem) -> int | None:
-    """The mean number of decisions of a session; None where every trajectory is a single one."""
+    """The mean number of decisions per session, rounded; None if every trajectory is a single session."""
     if problem.sessions == problem.trajectories:
         return None
     return max(1, round(problem.decisions / problem.sessions))
 
 
 def session_discounts(problem: Problem, chunk: Chunk) -> Float64Array:
-    """gamma^(step at which the session started) / G_t, [n]: what a session counts within its trajectory."""
+    """gamma^(first step of the session) / G_t [n]: the weight of a session within its trajectory."""
     logs = chunk.logs
     start = chunk.steps[logs.session_offsets[:-1]][logs.session_of_row]
     discounts: Float64Array = problem.gamma**start / problem.kept[chunk.steps]

@@ -1,11 +1,11 @@
-"""Several computations side by side, so that what they ask of a log is asked in one pass.
+"""Interleave several computations so that one pass over a log serves all of them.
 
-An estimator is a plain function that asks for passes as it goes: sums, then influences, then what the noise
-of a model adds. Run one after the other, ten of them make fifty passes. Run together, each until it needs a
-pass, their wishes are collected and one pass grants all of them.
+An estimator is a plain function that requests passes as it goes: for sums, then for influences, then for the
+variance that a fitted model adds. Ten estimators run one after the other make fifty passes. Here each runs
+until it needs a pass; the requests are collected, and one pass answers all of them.
 
-Each computation has a thread, and exactly one thread runs at a time: nothing is shared without order, and the
-results do not depend on the machine. No thread computes beside another; processes do that, within a pass.
+Each computation has a thread, and exactly one thread runs at a time: shared state needs no locks, and the
+results do not depend on the machine. Parallel work happens in processes, within a pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class _Fiber:
-    """One computation, and what it waits for."""
+    """One computation, and the condition that it waits for."""
 
     work: Callable[[], Any]
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -34,11 +34,11 @@ class _Fiber:
 
 
 class _Cancelled(BaseException):
-    """Ends a thread whose result nobody waits for."""
+    """Ends the thread of a computation that was abandoned after an error."""
 
 
 class Together:
-    """Runs computations in turns; ``grant`` makes a pass for all wishes that have come together."""
+    """Runs computations in turns; ``grant`` makes one pass for all requests collected so far."""
 
     def __init__(self, grant: Callable[[list[Any]], None]) -> None:
         self._grant = grant
@@ -50,11 +50,11 @@ class Together:
 
     @property
     def running(self) -> bool:
-        """Whether this is called from one of the computations."""
+        """Whether the caller is one of the computations."""
         return self._current is not None
 
     def run(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The results in order; what a computation raised stands in place of its result."""
+        """The results in order; where a computation raised an exception, that exception."""
         fibers = [_Fiber(work) for work in works]
         self._fibers += fibers
         if self.running:
@@ -67,14 +67,14 @@ class Together:
         return [fiber.result if fiber.error is None else fiber.error for fiber in fibers]
 
     def wish(self, request: Any) -> None:
-        """Wait until a pass has granted the request."""
+        """Wait until a pass has answered the request."""
         self._wishes.append(request)
         self._wait(lambda: request.granted)
 
     def alone(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
-        """``known[key]``, made by the first who asks; others wait for it."""
+        """``known[key]``, made by the first computation that asks; the others wait for it."""
         place = (id(known), key)
-        while place in self._making:  # if making it fails, the next one tries
+        while place in self._making:  # if ``make`` fails, the next computation tries
             self._wait(lambda: place not in self._making)
         if key not in known:
             self._making.add(place)

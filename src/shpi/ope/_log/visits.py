@@ -1,4 +1,4 @@
-"""Passes over the blocks of a log: whatever is asked at the same time is answered in one visit."""
+"""Passes over the blocks of a log: one pass answers all requests that are open at the same time."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from shpi.passes.resume import content_digest
 
 T = TypeVar("T")
 
-HELD = 1 << 28  # bytes of results that stay in memory, where the log itself does
+HELD = 1 << 28  # bytes of intermediate results to hold in memory, if the log itself is in memory
 _KEPT = "_visits"
 
 
 class Opens(Protocol):
-    """A problem: it makes of a block what a function is given."""
+    """A problem: it turns a block into the argument of a request's function."""
 
     def chunk_of(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> Any:
-        """For most of them a `Chunk`; ``shared`` is for all that look at the block now."""
+        """Usually a `Chunk`; all requests that this visit of the block answers use the same ``shared``."""
         ...
 
 
 @dataclass(eq=False)
 class Request:
-    """One function of every block, and what becomes of its results."""
+    """A function to apply to every block, and the collector of its results."""
 
     problem: Opens
     function: Callable[[Any], Any]
-    results: Gathers | None  # None in messages to other processes, and when they are handed over
+    results: Gathers | None  # None in messages to other processes, and after `answer`
     errors: dict[int, ShpiError] = field(default_factory=dict)
     granted: bool = False
 
     def give(self, number: int, outcome: Outcome) -> None:
-        """The result of one block."""
+        """Take the outcome of one block."""
         if outcome.error is not None:
             self.errors[number] = outcome.error
         elif not self.errors:
@@ -55,7 +55,7 @@ class Request:
             self.results.give(number, outcome.value)
 
     def answer(self) -> Any:
-        """What became of all results, handed over once; of several errors that of the first block."""
+        """Hand over the collected results, once; raise the error of the first block that failed."""
         results, self.results = self.results, None
         if self.errors:
             raise self.errors[min(self.errors)]
@@ -65,14 +65,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a function returned for a block, or the error that it raised."""
+    """The value that a function returned for a block, or the error that it raised."""
 
     value: Any = None
     error: ShpiError | None = None
 
 
 class Visits:
-    """The blocks of one source, who visits them, and what is kept from visit to visit."""
+    """The blocks of one source, the executor that visits them, and the results kept between visits."""
 
     def __init__(self, source: LoggedData | ShardedLog, executor: Executor | None) -> None:
         self.executor = executor or Serial()
@@ -81,7 +81,7 @@ class Visits:
         self.blocks: Blocks
         if isinstance(source, ShardedLog):
             dealing = self.executor.executor if isinstance(self.executor, Resumable) else self.executor
-            self.blocks = InFolder.of_shards(source, dealing)  # files, not results: never taken as done
+            self.blocks = InFolder.of_shards(source, dealing)  # writes temporary files: never resumed
             self.passes += 2
         else:
             self.blocks = InMemory(source) if self.serial else InFolder.of_log(source)
@@ -94,7 +94,7 @@ class Visits:
 
     @classmethod
     def of(cls, source: LoggedData | ShardedLog, executor: Executor | None = None) -> Visits:
-        """Those that are in use for this log, or new ones."""
+        """The visits already in use for this log, or new ones."""
         known: weakref.ref[Visits] | None = vars(source).get(_KEPT)
         visits = None if known is None else known()
         if visits is None or (executor is not None and visits.executor != executor):
@@ -104,12 +104,12 @@ class Visits:
 
     @cached_property
     def count(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self.blocks.places)
 
     @property
     def lasting(self) -> bool:
-        """Whether the one block of a short log stays as it is, with all that was computed on it."""
+        """Whether the log is a single block in memory, which keeps everything computed from it."""
         return self.count == 1 and isinstance(self.blocks, InMemory)
 
     @cached_property
@@ -117,13 +117,13 @@ class Visits:
         return self._source.fingerprint()
 
     def _depends_on(self, asked: list[Request]) -> bytes | None:
-        """A digest of all that the answers depend on, where they are kept."""
+        """A digest of everything that the answers depend on; None unless the executor keeps answers."""
         if not isinstance(self.executor, Resumable):
             return None
         return content_digest((self._log_digest, self.count, asked))
 
     def number_of(self, thing: Any) -> int:
-        """A number for an object: the same object, the same number. It is kept alive."""
+        """A number that identifies an object; the object is kept alive."""
         for number, known in enumerate(self._numbered):
             if known is thing:
                 return number
@@ -131,7 +131,7 @@ class Visits:
         return len(self._numbered) - 1
 
     def ask(self, problem: Opens, function: Callable[[Any], Any], results: Gathers) -> Any:
-        """What ``results`` makes of the function's results for all blocks."""
+        """Apply a function to all blocks; return the total of its results in the collector ``results``."""
         request = Request(problem, function, results)
         if self.together.running:
             self.together.wish(request)
@@ -140,7 +140,7 @@ class Visits:
         return request.answer()
 
     def once(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
-        """``known[key]``, made once, whoever asks for it first."""
+        """``known[key]``, made once, by the first caller."""
         if self.together.running:
             return self.together.alone(key, make, known)
         if key not in known:
@@ -161,7 +161,7 @@ class Visits:
             yield number, answers(self.blocks, requests, number, lasting=self.lasting)
 
     def _elsewhere(self, requests: list[Request]) -> Iterator[tuple[int, list[Outcome]]]:
-        """Write down what is asked once, instead of sending it with every block."""
+        """Answer in worker processes; the requests are written once, not sent with every block."""
         assert isinstance(self.blocks, InFolder)
         asked = [Request(request.problem, request.function, None) for request in requests]
         path = self.blocks.scratch.path / f"asked-{self.passes}"
@@ -175,16 +175,16 @@ class Visits:
 def answers(
     blocks: Blocks, requests: Sequence[Request], number: int, *, lasting: bool = False
 ) -> list[Outcome]:
-    """All that is asked about one block, from one opening of it."""
+    """Open one block and answer all requests about it."""
     logs = blocks.open(number)
     outcomes = []
-    shared: dict[Hashable, Any] = {}  # by all problems, as long as this block is open
+    shared: dict[Hashable, Any] = {}  # shared by all problems while this block is open
     for request in requests:
         try:
             outcomes.append(Outcome(value=request.function(request.problem.chunk_of(logs, number, shared))))
         except ShpiError as error:
             outcomes.append(Outcome(error=error))
-    if not lasting:  # chunks and what they share refer to each other: nobody else would let go of them soon
+    if not lasting:  # chunks and shared results form reference cycles: clear them to free memory now
         for opened in shared.values():
             getattr(opened, "_memo", {}).clear()
     shared.clear()
@@ -192,23 +192,23 @@ def answers(
 
 
 def digest(message: bytes) -> str:
-    """By which a worker knows its message."""
+    """The digest by which a worker checks its message."""
     return blake2b(message, digest_size=32).hexdigest()
 
 
-_last: dict[Path, Any] = {}  # what this process was asked last
+_last: dict[Path, Any] = {}  # the last message that this process opened
 
 
 @dataclass(frozen=True)
 class OnBlock:
-    """What another process does with a number: opens the block and answers.
+    """The task of a worker process: given a block's number, open the block and answer the requests.
 
-    The file is a message to workers of this run, and is opened only if it is the one that was sent.
+    The requests are in a file, which is unpickled only if it has the digest of the message that was sent.
     """
 
     asked: Path
     digest: str
-    depends_on: bytes | None = None  # what stands for it where results are kept: see `shpi.passes.Resumable`
+    depends_on: bytes | None = None  # key under which results are kept; see `shpi.passes.Resumable`
 
     def __call__(self, number: int) -> list[Outcome]:
         """The outcomes for one block."""

@@ -1,1 +1,1 @@
-"""Checks of one assumption each: users, propensities, time, looks. Pure functions and one diagnostic each."""
+"""Checks of the assumptions about users, propensities, time and repeated looks: one per module."""

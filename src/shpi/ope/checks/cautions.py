@@ -1,7 +1,7 @@
-"""What a ship takes for granted, and what can take it back: hidden causes, clusters, change, many looks.
+"""Checks that can withdraw a "ship": hidden confounding, overrides, clusters, change over time, many looks.
 
-A gate asks these after its own verdict, about the estimate that the verdict rests on: the policy's for a
-ship, the mixture's for a first step. So none of them needs a correction of the level.
+A gate runs these after its own verdict, on the estimate that the verdict rests on: the policy's for a ship,
+the mixture's for a first step. They can only weaken a verdict, so none needs a correction of the level.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ AT_THEIR_WORD = "taken at their word"
 
 @dataclass(frozen=True, kw_only=True)
 class Caution:
-    """What one of them says."""
+    """The result of one check."""
 
     sentence: str
-    decision: Decision | None = None  # instead of a ship; None: it does not object
-    users_factor: float | None = None  # so many times the users might do
+    decision: Decision | None = None  # the decision instead of a ship; None: no objection
+    users_factor: float | None = None  # how many times the present users might be enough
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Claimed:
-    """The lift that a verdict claims: an estimate, and what it must be above."""
+    """The lift that a verdict claims: an estimate, and the gate with the threshold that it must exceed."""
 
     gate: Gate
     problem: Problem
     estimate: Estimate
-    share: float  # of the policy in a mixture with mu
+    share: float  # share of the policy in the mixture with mu; 1: the policy itself
 
     @property
     def per_user(self) -> float:
-        """How many decisions or sessions a user has, where the lift is divided by them."""
+        """Decisions or sessions per user if the lift is per decision or session; 1 if it is per user."""
         problem = self.problem
         units = {"user": problem.users, "decision": problem.decisions, "session": problem.sessions}
         return units[self.estimate.per] / problem.users
 
     @property
     def margin(self) -> tuple[float, Float64Array]:
-        """The lift minus the least one that is asked for, and its influences [U]."""
+        """The lift minus the smallest lift that the gate asks for, and its influences [U]."""
         least, estimate = self.share * self.gate.min_lift, self.estimate
         if not self.gate.relative:
             return estimate.lift - least, estimate.influence_lift
@@ -70,12 +70,12 @@ class Claimed:
 
     @property
     def lower(self) -> float:
-        """The lower bound of the margin, by users."""
+        """The lower bound of the margin, with users as independent observations."""
         margin, influence = self.margin
         return self.bound(margin, influence)
 
     def bound(self, margin: float, influence: Float64Array) -> float:
-        """By the method of the evaluation or "heavy", as in a gate."""
+        """The smaller lower bound of the evaluation's interval method and of "heavy", as in a gate."""
         level, method = self.gate.confidence, self.problem.settings.interval
         bounds = [
             interval_of(margin, influence, level=level, method=name, seed=self.gate.seed)
@@ -85,13 +85,13 @@ class Claimed:
 
     @cached_property
     def clusters(self) -> Clusters | None:
-        """Those of the gate; days that share a coin are in the influences already."""
+        """The gate's clusters, if set. Days switched as a whole are already in the influences."""
         chosen = self.gate.cluster
         return None if chosen is None else clusters_of(self.problem, chosen)
 
 
 def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdict: Verdict) -> Verdict:
-    """The verdict, or a weaker one with the reasons."""
+    """The verdict, or a weaker one with its reasons."""
     claimed = _claimed(gate, evaluation, problem, verdict)
     if claimed is None:
         return verdict
@@ -115,7 +115,7 @@ def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdic
 
 
 def _weakened(verdict: Verdict, decision: Decision, why: tuple[str, ...], users: int | None) -> Verdict:
-    """Another decision; what a ship was based on stays among the reasons, a first step is gone."""
+    """The verdict with a weaker decision. A ship's reasons are kept, those of a first step dropped."""
     rest = verdict.reasons if verdict.decision == "ship" else ()
     return replace(
         verdict,
@@ -128,7 +128,7 @@ def _weakened(verdict: Verdict, decision: Decision, why: tuple[str, ...], users:
 
 
 def _claimed(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdict: Verdict) -> Claimed | None:
-    """What a ship or a first step rests on."""
+    """The claim behind a ship or a first step; None for other verdicts."""
     if problem is None or verdict.decision not in ("ship", "first step"):
         return None
     share, estimate = 1.0, evaluation.decisive
@@ -140,17 +140,17 @@ def _claimed(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdic
     return Claimed(gate=gate, problem=problem, estimate=estimate, share=share)
 
 
-# ---------------------------------------------------------------------- the five
+# ---------------------------------------------------------------------- the five checks
 
 
 def _hidden_cause(claimed: Claimed) -> Caution | None:
     problem, gamma = claimed.problem, claimed.gate.hidden_cause
     if problem.propensity_mode != "estimated":
         return None
-    # Per decision or session, a bias of the sum is one of the mean times their number.
+    # The sensitivity bounds are per user: scale a bound per decision or session by their number per user.
     scale = claimed.per_user
     tipping = Sensitivity.of(problem, claimed.share).tipping(scale * claimed.lower)
-    # The log of a first step has known probabilities, so that it settles the question soon.
+    # The log of a first step will have known propensities and settle the question, so ask for less.
     gamma = gamma if claimed.share == 1 else math.sqrt(gamma)
     size = "more than 10" if math.isinf(tipping) else f"{tipping:.2f}"
     sentence = (
@@ -167,16 +167,16 @@ def _hidden_cause(claimed: Claimed) -> Caution | None:
 
 
 def _overridden(claimed: Claimed) -> Caution | None:
-    """Logged propensities are taken at their word. Say how few false ones would undo what they show.
+    """How few false logged propensities would undo the result.
 
-    A decision that was changed afterwards, to what the policy favours and for a user who was about to buy,
-    looks like an effect. So the users who speak most for the lift are left out, until it is not proven.
+    If a decision was overridden after logging, with an action that the policy favours, for a user about to
+    buy, it looks like an effect. So drop the users who support the lift most, until it is no longer proven.
     """
     problem = claimed.problem
     if problem.propensity_mode == "estimated" or claimed.share < 1:  # the log of a first step settles it
         return None
     _, influence = claimed.margin
-    sums = np.cumsum(np.sort(claimed.lower + influence))  # [U] of all users but those who speak more for it
+    sums = np.cumsum(np.sort(claimed.lower + influence))  # [U] sums without the users who support it more
     share = (len(sums) - np.searchsorted(sums > 0, True)) / problem.decisions
     visible = visible_override(problem)
     if visible is not None and share >= visible:
@@ -255,7 +255,7 @@ def _any_time(claimed: Claimed) -> Caution | None:
 
 
 def _betting(claimed: Claimed, alpha: float) -> float:
-    """The bound of the margin by betting on users in their order of entry."""
+    """The anytime lower bound of the margin, by betting on users in their order of entry."""
     problem, gate = claimed.problem, claimed.gate
     values = user_lifts(problem, claimed.share)
     when = entries(problem)

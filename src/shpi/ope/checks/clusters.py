@@ -1,15 +1,15 @@
-r"""Bounds by clusters other than users: days, stores, arms.
+r"""Cluster-robust bounds, for clusters larger than users: days, stores, arms.
 
-Users of one cluster share luck, or one coin, so only clusters are independent. With S_c the sum of the
-influences of its users, the variance of the mean over U users is sum_c S_c^2 / U^2 and a t quantile with
-C - 1 degrees of freedom takes the place of the users'.
+Users of one cluster share shocks, or one randomization, so only clusters are independent. With S_c the sum of
+the influences of cluster c's users, the variance of the mean over U users is sum_c S_c^2 / U^2, and the
+quantile is that of t with C - 1 degrees of freedom.
 
-*Days* follow each other, and a user who decides on several days belongs to all of them. So neighbouring days
-count together (Newey and West, with weights falling over twice the days that users last), and there are as
-many degrees of freedom as stretches of that length. Such a variance is itself noisy and too small on average
-in few days, so quantiles are enlarged for the share b of the log that the weights reach over (Kiefer and
-Vogelsang 2005, "fixed b"). In 200 logs of 30 days that one coin a day had switched, t-quantiles alone would
-have called 8 to 10 % of no lifts proven at 95 %, these 5 %.
+*Days* are a time series, and a user who decides on several days belongs to all of them. So the variance is
+that of Newey and West, with weights that fall to 0 over twice the number of days that users last, and a
+degree of freedom for each stretch as long as users last, minus 1. Over few days this variance is noisy and
+too small on average, so quantiles are enlarged for b, the share of the log that the weights span (Kiefer and
+Vogelsang 2005, "fixed b"). In 200 logs of 30 days whose arm was switched by one coin per day, with no lift,
+t-quantiles alone falsely proved a lift at 95 % in 8 to 10 % of the logs, these in 5 %.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shpi.ope.checks.days import days_of
 from shpi.ope.problem import Chunk, Problem, once
 from shpi.protocols import Float64Array, Int64Array
 
-# Normal quantiles, and how much faster than 1 they grow with b for Bartlett weights (the linear term).
+# Normal quantiles z, and for each the slope s of its fixed-b factor 1 + s b (Bartlett weights, linear term).
 _FIXED_B = ((1.2816, 1.6449, 1.96, 2.3263), (1.0175, 1.3289, 1.515, 1.789))
 LENGTHS = {"hour": MICROSECONDS["h"], "day": MICROSECONDS["d"], "week": MICROSECONDS["w"]}
 Cluster = str | Callable[[LoggedData], NDArray[Any]]
@@ -43,19 +43,19 @@ class Clusters:
 
     codes: Int64Array
     words: str
-    span: int = 0  # neighbouring clusters that one user can belong to, beyond the first; 0: none
+    span: int = 0  # how many following clusters a user can also belong to; 0: clusters are independent
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of clusters, empty days included."""
         return int(self.codes.max()) + 1
 
     def sums(self, influence: Float64Array) -> Float64Array:
-        """Of the influences in each cluster [C]."""
+        """The sum of the influences in each cluster [C]."""
         return np.bincount(self.codes, weights=influence, minlength=self.count).astype(np.float64)
 
     def error(self, influence: Float64Array) -> float:
-        """The standard error of the mean."""
+        """The cluster-robust standard error of the mean."""
         sums = self.sums(influence - influence.mean())
         total = float(np.sum(sums**2))
         variance = total
@@ -66,7 +66,7 @@ class Clusters:
         return math.sqrt(max(variance, total) * few) / len(influence)
 
     def quantile(self, confidence: float) -> float:
-        """By which the error is multiplied for a one-sided bound."""
+        """The factor of the standard error in a one-sided bound."""
         present = int(np.sum(np.bincount(self.codes) > 0))
         freedom = max(present / (1 + self.span) - 1, 1.0)
         reach = (2 * self.span + 1) / present if self.span else 0.0
@@ -78,7 +78,7 @@ class Clusters:
         return estimate - self.quantile(confidence) * self.error(influence)
 
     def enlarged(self, influence: Float64Array) -> Float64Array:
-        """Influences whose spread over users makes the 95 % interval that clusters make; never smaller."""
+        """Influences scaled up so that intervals over users match the cluster-robust 95 % interval."""
         alone = float(np.std(influence, ddof=1)) / math.sqrt(len(influence))
         if not alone > 0:
             return influence
@@ -87,10 +87,10 @@ class Clusters:
 
 
 def clusters_of(problem: Problem, cluster: Cluster) -> Clusters:
-    """The users' clusters, by what was known at each user's first decision.
+    """The clusters of the users, by the label of each user's first decision.
 
     Args:
-        problem: the evaluation.
+        problem: the evaluation problem.
         cluster: "hour", "day" or "week" of the user's first decision; a context column or a metric, whose
             value at the first decision is the cluster; or a function from a log to a label for every
             decision [n].
@@ -106,7 +106,7 @@ def clusters_of(problem: Problem, cluster: Cluster) -> Clusters:
 
 
 def _of_users(chunk: Chunk, cluster: Cluster) -> tuple[NDArray[Any], Int64Array]:
-    """Of each user the label of the first decision, and the hour, day or week of the last one [users]."""
+    """For each user, the label of the first decision, and the hour, day or week of the last one [users]."""
     logs = chunk.raw
     _, trajectory = np.unique(logs.user_codes, return_index=True)
     labels, ends = _labels(logs, cluster), np.zeros(logs.n_users, dtype=np.int64)

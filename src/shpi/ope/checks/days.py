@@ -1,9 +1,8 @@
-r"""Was one coin thrown for all users of a day? Then days, not users, are the observations.
+r"""Test whether one coin was thrown for all users of a day. Then days, not users, are the observations.
 
 With S_d the sum of the residuals e of one day and V_d the sum of their squares, sum_d S_d^2 / V_d is about
-chi-squared with one degree of freedom per day if every decision was its own draw. How much of e is common to
-a day is the correlation of two of its decisions, (S_d^2 - V_d) / (n_d V_d) in the mean: 1 where a day has one
-arm, near 0 where probabilities merely drift.
+chi-squared with one degree of freedom per day if every decision was its own draw. The correlation within days
+is sum_d (S_d^2 - V_d) / sum_d (n_d - 1) V_d: 1 if each day has one arm, near 0 if probabilities merely drift.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from shpi.ope.results import Diagnostic
 from shpi.protocols import Float64Array, Int64Array
 
 DAY = MICROSECONDS["d"]
-LEVEL = 1e-3  # chance of a false alarm
-SHARED = 0.2  # the correlation within days from which on they are taken for switched as a whole
+LEVEL = 1e-3  # significance level: probability of a false alarm
+SHARED = 0.2  # correlation within days above which they count as switched as a whole
 LEAST_PER_DAY = 5.0  # decisions; days with fewer are left out
-FEW_DAYS = 10  # clusters; with fewer no error can be estimated
+FEW_DAYS = 10  # days; with fewer, no standard error can be estimated
 
 
 @dataclass(frozen=True, kw_only=True)
 class Days:
-    """What is known about the days of a log."""
+    """Whether decisions of the same day were drawn together."""
 
-    count: int
-    correlation: float
-    chance: float
+    count: int  # number of days
+    correlation: float  # of the residuals within days
+    chance: float  # p-value, if every decision was its own draw
 
     @property
     def switched(self) -> bool:
@@ -40,7 +39,7 @@ class Days:
         return self.chance < LEVEL and self.correlation > SHARED
 
     def diagnostics(self) -> list[Diagnostic]:
-        """One if the days were switched as a whole."""
+        """One diagnostic if the days were switched as a whole, else none."""
         if not self.switched:
             return []
         few = self.count < FEW_DAYS
@@ -59,7 +58,7 @@ class Days:
 
 @once
 def days_of(problem: Problem) -> Days | None:
-    """The correlation within days; None for a log without a calendar or with a single day."""
+    """The correlation within days; None without calendar times, with one day, or with too few decisions."""
     sample = problem.sample()
     if sample.logs.time_unit != "us":
         return None
@@ -84,7 +83,7 @@ def days_of(problem: Problem) -> Days | None:
 
 
 def by_day(day: Int64Array, residuals: Float64Array) -> Float64Array:
-    """For each day the sums of e, of e^2, and the count of decisions, [D, 3, G]."""
+    """For each day, the sum of e, the sum of e^2, and the number of decisions [D, 3, G]."""
     days, code = np.unique(day, return_inverse=True)
     columns = [
         np.stack([np.bincount(code, weights=w, minlength=len(days)) for w in (e, e**2, np.ones_like(e))])

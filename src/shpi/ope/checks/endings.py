@@ -1,17 +1,17 @@
-r"""How users end: does the log tell, and if trajectories count as cut, are they cut for no reason?
+r"""How trajectories end: does the log say so, and is censoring independent of actions and rewards?
 
-A user who left and one whose log was cut look alike. If the log does not say (`LoggedData.endings`) and some
-trajectories stop early, then what the policy does to the length of a trajectory is either all of the answer
-or none of it, and no estimate can decide which. Nothing is shipped until somebody says.
+A user who left and a user whose log was cut look alike. If the log does not say which (`LoggedData.endings`)
+and some trajectories stop early, the policy's effect on trajectory length is either all of the answer or none
+of it, and no estimate can tell. The gate then never ships.
 
-Where trajectories count as cut by the log ("censored"), when they are cut must have nothing to do with the
-user: neither with what was shown, nor with what the user brought so far. Among those who decided at step t
-and did not terminate, with c_t = 1 if the trajectory is cut there and g_t the share that is not,
+Where trajectories count as cut by the log ("censored"), the time of the cut must be independent of the
+actions and of the rewards so far. Among trajectories with a decision at step t and no termination there, with
+c_t = 1 if the trajectory is cut and g_t the share that is not,
 
     S = sum_t (c_t - (1 - g_t)) z_t,    clustered by user: S / sqrt(sum_u S_u^2) is about normal
 
-for z_t = pi/mu - 1 of this decision and of the two before it, the taken action beyond its probability, the
-first reward, and the mean reward so far, each without its mean at step t. One level for all of them.
+for z_t = pi/mu - 1 of this decision and of the two before it, 1[a_t = a] - mu(a|x_t) for some actions a, the
+first reward, and the mean reward so far, each minus its mean at step t. All tests share one level.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic
 from shpi.protocols import BoolArray, Float64Array
 
-LEVEL = 0.001  # of a false alarm, over all columns
-FEW = 0.01  # of the trajectories: if fewer stop early, how they end hardly matters
-LAGS = 3  # decisions that may have made a user leave
-MOST_ACTIONS = 10  # those that are taken most often
-LEAST_CUT = 20  # trajectories, for a normal approximation
+LEVEL = 0.001  # significance level over all columns: probability of a false alarm
+FEW = 0.01  # share of the trajectories: if at most so many stop early, how they end hardly matters
+LAGS = 3  # decisions that may have made a user leave: the last one and those before it
+MOST_ACTIONS = 10  # number of actions tested: the first ones of the action space
+LEAST_CUT = 20  # censored trajectories that the normal approximation needs
 
 
 def about_endings(problem: Problem) -> list[Diagnostic]:
-    """Whether the log tells how users end, and whether those that count as cut are cut for no reason."""
+    """Whether the log says how trajectories end, and whether censoring is independent of the user."""
     missing_endings = _told(problem)
     if missing_endings is not None:
         return [missing_endings]
@@ -60,7 +60,7 @@ def _told(problem: Problem) -> Diagnostic | None:
     )
 
 
-# ---------------------------------------------------------------------- what predicts a cut
+# ---------------------------------------------------------------------- does anything predict a cut?
 
 
 def _cut_for_no_reason(problem: Problem) -> Diagnostic:
@@ -93,7 +93,7 @@ def _cut_for_no_reason(problem: Problem) -> Diagnostic:
 
 
 def _names(problem: Problem) -> list[str]:
-    """What the columns are called, in the order of `_columns`."""
+    """The names of the columns, in the order of `_columns`."""
     chunk = problem.sample()
     names = ["the first reward", "the mean reward so far"]
     if chunk.logs.propensities is not None:
@@ -105,12 +105,12 @@ def _names(problem: Problem) -> list[str]:
 
 
 def _actions(chunk: Chunk) -> list[int]:
-    """By their numbers, so that every chunk has the same ones."""
+    """The first actions of the action space, so that every chunk tests the same ones."""
     return list(range(min(chunk.logs.n_actions, MOST_ACTIONS)))
 
 
 def _columns(chunk: Chunk) -> Iterator[Float64Array]:
-    """The columns z [n], one by one."""
+    """Iterate over the columns z [n]."""
     logs, steps = chunk.logs, chunk.steps
     rewards = np.where(chunk.observed, chunk.rewards, 0.0)
     first = logs.offsets[:-1][logs.trajectory_of_row]
@@ -127,19 +127,19 @@ def _columns(chunk: Chunk) -> Iterator[Float64Array]:
 
 
 def _at_risk(problem: Problem, chunk: Chunk) -> BoolArray:
-    """Decisions after which a trajectory may be cut [n]: not the last step, and the user did not leave."""
+    """Decisions after which a trajectory may be cut [n]: before the last step, and no termination."""
     return chunk.goes_on & (chunk.steps < problem.horizon - 1)
 
 
 def _means_by_step(problem: Problem, columns: int) -> Float64Array:
-    """The mean of every column among those at risk, [J, H]."""
+    """The mean of every column over the decisions at risk, by step [J, H]."""
     total = problem.total(partial(_sums_by_step, problem=problem))
     means: Float64Array = total[1 : columns + 1] / np.maximum(total[0], 1.0)
     return means
 
 
 def _sums_by_step(chunk: Chunk, problem: Problem) -> Float64Array:
-    """The number of those at risk, and the sum of every column among them, [1 + J, H]."""
+    """The number of decisions at risk, and the sum of every column over them, by step [1 + J, H]."""
     risk = _at_risk(problem, chunk)
     where = chunk.steps[risk]
     counted = [np.ones(len(where)), *(column[risk] for column in _columns(chunk))]

@@ -1,13 +1,13 @@
-r"""Is the lift of today that of the log? The lift over time, and a test for change.
+r"""The lift over time, and a test whether it changes.
 
-Users are ordered by their first decision. Their pseudo-values, lift + influence, have the lift of any group
-as their mean. The last third of the users against the others:
+Users are ordered by their first decision. The mean of the pseudo-values, lift + influence, over a group of
+users is the lift of that group. The test compares the last third of the users with the others,
 
     z = (mean of the last third - mean of the others) / standard error
 
-at a level of 2 %, two-sided. If the lift has changed, the verdict is about the future, so the last third must
-prove it by itself. A metric with a window is compared among users who are observed for all of it: those who
-came later show only what happens soon after entry, which is no change.
+two-sided, at a level of 2 %. A verdict is about the future: if the lift has changed, the last third must
+prove it alone. A metric with a window is compared among users who are observed for the whole window: of later
+users the log shows only what happens soon after entry, which would look like a change.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import Diagnostic, Estimate, Segment
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 
-LEVEL = 0.02  # chance of a false alarm
-PIECES = 5  # periods of entry, with equally many users
-LEAST_USERS = 30  # in the last third
-MOVED = 0.05  # of the decisions: mu takes an action that much more or less often in the last third
+LEVEL = 0.02  # significance level: probability of a false alarm
+PIECES = 5  # periods of entry, with equally many users each
+LEAST_USERS = 30  # users in each group that is compared, at least
+MOVED = 0.05  # mu has changed if the share of an action among its decisions differs by this much
 DAY = MICROSECONDS["d"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Change:
-    """The lift of the last third of the users beside that of the others."""
+    """The lift of the last third of the users, compared with that of the others."""
 
-    recent: float
-    before: float
+    recent: float  # lift of the last third
+    before: float  # lift of the others
     z: float
-    chance: float
-    late: BoolArray  # [U]
+    chance: float  # two-sided p-value
+    late: BoolArray  # [U] users of the last third
 
     @property
     def clear(self) -> bool:
-        """Whether chance does not explain it."""
+        """Whether the change is significant."""
         return self.chance < LEVEL
 
     def diagnostic(self) -> Diagnostic:
-        """For the list of an evaluation; the gate asks the last third if the change is clear."""
+        """The diagnostic for an evaluation. If the change is clear, the gate judges by the last third."""
         both_lifts = (
             f"{self.recent:+.4g} for the last third of the users, {self.before:+.4g} for those before"
         )
@@ -69,7 +69,7 @@ class Change:
 
 @once
 def entries(problem: Problem) -> Int64Array | None:
-    """The time of every user's first decision [U]; None without a calendar, or where all enter at once."""
+    """The time of each user's first decision [U]; None without calendar times, or if all are equal."""
     if problem.head.time_unit != "us":
         return None
     joined: Int64Array = problem.by_user(_first_times)
@@ -84,7 +84,7 @@ def _first_times(chunk: Chunk) -> Int64Array:
 
 
 def observed_throughout(problem: Problem, when: Int64Array) -> BoolArray:
-    """Users [U] who are observed for the whole window of the metric; all, if it has none."""
+    """Users who are observed for the whole window of the metric [U]; all users if it has no window."""
     counted = problem.head.counted
     if counted is None or counted.metric.window is None:
         return np.ones(len(when), dtype=bool)
@@ -92,7 +92,7 @@ def observed_throughout(problem: Problem, when: Int64Array) -> BoolArray:
 
 
 def change_of(problem: Problem, estimate: Estimate) -> Change | None:
-    """The last third against the others; None where time or users do not allow it."""
+    """Compare the last third with the others; None without calendar times or with too few users."""
     when = entries(problem)
     if when is None:
         return None
@@ -117,11 +117,11 @@ def change_of(problem: Problem, estimate: Estimate) -> Change | None:
 
 
 def moved_mu(problem: Problem, late: BoolArray) -> str:
-    """How the logging policy itself has changed, in words; empty if it has not.
+    """A sentence on how the logging policy itself has changed; empty if it has not.
 
     Args:
-        problem: the evaluation.
-        late: users who came last [U].
+        problem: the evaluation problem.
+        late: users of the last third [U].
     """
     counts = problem.total(partial(_actions_by_entry, late=problem.for_blocks(late)))  # [2, A]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # [2, A]
@@ -136,25 +136,25 @@ def moved_mu(problem: Problem, late: BoolArray) -> str:
 
 
 def _actions_by_entry(chunk: Chunk, late: dict[int, BoolArray]) -> Int64Array:
-    """How often each action was taken by users who came earlier, and by those who came last [2, A]."""
+    """How often each action was taken for earlier users [0], and for users of the last third [1]: [2, A]."""
     logs = chunk.raw
     recent = late[chunk.number][logs.user_of_row]
     return np.stack([np.bincount(logs.actions[recent == k], minlength=logs.n_actions) for k in (False, True)])
 
 
 def about_time(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
-    """One diagnostic, in a log with a calendar."""
+    """One diagnostic for a log with calendar times, else none."""
     change = change_of(problem, estimate)
     return [] if change is None else [change.diagnostic()]
 
 
 def lift_over_time(problem: Problem, estimate: Estimate, own: Float64Array) -> tuple[Segment, ...]:
-    """The lift of users by when they entered, in fifths.
+    """The lift by time of entry, for fifths of the users.
 
     Args:
-        problem: the evaluation.
-        estimate: whose pseudo-values are averaged.
-        own: the influences of J(mu) [U], for the baselines.
+        problem: the evaluation problem.
+        estimate: estimate whose pseudo-values are averaged.
+        own: influences of J(mu) [U], for the baselines.
     """
     when = entries(problem)
     if when is None or len(when) < PIECES * LEAST_USERS:

@@ -1,20 +1,20 @@
-r"""What a hidden cause could do to an answer from estimated propensities: the marginal sensitivity model.
+r"""How much hidden confounding could bias an estimate: the marginal sensitivity model.
 
-Estimated propensities mu(a|x) are those of somebody who saw x alone. The logging rule may have looked at
-more. In Tan's (2006) model its true odds differ from the estimated ones by a factor of at most Gamma:
+Estimated propensities mu(a|x) condition on x alone, but the logging rule may have used more. In Tan's (2006)
+model its true odds differ from the estimated ones by a factor of at most Gamma:
 
     1/mu*(a|x, hidden) = 1 + (1/mu(a|x) - 1) lambda,      1/Gamma <= lambda <= Gamma
 
-so that a product of ratios lies between two known numbers, and the least self-normalised mean of the rewards
-of a step is found by sorting (Zhao, Small and Bhattacharya 2019): the largest weights for the smallest
-rewards. By how much it is lower than at Gamma = 1 is the worst that a hidden cause of this size can have
-added to the estimate. The lower bound of the lift minus that is its bound under Gamma; the Gamma at which
-this reaches 0 says what it would take to undo the answer.
+So a product of ratios lies between two known bounds, and sorting finds the smallest self-normalised mean of
+the rewards of a step (Zhao, Small and Bhattacharya 2019): the largest weights go to the smallest rewards. Its
+distance from the mean at Gamma = 1 is the largest bias that confounding of this size can have added. The
+lower bound of the lift minus this bias is its bound under Gamma, and the Gamma at which it reaches 0 is the
+confounding that it would take to undo the answer.
 
-The default of a gate is Gamma = 1.3, a hidden cause that moves a chance from 50 % to 57 %. With 2,000 users
-and four decisions each the negative controls (`shpi.ope.checks.balance.joint_test`) find one of 1.2 in about
-half of the logs and one of 1.5 in five of six (`python -m benchmarks gate_checks`): what they leave open is
-about this.
+A gate's default is Gamma = 1.3: a hidden cause that moves a probability from 50 % to 57 %. With 2,000 users
+and four decisions each, the negative controls (`shpi.ope.checks.balance.joint_test`) detect a Gamma of 1.2 in
+about half of the logs and one of 1.5 in five of six (`python -m benchmarks gate_checks`). So 1.3 is about the
+size that they can miss.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from shpi.ope.estimators.importance import prefix_sums
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
-LARGEST = 10.0  # a Gamma beyond which nobody asks
-_STEPS = 14  # halvings: Gamma is known to 0.001
+LARGEST = 10.0  # the largest Gamma that is searched
+_STEPS = 14  # bisection steps; they find Gamma to within 0.001
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepRows:
-    """The decisions at one step, with those who ended before it, in order of rising rewards."""
+    """The decisions at one step and the trajectories that terminated before it, sorted by rising reward."""
 
-    rewards: Float64Array  # [m]
-    counts: Float64Array  # [m] b, see `shpi.ope.problem`
+    rewards: Float64Array  # [m] 0 for terminated trajectories
+    counts: Float64Array  # [m] the factors b, see `shpi.ope.problem`
     discount: float
-    rows: Int64Array  # [m] places of the weights
+    rows: Int64Array  # [m] decisions whose importance weights apply
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sensitivity:
-    """How far hidden causes can move the value of a policy on one log."""
+    """How far hidden confounding can move the value of a policy on one log."""
 
     steps: tuple[StepRows, ...]
     taken: Float64Array  # [n] pi(a_t|x_t)
     odds: Float64Array  # [n] 1/mu - 1
-    share: float  # of the policy's decisions, the others by the logging rule
+    share: float  # share of the policy in the mixture with the logging policy
     chunk: Chunk
     scale: float  # trajectories per user
 
     @classmethod
     def of(cls, problem: Problem, share: float = 1.0) -> Sensitivity:
-        """Prepare a sample of the log: its rewards in order, step by step."""
+        """Prepare a sample of the log: sort the rewards of each step."""
         chunk = problem.sample()
         logs = chunk.logs
         assert logs.propensities is not None
@@ -88,7 +88,7 @@ class Sensitivity:
         )
 
     def value(self, gamma: float) -> float:
-        """The least value per user that hidden causes of this size allow."""
+        """The smallest value per user under confounding of at most Gamma."""
         low, high = (self._weights(odds) for odds in (1 / gamma, gamma))
         total = 0.0
         for step in self.steps:
@@ -97,11 +97,11 @@ class Sensitivity:
         return self.scale * total
 
     def bias(self, gamma: float) -> float:
-        """The most that hidden causes of this size can have added to the estimate."""
+        """The largest bias that confounding of at most Gamma can have added to the estimate."""
         return max(self.value(1.0) - self.value(gamma), 0.0)
 
     def tipping(self, margin: float) -> float:
-        """The Gamma whose worst bias is ``margin``: 1 if there is no margin, infinity beyond `LARGEST`."""
+        """The Gamma whose largest bias is ``margin``: 1 if ``margin`` <= 0, infinity if beyond `LARGEST`."""
         if margin <= 0:
             return 1.0
         if self.bias(LARGEST) < margin:
@@ -113,7 +113,7 @@ class Sensitivity:
         return low
 
     def _weights(self, factor: float) -> Float64Array:
-        """Products of ratios w_{0:t}, with the odds against all taken actions multiplied by ``factor``."""
+        """The weights w_{0:t} [n], with the odds against each taken action multiplied by ``factor``."""
         ratios = 1 - self.share + self.share * self.taken * (1 + self.odds * factor)
         with np.errstate(divide="ignore"):
             logs = np.maximum(np.log(ratios), -700.0)
@@ -121,7 +121,7 @@ class Sensitivity:
 
 
 def least_mean(values: Float64Array, low: Float64Array, high: Float64Array) -> float:
-    """The least weighted mean of rising values, with weights between ``low`` and ``high`` [m] each."""
+    """The smallest weighted mean of values in rising order, with weights between ``low`` and ``high`` [m]."""
     above, below = (
         np.append(0.0, np.cumsum((high - low) * weighted)) + np.sum(low * weighted)
         for weighted in (values, np.ones_like(values))

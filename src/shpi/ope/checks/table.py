@@ -1,9 +1,9 @@
-"""Does the value of the logging policy agree with what one counts by hand in the table?
+"""Check that the value of the logging policy equals the mean that one counts by hand in the table.
 
-J(mu) needs no model and no weights, so anybody can check it: add up each user's rewards and take the mean.
-Where nobody is censored the two must be equal to rounding. Where some users are cut by the end of the log,
-J(mu) puts a number on what they would have brought; then both numbers are shown, and a large difference is a
-warning, because every lift is measured against J(mu).
+J(mu) needs no model and no weights: add up each user's rewards and take the mean. Without censoring the two
+must agree up to rounding. If the end of the log cuts some users off, J(mu) also includes the rewards that
+they are expected to bring later. Then both numbers are shown, and a large difference is a warning, because
+every lift is measured against J(mu).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Severity
 from shpi.protocols import Float64Array
 
-ROUNDING = 1e-6  # of the mean absolute sum of a user
-FAR = 0.5  # the share of the table's mean by which a censored value may differ before it is a warning
-APART = 4.0  # standard errors between users observed for the whole window and all, weighted
+ROUNDING = 1e-6  # tolerance, as a share of the mean over users of the sum of absolute rewards
+FAR = 0.5  # a censored value that differs by more than this share of the table's mean is a warning
+APART = 4.0  # standard errors; a larger gap between fully observed users and all, weighted, is a warning
 
 
 def about_table(problem: Problem) -> list[Diagnostic]:
-    """The value of mu against the table, and for a metric with a window against users observed throughout."""
+    """Compare the value of mu with the table and, for a metric with a window, with fully observed users."""
     mean, scale, unknown = table_mean(problem)
     value = on_policy(problem).value
     if problem.censored or unknown:
@@ -46,17 +46,16 @@ def about_table(problem: Problem) -> list[Diagnostic]:
 
 
 def table_mean(problem: Problem) -> tuple[float, float, int]:
-    """What the table holds per user, the same of absolute rewards, and how many rewards are unknown.
+    """The mean discounted reward per user, the same of absolute rewards, and the number of unknown rewards.
 
-    Counted from the log as it was given, by nothing but sums: discounted as the metric asks, the first
-    ``horizon`` decisions of every trajectory.
+    These are plain sums over the log as given, over the first ``horizon`` decisions of every trajectory.
     """
     total, size, unknown = problem.total(partial(_sums, problem=problem))
     return float(total) / problem.users, float(size) / problem.users, int(unknown)
 
 
 def _sums(chunk: Chunk, problem: Problem) -> Float64Array:
-    """The discounted rewards, their absolute values, and the number of unknown ones, [3]."""
+    """The sums of discounted rewards and of their absolute values, and the number of unknown rewards [3]."""
     logs, unknown = chunk.raw, 0
     rewards, steps = metric_of(logs, problem.metric), logs.steps
     counted = steps < problem.horizon
@@ -88,7 +87,7 @@ def _censored(problem: Problem, value: float, mean: float) -> Diagnostic:
 
 
 def _window(problem: Problem, value: float) -> list[Diagnostic]:
-    """Users observed for the whole window, by hand, against all users, weighted."""
+    """Compare the plain mean of users observed for the whole window with the weighted value of all users."""
     counted = problem.head.counted
     plain = problem.metric is None and problem.gamma == 1 and problem.settings.horizon is None
     if counted is None or counted.metric.window is None or not plain or counted.observed_less == 0:

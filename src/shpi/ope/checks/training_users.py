@@ -1,9 +1,8 @@
-"""Is the policy judged on users that it was learned from?
+"""Check whether the policy is evaluated on users that it was trained on.
 
-Any user in common is fatal: the estimates are then too good, and no interval knows by how much. Ids of
-real users are compared as they are. Where users are merely numbered (simulators, arrays without ids) the
-same number may be another user, so their first decisions must agree more often than those of two different
-users do.
+Any user in common is fatal: the estimates are then biased upwards, by an unknown amount. Ids of real users
+are compared directly. If users are merely numbered (simulators, arrays without ids), equal numbers may be
+different users; they count as the same only if their first decisions agree more often than by chance.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from shpi.policies.training_users import (
     training_users,
 )
 
-CHANCE = 1e-4  # the level at which numbered users with equal decisions are taken for the same users
+CHANCE = 1e-4  # significance level at which numbered users with equal decisions count as the same users
 NAME = "training users"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What a log and the training users have in common; sums over the chunks of a log."""
+    """Counts of users that a log shares with the training users; the chunks of a log add up."""
 
-    compared: int = 0  # users of the log whose hash would be in the sample
-    same_id: int = 0
-    same_decisions: int = 0  # of those with the same id
-    by_chance: int = 0  # of those, with the decisions of the next of them
-    numbered: bool = True
+    compared: int = 0  # users of the log whose hash is below the sample's threshold
+    same_id: int = 0  # of these, users with the id of a training user
+    same_decisions: int = 0  # of those with the same id, users with the same first decisions
+    by_chance: int = 0  # of those with the same id, users with the first decisions of another of them
+    numbered: bool = True  # ids are mere numbers, in the log and in training
 
     def __add__(self, other: Shared) -> Shared:
         return Shared(
@@ -51,7 +50,7 @@ class Shared:
 
     @classmethod
     def of(cls, trained: TrainingUsers, logs: LoggedData) -> Shared:
-        """Compare one chunk of a log."""
+        """Compare one chunk of a log with the training users."""
         ids, first = np.unique(logs.users, return_index=True)
         hashes = hash_ids(ids, trained.salt)
         sampled = hashes <= np.uint64(trained.threshold)
@@ -71,7 +70,7 @@ class Shared:
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether some of these users are certainly the same."""
+        """Whether some of these users are the same, beyond chance."""
         if self.same_id == 0:
             return False
         if not self.numbered:
@@ -81,7 +80,7 @@ class Shared:
 
 
 def about_training_users(problem: Problem) -> list[Diagnostic]:
-    """One diagnostic, if the policy knows what it was learned from."""
+    """One diagnostic if the policy carries a sample of its training users, else none."""
     known = training_users(problem.policy)
     if not known:
         return []

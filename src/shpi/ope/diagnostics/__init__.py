@@ -1,4 +1,4 @@
-"""What can and what cannot be trusted in an evaluation: one file per group of diagnostics."""
+"""Diagnostics of an evaluation's reliability, one file per group."""
 
 from __future__ import annotations
 

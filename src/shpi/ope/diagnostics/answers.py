@@ -1,6 +1,6 @@
-"""Diagnostics of the answers: are they possible, do they agree, what do they hang on?
+"""Diagnostics of the estimates: whether they are possible, whether they agree, and what dominates them.
 
-Two estimators of one evaluation share their users, so the error of their difference is that of the
+Two estimates of one evaluation share their users, so the standard error of their difference is that of the
 differences of their influences.
 """
 
@@ -24,19 +24,19 @@ from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
 
-# In standard errors of the difference. That error is itself rough: in 76 logs of the storefront with 30 to
-# 500 effective users the differences had standard deviations of 0.8 to 1.4 where 1 is expected, and single
-# ones reached 4.
+# In standard errors of the difference, which are themselves rough: in 76 logs of the storefront with an
+# effective sample size of 30 to 500 users, the standardised differences had standard deviations of 0.8 to 1.4
+# where 1 is expected, and single ones reached 4.
 APART_FATAL, APART_NOTE = 4.0, 3.0
-TOP_NOTE, TOP_WARNING = 0.25, 0.50  # of the value from 1 % of the users; equal users bring 1 %
-# What the standard deviation of the influences is worth, in users with normal ones. In settings of the
+TOP_NOTE, TOP_WARNING = 0.25, 0.50  # share of the value from the top 1 % of the users; 0.01 if all are equal
+# Users with normal influences from whom the standard error would be known equally well. In settings of the
 # coverage benchmark with fewer than 15, 95 % bounds held in up to 100 % of the logs, t intervals in 90 %.
 FEW_BEHIND = 15.0
-CAPPED = 0.99  # the quantile at which weights are capped
+CAPPED = 0.99  # quantile at which importance weights are capped
 
 
 def about_answers(problem: Problem, estimates: Sequence[Estimate], decisive: Estimate) -> list[Diagnostic]:
-    """Range for every estimator; the rest for the one that decides."""
+    """The range check for every estimator, and the other checks for the one that decides."""
     diagnostics = [_range(problem, estimate) for estimate in estimates]
     diagnostics += [_top_users(decisive), _behind_the_error(decisive)]
     diagnostics += _disagreement(estimates, decisive)
@@ -79,7 +79,7 @@ def _range(problem: Problem, estimate: Estimate) -> Diagnostic:
 
 
 def possible(problem: Problem, *, per_decision: bool = False) -> tuple[float, float]:
-    """The least and the largest value that rewards within the log's range allow; who leaves earns 0."""
+    """The smallest and the largest value possible with rewards in the log's range; 0 after termination."""
     low, high = problem.reward_range
     if per_decision:
         return low, high
@@ -98,7 +98,7 @@ def _top_users(estimate: Estimate) -> Diagnostic:
     total = float(parts.sum())
     share = float(parts[:top].sum()) / total if total > 0 else 0.0
     severity: Severity = "warning" if share > TOP_WARNING else "note" if share > TOP_NOTE else "fine"
-    if len(parts) < 100:  # one user is more than 1 %
+    if len(parts) < 100:  # one user alone is more than 1 %
         severity = "note" if severity == "warning" else severity
     rest = estimate.lift + estimate.influence_lift
     others = np.argsort(np.abs(estimate.influence_lift), kind="stable")[: len(rest) - top]
@@ -114,7 +114,7 @@ def _top_users(estimate: Estimate) -> Diagnostic:
 
 
 def _behind_the_error(estimate: Estimate) -> Diagnostic:
-    """Do a few users decide the standard error? Then the interval itself is uncertain."""
+    """Whether a few users dominate the standard error, so that the interval itself is uncertain."""
     worth = degrees_of_freedom(estimate.influence_lift)
     few = worth < FEW_BEHIND and estimate.lift_error > 0
     sentence = f"The error of {estimate.name} is known as well as from {worth:,.0f} ordinary users"
@@ -179,7 +179,7 @@ def _disagreement(estimates: Sequence[Estimate], decisive: Estimate) -> list[Dia
 
 
 def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
-    """The self-normalised mean with the largest 1 % of the weights capped, against the same without."""
+    """Compare the self-normalised value with and without capping the largest 1 % of the weights."""
     window = decisive.steps
     try:
         values = problem.all_of(
@@ -214,7 +214,7 @@ def _normalised_value(problem: Problem, weigh: Callable[[Chunk], StepWeights]) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Capped:
-    """Weights capped at a quantile of those of a sample of the users."""
+    """Importance weights, capped at a quantile of the weights in a sample of the users."""
 
     window: int | None
     cap: float

@@ -1,19 +1,20 @@
-"""What can and what cannot be trusted in an evaluation, each as one plain sentence with a severity.
+"""Run all diagnostics of an evaluation; each is one plain sentence with a severity.
 
     fine      checked, nothing found
     note      worth knowing, no reason to stop
     warning   the answer may mislead; look before you ship
     fatal     the estimator (or, where none is named, the log) cannot carry a decision; a gate never ships
 
-    diagnostics_weights        effective users, weight tails, mean weight, per estimator
-    diagnostics_log            users, support
+    diagnostics.weights        effective users, weight tails, mean weight, per estimator
+    diagnostics.log            users, support
     checks.table               the value of the logging policy against the table's own mean
-    diagnostics_propensities   the logging policy judged by itself, calibration
-    diagnostics_answers        range, top users, disagreement, sensitivity to k and to clipping
-    diagnostics_late           value that comes at decisions which few users reach
+    diagnostics.propensities   the logging policy evaluated on its own log, calibration
+    diagnostics.answers        range, top users, disagreement, sensitivity to clipping
+    diagnostics.steps          sensitivity to k
+    diagnostics.late           value that comes at decisions which few users reach
 
-Thresholds stand beside what they are for, with the reason for each. None looks at whether the lift is large,
-so a policy that is better is not checked less than one that is worse.
+Each threshold is defined next to its use, with its reason. None depends on the size of the lift, so better
+policies are checked as strictly as worse ones.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _ORDER: dict[Severity, int] = {"fatal": 0, "warning": 1, "note": 2, "fine": 3}
 
 
 def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tuple[Diagnostic, ...]:
-    """All diagnostics of an evaluation; the gravest first, and the estimator that decides before others.
+    """All diagnostics of an evaluation: the most severe first, and the main estimator's before others.
 
     Args:
-        problem: what was evaluated.
-        estimates: the answers that there are.
-        main: the name of the estimator that decides.
+        problem: the evaluation problem.
+        estimates: estimates of all estimators that succeeded.
+        main: name of the estimator that decides.
     """
     decisive = [estimate for estimate in estimates if estimate.name == main]
     if len(decisive) != 1:
@@ -66,7 +67,7 @@ def diagnose(problem: Problem, estimates: Sequence[Estimate], main: str) -> tupl
 
 
 def fatal_for(diagnostics: Sequence[Diagnostic], estimator: str) -> tuple[Diagnostic, ...]:
-    """Those that forbid a decision by this estimator: its own, and those about the log."""
+    """The fatal diagnostics for this estimator: its own, and those about the log."""
     return tuple(
         diagnostic
         for diagnostic in diagnostics

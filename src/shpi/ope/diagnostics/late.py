@@ -1,9 +1,9 @@
-"""Does much of the value come late, from decisions that few users reach?
+"""Check whether much of the value comes late, from decisions that few users reach.
 
-Effective users are a mean over all steps, and users who left count at every later one: rightly, for they are
-known to bring nothing there. But what the others bring there rests on them alone. Where 1 % of the users
-(bots, fans) have hundreds of decisions, the weights of their long histories are almost all 0, and an interval
-by users covered 72 % instead of 95 %.
+The effective sample size is a mean over all steps, and users who left count at every later step, rightly:
+they are known to bring nothing there. But the rewards at late steps come from the remaining users alone. If
+1 % of the users (bots, fans) have hundreds of decisions, the weights of their long histories are almost all
+0; in such logs, 95 % intervals over users covered 72 %.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate
 from shpi.protocols import Float64Array, Int64Array
 
-MUCH = 0.2  # of all rewards, in absolute value: from here on what is not known can hide a usual lift
+MUCH = 0.2  # share of all absolute rewards; if more come late, their error can hide a typical lift
 
 
 def about_late_value(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
-    """How much of the value comes at steps that too few effective users reach; of whole horizons only."""
+    """The share of the value at steps with too few effective users; for weights of the whole horizon only."""
     if estimate.weights is None or estimate.steps is not None or problem.horizon < 2:
         return []
     chunk = problem.sample()
@@ -56,7 +56,7 @@ def _effective(log_weights: Float64Array, steps: Int64Array, horizon: int) -> Fl
     """(sum w)^2 / sum w^2 of the decisions at each step [H]; 0 where there are none."""
     top = np.full(horizon, -np.inf)
     np.maximum.at(top, steps, log_weights)
-    with np.errstate(invalid="ignore"):  # all weights of a step are 0
+    with np.errstate(invalid="ignore"):  # where all weights of a step are 0
         weights = np.nan_to_num(np.exp(log_weights - top[steps]))
     sums, squares = (np.bincount(steps, weights=w, minlength=horizon) for w in (weights, weights**2))
     effective: Float64Array = np.divide(sums**2, squares, out=np.zeros(horizon), where=squares > 0)

@@ -14,17 +14,17 @@ from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
 from shpi.protocols import Float64Array
 
-LEAST_USERS, FEW_USERS = 30, 100  # as for effective users: a t interval needs a standard deviation
-# What the policy does where mu never goes is not in the log, and no estimator can know it. A share s of the
-# decisions biases each reward by up to s times its range.
+LEAST_USERS, FEW_USERS = 30, 100  # users; with fewer, fatal or a warning, as for effective users
+# Share of the policy's decisions outside the support of mu, about which no estimator can know anything. A
+# share s biases each reward by up to s times its range.
 UNSEEN_WARNING, UNSEEN_FATAL = 0.01, 0.05
-RARE_COUNT = 10  # "hardly ever": fewer than so many decisions in the whole log, if all contexts were alike
-RARE_WARNING = 0.20  # share of the policy's decisions that are hardly ever in the log
-_SHORT = 3.0  # standard errors
+RARE_COUNT = 10  # "hardly ever": fewer than so many decisions in a log where every decision had this mu(a|x)
+RARE_WARNING = 0.20  # share of the policy's decisions that the log hardly ever takes
+_SHORT = 3.0  # standard errors by which the mean of pi/mu must fall below 1 to count as missing support
 
 
 def about_log(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
-    """Those that concern every estimator."""
+    """The diagnostics that concern every estimator."""
     diagnostics = [_users(problem)]
     if problem.propensity_mode == "absent":
         return [*diagnostics, _no_propensities(decisive)]
@@ -67,13 +67,13 @@ def _no_propensities(decisive: Estimate) -> Diagnostic:
 
 @dataclass(frozen=True, kw_only=True)
 class _Reached:
-    """Sums over decisions."""
+    """Sums over decisions, for the support of mu."""
 
-    count: float
-    never: float  # of pi's probability on actions with mu = 0, or that the log never took
-    rarely: float
-    ratios: Float64Array  # [U] sums of pi/mu of single decisions, by user
-    decisions: Float64Array  # [U]
+    count: float  # number of decisions
+    never: float  # sum of pi's probability of actions with mu = 0, or that the log never took
+    rarely: float  # sum of pi's probability of actions that the log hardly ever takes
+    ratios: Float64Array  # [U] sum of pi/mu over each user's decisions
+    decisions: Float64Array  # [U] number of each user's decisions
 
     @property
     def shortfall(self) -> tuple[float, float]:
@@ -90,8 +90,8 @@ def _support(problem: Problem) -> Diagnostic:
     reached = _Reached(count=count, never=never, rarely=rarely, ratios=ratios, decisions=decisions)
     never, rarely = reached.never / reached.count, reached.rarely / reached.count
     short, error = reached.shortfall
-    # The mean of pi/mu shows what is missing even where only the taken action's propensity was logged.
-    # Where days share a coin its error by users says nothing.
+    # The mean of pi/mu shows missing support even if only the taken action's propensity was logged.
+    # If all users of a day share an arm, its standard error over users is meaningless.
     unseen = max(never, short if short > _SHORT * error and found_clusters(problem) is None else 0.0)
     severity: Severity = "fine"
     if unseen > UNSEEN_FATAL:
@@ -110,7 +110,7 @@ def _support(problem: Problem) -> Diagnostic:
 
 
 def _reach(chunk: Chunk, counts: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """By user the sums of pi/mu and the decisions [2, users]; decisions, never and rarely taken [3]."""
+    """Per user, the sum of pi/mu and the decisions [2, users]; in total, decisions, never, rarely [3]."""
     logs, total = chunk.logs, float(counts.sum())
     never = rarely = 0.0
     for rows, probs in chunk.probs():

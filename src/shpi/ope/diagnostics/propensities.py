@@ -1,12 +1,12 @@
-r"""Diagnostics of the propensities: the logging policy judged by itself, and calibration.
+r"""Diagnostics of the propensities: the logging policy evaluated by its own propensities, and calibration.
 
-For any q(x, a), what mu did and what mu said it would do must agree,
+For any q(x, a), the taken actions must agree with the propensities,
 
     E[ q(x_t, a_t) - sum_a mu(a|x_t) q(x_t, a) ] = 0
 
-With q the mean reward of each action this judges mu by its own propensities: the expected reward per decision
-"by the book" against the one that was seen. It needs mu(.|x) in the log. `shpi.ope.checks.balance.joint_test`
-takes many other q, which look at the time, the contexts and the past.
+With q the mean reward of each action, this compares the reward per decision that the propensities promise
+("by the book") with the observed one. It needs mu(.|x) in the log. `shpi.ope.checks.balance.joint_test` tests
+many other q: functions of the time, the contexts and the past.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Severity
 from shpi.protocols import Float64Array
 
-# Where mu is judged by itself: 4 standard errors are one false alarm in 16,000 logs. A gap below 1 % of the
-# rewards' standard deviation is left alone, however clear: logged probabilities are often rounded.
+# Gap between promised and observed reward of mu: 4 standard errors are one false alarm in 16,000 logs. A gap
+# below 1 % of the rewards' standard deviation is ignored, because logged probabilities are often rounded.
 OWN_ERRORS, OWN_GAP = 4.0, 0.01
-# A bin of the calibration table: clear by so many standard errors, and off by so much of its prediction.
+# A bin of the calibration table is off by more than (so many standard errors, this share of its prediction).
 CALIBRATION_WARNING, CALIBRATION_FATAL = (4.0, 0.10), (6.0, 0.30)
-LEAST_PAIRS = 100  # decisions and actions in a bin
+LEAST_PAIRS = 100  # (decision, action) pairs in a bin, at least
 
 
 def about_propensities(problem: Problem) -> list[Diagnostic]:
-    """Those of a log that has propensities."""
+    """The diagnostics of a log that has propensities."""
     days = days_of(problem)
     if (
         days is not None and days.switched
-    ):  # rows are no draws of their own, and the others count rows or users
+    ):  # decisions are not independent draws, which the other diagnostics assume
         return about_balance(problem)
     calibration = _calibration(problem)
     known = problem.head.behaviour is not None
@@ -48,7 +48,7 @@ def about_propensities(problem: Problem) -> list[Diagnostic]:
 
 
 def _by_the_book(problem: Problem) -> Diagnostic:
-    """What mu(.|x) and the actions' mean rewards promise per decision, against what was seen."""
+    """Compare the reward per decision promised by mu(.|x) and the actions' mean rewards with the observed."""
     sums = problem.total(_rewards_by_action)  # [3, A]
     total = float(sums[0].sum())
     mean = float(sums[1].sum()) / total
@@ -86,7 +86,7 @@ def _rewards_by_action(chunk: Chunk) -> Float64Array:
 
 
 def _gaps(chunk: Chunk, quality: Float64Array) -> Float64Array:
-    """The sum over a user's decisions of q(a_t) - sum_a mu(a|x_t) q(a), [U]."""
+    """The sum of q(a_t) - sum_a mu(a|x_t) q(a) over each user's decisions [users of the chunk]."""
     assert chunk.logs.behaviour is not None
     gap = quality[chunk.logs.actions] - chunk.logs.behaviour @ quality
     return add_up(chunk.users, np.where(chunk.observed, gap, 0.0), chunk.logs.n_users)
@@ -96,7 +96,7 @@ def _gaps(chunk: Chunk, quality: Float64Array) -> Float64Array:
 
 
 def _calibration(problem: Problem) -> Diagnostic | None:
-    """Were actions given 5 % chosen 5 % of the time? Decisions are draws of mu, so rows may be counted."""
+    """Whether actions with propensity 5 % were chosen 5 % of the time; single decisions count, not users."""
     estimated = problem.propensity_mode == "estimated"
     logs = problem.sample().logs
     if logs.behaviour is None:

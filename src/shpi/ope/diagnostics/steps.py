@@ -1,7 +1,7 @@
-"""Diagnostics of what an estimator leaves out: it follows the policy's effects for some decisions only.
+"""Diagnostics of the bias of an estimator that follows the policy's effects for k decisions only.
 
-Such an estimator is as precise as it is because it leaves something out, and its interval knows of noise
-only. What can be known of the rest is what the same estimator says with a larger k: its witness
+Such an estimator is precise because it leaves out later effects, and its interval covers noise but not this
+bias. The only evidence about the bias is the same estimator with a larger k, called its witness
 (`shpi.ope.verdict.longer`).
 """
 
@@ -16,17 +16,17 @@ from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
 from shpi.ope.verdict.longer import LEAST_WITNESS, k_step, longest, preview
 
-# If a longer one says clearly less, the estimator leaves out effects that speak against the policy. Two
-# standard errors: a false alarm (one log in 44) costs a ship, a missed one ships a bad policy.
+# If a larger k gives a clearly smaller lift, the estimator leaves out effects that speak against the policy.
+# In standard errors; at 2, a false alarm (one log in 44) prevents a ship, a missed one ships a bad policy.
 DRIFT = 2.0
-# A bias of half of the error lets a nominal 95 % interval cover 92 %, and a lower bound hold in 87 %.
+# Bias relative to the standard error; at one half, a 95 % interval covers 92 %, a lower bound holds in 87 %.
 HALF = 0.5
-SURE = 0.95  # with which a larger bias is excluded
-STEPS = (1, 2, 4, 8)
+SURE = 0.95  # confidence with which a larger bias is excluded
+STEPS = (1, 2, 4, 8)  # values of k to compare
 
 
 def about_steps(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
-    """How the answer changes with k; and whether one that follows some steps only can be relied on."""
+    """How the lift changes with k, and whether an estimate that follows only some steps is reliable."""
     diagnostics, witness = problem.all_of(
         [partial(_sensitivity, problem, decisive), partial(longest, problem, decisive)]
     )
@@ -53,7 +53,7 @@ def _sensitivity(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
 
 
 def _drift(problem: Problem, decisive: Estimate, witness: Estimate | None) -> list[Diagnostic]:
-    """Does the witness say clearly less, or without a witness twice the k?"""
+    """Whether the witness gives a clearly smaller lift; without a witness, the estimate with twice the k."""
     assert decisive.steps is not None
     other = witness or k_step(problem, min(2 * decisive.steps, problem.horizon), decisive.per)
     if other is None:
@@ -78,7 +78,7 @@ def _drift(problem: Problem, decisive: Estimate, witness: Estimate | None) -> li
 
 
 def _left_out(problem: Problem, decisive: Estimate, witness: Estimate | None) -> Diagnostic:
-    """How large a bias can the log not exclude?"""
+    """The largest bias that the log cannot exclude."""
     assert decisive.steps is not None
     sentence = (
         f"{decisive.name} follows what a decision changes for {decisive.steps} of {problem.horizon} decisions"

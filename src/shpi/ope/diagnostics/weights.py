@@ -1,4 +1,4 @@
-"""Diagnostics of importance weights: how many users they leave, how heavy their tails are, their mean."""
+"""Diagnostics of importance weights: their effective sample size, their tails, and their mean."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from shpi.ope.estimators.base import LEAST_EFFECTIVE
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity, Weights
 
-# Below 30 effective users even the floor under the errors (`shpi.ope.inference.steps`) has not been measured
-# to hold: it raised coverage to 95-99 % at 30 to 150. Up to 100, t intervals of skewed rewards are a little
-# off.
+# Effective users. At 30 to 150 the floor of the standard errors (`shpi.ope.inference.steps`) raised coverage
+# to 95-99 %; below 30 it was not measured. Up to 100, t intervals of skewed rewards are slightly off.
 FEW_EFFECTIVE = 100.0
-# With equal weights the top 1 % of the users carry 1 % of the weight. At one half, the estimate is that of a
-# hundredth of the users, with the rest as a small correction.
+# Share of the weight that the top 1 % of the users carry; 1 % if weights are equal. At one half, the estimate
+# is that of a hundredth of the users, with the rest as a small correction.
 HEAVY_TOP, HEAVIER_TOP = 0.25, 0.50
-# E[w] = 1 whenever the propensities are right and the policy stays where mu goes. What is missing from 1 is
-# the share of the policy's paths that the log cannot show; a tenth of them can hide a lift of a few percent.
+# Distance of the mean weight from 1. E[w] = 1 if the propensities are right and mu supports the policy; the
+# rest is the share of the policy's trajectories without support. 10 % can hide a lift of a few percent.
 MEAN_WARNING, MEAN_FATAL = 0.05, 0.10
 MEAN_ERRORS = 3.0  # in standard errors: one false alarm in 370 logs
-SHOWN_ONCE = 0.01  # share of the actions that were chosen once, from which on others were missed by chance
+SHOWN_ONCE = 0.01  # if a larger share of the actions was chosen only once, others were missed by chance
 
 
 def about_weights(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
-    """Those of one estimator; none for an estimator without weights."""
+    """The diagnostics of one estimator's weights; none for an estimator without weights."""
     if estimate.weights is None:
         return []
     return [
@@ -36,9 +35,9 @@ def about_weights(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
 
 
 def carries(problem: Problem, estimate: Estimate) -> bool:
-    """Whether an estimate's weights leave enough users, and miss nothing of what the policy would do.
+    """Whether an estimate's weights leave enough effective users and cover what the policy would do.
 
-    It looks at weights only, so a choice by it favours no lucky rewards.
+    This depends on the weights only, so selecting estimates by it does not favour lucky rewards.
     """
     return estimate.effective_users >= LEAST_EFFECTIVE and not any(
         diagnostic.severity == "fatal" for diagnostic in about_weights(problem, estimate)
@@ -85,16 +84,16 @@ def _tails(estimate: Estimate, weights: Weights) -> Diagnostic:
 
 
 def _mean(problem: Problem, estimate: Estimate, weights: Weights) -> Diagnostic:
-    """The error of the mean follows from the effective users: (sd/mean)^2 = U/ess - 1.
+    """Whether the mean weight is 1. Its error follows from the effective users: (sd/mean)^2 = U/ess - 1.
 
-    The mean over steps has at most the mean of the steps' variances, and 1/ess is their mean, so the error is
-    rather too large than too small.
+    The variance of the mean over steps is at most the mean of the steps' variances, which 1/ess measures. So
+    the error is rather too large than too small.
     """
     gap = abs(weights.mean - 1)
     relative = math.sqrt(max(1 / weights.ess - 1 / problem.users, 0.0)) if weights.ess > 0 else math.inf
     error = weights.mean * relative
-    # Equal weights have no spread, but rounding.
-    # Where days share a coin the error by users says nothing.
+    # The 1e-9 allows for rounding when all weights are equal.
+    # If all users of a day share an arm, the standard error over users is meaningless.
     clear = gap > MEAN_ERRORS * error + 1e-9 and found_clusters(problem) is None
     severity: Severity = "fine"
     if clear and gap > MEAN_FATAL:
@@ -129,7 +128,7 @@ def _mean(problem: Problem, estimate: Estimate, weights: Weights) -> Diagnostic:
 
 
 def _chosen_as_often_as_said(problem: Problem) -> bool:
-    """Whether rare actions, and not the propensities, explain weights above 1."""
+    """Whether rare actions, and not wrong propensities, explain a mean weight above 1."""
     excess = problem.memo("excess of known actions", lambda: _excess(problem.sample()))
     once = problem.memo("actions chosen once", lambda: _share_once(problem))
     return once > SHOWN_ONCE and excess.z <= MEAN_ERRORS

@@ -1,4 +1,4 @@
-"""What an estimator is, and how its numbers become an `Estimate`."""
+"""The interface of estimators, and how a value and its influences become an `Estimate`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from shpi.ope.problem import Problem
 from shpi.ope.results import Estimate, Weights
 from shpi.protocols import Float64Array
 
-LEAST_EFFECTIVE = 30.0  # effective users below which an estimator decides nothing
-ROUNDING = 1e-8  # of a value: smaller differences come from solving, not from the log
+LEAST_EFFECTIVE = 30.0  # effective users; with fewer, an estimator cannot carry a decision
+ROUNDING = 1e-8  # relative to a value; smaller differences are rounding errors
 
 
 @runtime_checkable
 class Estimator(Protocol):
-    """The configuration of an estimator. ``estimate`` looks at the problem and changes nothing."""
+    """The configuration of an estimator. ``estimate`` does not change the problem."""
 
     @property
     def name(self) -> str:
-        """Unique within an evaluation."""
+        """The name of the estimator, unique within an evaluation."""
         ...
 
     def estimate(self, problem: Problem) -> Estimate:
-        """J(pi), and its lift over J(mu) from the same users."""
+        """Estimate J(pi), and its lift over J(mu) of the same users."""
         ...
 
 
@@ -43,18 +43,18 @@ def finish(
     steps: int | None = None,
     consistent: bool = False,
 ) -> Estimate:
-    """An estimate from a value and its influences; the lift is paired with the users' own J(mu).
+    """Make an estimate from a value and its influences; the lift is the paired difference to J(mu).
 
     Args:
         name: name of the estimator.
-        problem: what was estimated.
+        problem: the evaluation problem.
         value: J(pi).
         influence: influence of every user on the value [U].
         weights: summary of the importance weights, if any.
-        notes: what was assumed or done on the way.
+        notes: assumptions and adjustments to report.
         baseline: another baseline and its influences, in place of J(mu).
-        steps: for how many decisions it follows what a decision changes; None, or as many as there are: all.
-        consistent: its bias vanishes with more users, whatever a model says, and its interval holds.
+        steps: number of decisions for which the effects of a decision are followed; None: all.
+        consistent: whether the bias vanishes with more users even if a model is wrong, and intervals hold.
     """
     if baseline is None:
         base = on_policy(problem)
@@ -62,7 +62,7 @@ def finish(
     followed = steps if steps is not None and steps < problem.horizon else None
     of_lift = _without_rounding(influence - baseline[1], float(np.abs(influence).max()))
     clusters = found_clusters(problem)
-    if clusters is not None:  # users of one day share a coin: the error that days make
+    if clusters is not None:  # users of one day share an arm: use the standard error over days
         influence, of_lift = clusters.enlarged(influence), clusters.enlarged(of_lift)
     lift = float(_without_rounding(np.array(value - baseline[0]), abs(value)))
     return Estimate(
@@ -85,7 +85,7 @@ def finish(
 
 
 def apart(first: Estimate, second: Estimate) -> float:
-    """(lift - other lift) in standard errors of the difference."""
+    """(lift - other lift), in standard errors of the difference."""
     error = standard_error(first.influence_lift - second.influence_lift)
     gap = first.lift - second.lift
     scale = max(abs(first.value), abs(first.baseline))
@@ -95,7 +95,7 @@ def apart(first: Estimate, second: Estimate) -> float:
 
 
 def _without_rounding(difference: Float64Array, scale: float) -> Float64Array:
-    """0 where only rounding is left of a difference: pi = mu must not look like a tiny, certain gain."""
+    """Set differences at the level of rounding to 0: pi = mu must not look like a tiny, certain gain."""
     return np.where(np.abs(difference) <= 1e-12 * scale, 0.0, difference)
 
 

@@ -1,4 +1,4 @@
-"""J(mu): what the users of the log brought, step by step. The baseline of every lift."""
+"""J(mu), the mean reward of the log's users, step by step: the baseline of every lift."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def reward_terms(problem: Problem, chunk: Chunk) -> Terms:
 
 @once
 def on_policy(problem: Problem) -> StepMeans:
-    """J(mu), once for all estimators."""
+    """J(mu), computed once for all estimators."""
     return step_means(problem, StepWeights.equal, reward_terms, normalise=True)

@@ -1,18 +1,18 @@
-r"""Estimators that trust a model: the direct method, and fitted Q evaluation. They need no propensities.
+r"""Model-based estimators: the direct method and fitted Q evaluation. They need no propensities.
 
     DirectMethod   J = (trajectories per user) sum_t gamma^t mean_i sum_a pi(a|x_it) r-hat(x_it, a)
     FQE            J = (1/U) sum_i sum_a pi(a|x_i0) Q-hat_H(x_i0, a)
 
-DirectMethod predicts rewards in the contexts of the log: right for bandits, and biased where actions change
-what comes later. FQE backs values up over the horizon (`shpi.ope.models.backups`), so it follows pi into its
-own contexts, as far as the linear model is right. Neither is safe from a wrong model, however many the users;
-their intervals know of noise, not of that.
+DirectMethod predicts rewards in the contexts of the log: right for bandits, biased if actions change later
+contexts. FQE backs values up over the horizon (`shpi.ope.models.backups`), so it follows pi into its own
+contexts, as far as the linear model is right. A wrong model biases both, however many users there are, and
+their intervals do not cover that bias.
 
-``paired`` (the default) reports J(mu) + J-hat(pi) - J-hat(mu), with J-hat(mu) from the same model: what the
-model gets wrong about both cancels, and pi = mu gives a lift of exactly 0 where mu(.|x) was logged. Otherwise
-J-hat(mu) uses the logged actions. ``paired=False`` is the textbook's.
+``paired`` (the default) reports J(mu) + J-hat(pi) - J-hat(mu), with J-hat(mu) from the same model: model
+errors common to both cancel, and pi = mu gives a lift of exactly 0 if mu(.|x) was logged. If it was not,
+J-hat(mu) uses the logged actions. ``paired=False`` is the textbook estimator.
 
-Influences hold the noise of the fit as well as that of the contexts (the sandwich of
+The influences include the noise of the fit as well as that of the contexts (the sandwich of
 `shpi.ope.models.backups`).
 """
 
@@ -41,11 +41,11 @@ from shpi.protocols import Float64Array
 
 
 class Modelled(NamedTuple):
-    """A model's value, and how far every user moves it."""
+    """A model's value, and the influence of every user on it."""
 
     value: float
     influence: Float64Array  # [U]
-    boost: float = 1.0
+    boost: float = 1.0  # factor by which the ridge was raised
     notes: tuple[str, ...] = ()
 
 
@@ -54,9 +54,9 @@ class FQE:
     """Fitted Q evaluation in closed form.
 
     Args:
-        paired: report the difference to the same model of mu; see the top of this file.
-        features: features of a context; None takes linear ones with squares or smooth Fourier features.
-        ridge: in decisions; None takes the defaults.
+        paired: whether to report J(mu) plus the model's difference; see the top of this file.
+        features: features of a context; None: linear ones with squares, or smooth Fourier features.
+        ridge: ridge penalty, in decisions; None: the defaults.
         name: name of the estimator.
     """
 
@@ -96,7 +96,7 @@ class FQE:
 
 @dataclass(frozen=True, kw_only=True)
 class DirectMethod:
-    """A model of the reward, averaged over the logged contexts; the arguments are those of `FQE`."""
+    """A reward model, averaged over the logged contexts; the arguments are those of `FQE`."""
 
     paired: bool = True
     features: Recipe | FeatureMap | None = None
@@ -160,7 +160,7 @@ def paired_estimate(
 
 
 def _noise(problem: Problem, fit: Backups, normaliser: Normaliser) -> Float64Array:
-    """How far each user moves the mean predicted reward through the fit, [U]."""
+    """The influence of each user on the mean predicted reward through the fit [U]."""
     if problem.values_only:
         return np.zeros(problem.users)
     gradients = np.zeros((2, fit.design.p))
@@ -171,7 +171,7 @@ def _noise(problem: Problem, fit: Backups, normaliser: Normaliser) -> Float64Arr
 
 
 def _summed_features(chunk: Chunk, problem: Problem, design: Design, normaliser: Normaliser) -> Float64Array:
-    """The sum of psi over decisions, each as much as it counts in the value [p]."""
+    """The sum of psi over decisions, each with its weight in the value [p]."""
     share = normaliser.shares(chunk, StepWeights.equal(chunk), reward_terms(problem, chunk))
     share *= problem.per_user * problem.discounts[chunk.steps]
     total: Float64Array = sums_by_step(chunk, design, share, problem).sum(axis=(0, 1))

@@ -1,4 +1,4 @@
-r"""Importance sampling: reweigh what was seen by how much likelier the policy would have done it.
+r"""Importance sampling: reweight logged rewards by how much likelier the policy takes the logged actions.
 
     rho_t = pi(a_t|x_t) / mu(a_t|x_t)        w_{a:b} = rho_a rho_{a+1} … rho_b
 
@@ -7,15 +7,14 @@ r"""Importance sampling: reweigh what was seen by how much likelier the policy w
     PDIS     w_{0:t} for the reward of step t, the past only            plain mean
     SNPDIS   the same                                                   self-normalised at each step
 
-`shpi.ope.inference.steps` has the means. IPS and PDIS are unbiased when the propensities are right and every
-action of pi is sometimes taken by mu; their variance grows exponentially with the horizon. The
-self-normalised forms are biased by O(1/U), do not depend on the zero of the reward, and are what to use: with
-rewards in {-1, 0} the nominal 95 % bound of plain PDIS was measured to hold in 74-79 % of the logs only.
-Where trajectories have one decision, IPS = PDIS and SNIPS = SNPDIS, and both are the usual estimators for
-bandits.
+`shpi.ope.inference.steps` computes the means. IPS and PDIS are unbiased if the propensities are right and mu
+supports every action of pi; their variance grows exponentially with the horizon. Prefer the self-normalised
+forms: they are biased by O(1/U) but do not depend on the zero of the reward. With rewards in {-1, 0}, the
+nominal 95 % bound of plain PDIS held in only 74-79 % of the logs. If trajectories have one decision,
+IPS = PDIS and SNIPS = SNPDIS, the usual estimators for bandits.
 
-``k`` keeps only the last k ratios, w_{t-k+1:t}: less variance, and a bias, because the contexts before are
-then those of mu. k = 1 treats every decision as a bandit: E_{x ~ mu} E_{a ~ pi}[r].
+``k`` keeps only the last k ratios, w_{t-k+1:t}. This lowers the variance but adds a bias, because the
+contexts k steps back are then those of mu. k = 1 treats every decision as a bandit: E_{x ~ mu} E_{a ~ pi}[r].
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class SNPDIS:
 
 
 def beside_mu(problem: Problem, weigh: Weigh) -> StepMeans:
-    """Self-normalised means of the rewards, with the floor that J(mu) gives."""
+    """Self-normalised means of the rewards, with standard errors floored by those of J(mu)."""
     means, base = problem.all_of(
         [
             partial(step_means, problem, weigh, reward_terms, normalise=True),
@@ -108,7 +107,7 @@ def beside_mu(problem: Problem, weigh: Weigh) -> StepMeans:
 
 
 def check_k(k: int | None) -> None:
-    """None, or at least one step."""
+    """Refuse a k below 1."""
     if k is not None and k < 1:
         raise ConfigError(expected="k of at least 1, or None", found=str(k))
 
@@ -121,9 +120,9 @@ def whole_weights(chunk: Chunk) -> StepWeights:
 
 @once
 def window_weights(chunk: Chunk, k: int | None) -> StepWeights:
-    """w_{t-k+1:t}; for None w_{0:t}. A trajectory that ended keeps the ratios that are inside the window."""
+    """w_{t-k+1:t}, or w_{0:t} if k is None. Ended trajectories keep the ratios inside the window."""
     logs = chunk.logs
-    if not chunk.log_ratios.any():  # pi = mu on this log: nothing to weigh
+    if not chunk.log_ratios.any():  # pi = mu on this log: all weights are 1
         return StepWeights.equal(chunk)
     longest = int(chunk.steps.max()) + 1
     if k is None:
@@ -134,7 +133,7 @@ def window_weights(chunk: Chunk, k: int | None) -> StepWeights:
     zeros = prefix_sums(chunk, impossible.astype(np.float64))
 
     def window(last: Int64Array, first: Int64Array) -> Float64Array:
-        """Sums over rows first+1 .. last of one trajectory; -1 stands for before its first row."""
+        """Sums over rows first+1 .. last of one trajectory; first = -1: from its first row."""
         inside = first >= 0
         since = np.where(inside, finite[first], 0.0)
         blocked = zeros[last] - np.where(inside, zeros[first], 0.0) > 0
@@ -155,7 +154,7 @@ def window_weights(chunk: Chunk, k: int | None) -> StepWeights:
 
 
 def prefix_sums(chunk: Chunk, values: Float64Array) -> Float64Array:
-    """sum_{s<=t} of each trajectory [n]; all trajectories advance together, whatever their order."""
+    """Cumulative sums over s <= t within each trajectory [n], step by step over all trajectories at once."""
     sums = values.astype(np.float64, copy=True)
     order, bounds = chunk.by_step
     for t in range(1, len(bounds) - 1):

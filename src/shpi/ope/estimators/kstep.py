@@ -1,31 +1,31 @@
-r"""The k-step SHPI estimator: k steps of weights, then the termination bonus V^mu. It judges as SHPI learns.
+r"""The k-step SHPI estimator: k steps of weights, then the termination bonus V^mu, as in SHPI learning.
 
 With delta_t = r_t + gamma V(x_{t+1}) - V(x_t) and any V with V_H = 0, exactly,
 
     J(pi) - J(mu) = sum_t gamma^t E_mu[ (w_{0:t} - 1) delta_t ]
 
-because J(pi) = E V(x_0) + sum_t gamma^t E[w_{0:t} delta_t], and the same with w = 1 is J(mu). The product of
-t+1 ratios is what makes long horizons hopeless. For V = V^mu the last k ratios say nearly as much:
+because J(pi) = E V(x_0) + sum_t gamma^t E[w_{0:t} delta_t], and the same with w = 1 is J(mu). The variance of
+the product of t+1 ratios is prohibitive for long horizons. For V = V^mu the last k ratios are nearly enough:
 
     lift_k = sum_t gamma^t E_mu[ (w_{t-k+1:t} - 1) delta_t ],        self-normalised at each step
 
-**What it estimates**: sum_t gamma^t E[A^mu(x_t, a_t)], where mu leads to x_{t-k+1} and pi decides from there
-on. This is the performance-difference lemma with the contexts of pi replaced by those of k - 1 steps of pi
-after mu.
+**What it estimates**: sum_t gamma^t E[A^mu(x_t, a_t)], where mu acts until x_{t-k+1} and pi from there on.
+This is the performance-difference lemma with the contexts of pi replaced by those of k - 1 steps of pi after
+mu.
 
-    k = 1     each decision changed alone, all else as mu: the gain to first order, E_{d_mu}[A^mu(x, pi)]
+    k = 1     each decision changed alone, all others by mu: the first-order gain, E_{d_mu}[A^mu(x, pi)]
     k >= H    exact, and unbiased for any V: PDIS with V as a control variate
-    between   what pi's decisions more than k steps back would have changed is left out: a bias of second
-              order in pi - mu, larger the longer contexts remember, falling as k grows
+    between   leaves out the effects of pi's decisions more than k steps back: a bias of second order in
+              pi - mu, which grows with the memory of the contexts and falls as k grows
 
-``form="start"`` follows pi for the first k decisions of each trajectory and mu from there on. That is the
-value of a policy one could run; what pi would do after k decisions is left out. In the paper's terms it is
-E A^pi_(k)(x_0, a_0) with a_0 ~ pi. k = "session" restarts the product at each session: contexts at session
-starts are those of mu.
+``form="start"`` follows pi for the first k decisions of each trajectory and mu afterwards: the value of a
+policy that one could run. It leaves out what pi would do after k decisions. In the paper's terms it is
+E A^pi_(k)(x_0, a_0) with a_0 ~ pi. k = "session" restarts the product at each session, whose first contexts
+are those of mu.
 
-**When it is biased**: by the above where k < H; and where V is not V^mu, by the error of V at the contexts
-that k steps of pi lead to, against those of mu. V comes from linear backups on states, fitted without the
-fold of the user (`shpi.ope.models.backups`); the noise of that fit is part of the influences.
+**When it is biased**: for k < H, as above; and if V is not V^mu, by the difference in the error of V between
+the contexts that k steps of pi lead to and those of mu. V comes from linear backups on states, fitted without
+the user's fold (`shpi.ope.models.backups`); the influences include the noise of that fit.
 """
 
 from __future__ import annotations
@@ -63,12 +63,11 @@ class KStepSHPI:
     """The k-step estimator.
 
     Args:
-        k: how many ratios are multiplied, or "session".
+        k: number of ratios in a product, or "session".
         form: "sliding" (the default) or "start"; see the top of this file.
-        features: features of a context, for V; None takes linear ones with squares or smooth Fourier
-            features.
-        ridge: in decisions; None takes the default.
-        name: name of the estimator; None is "SHPI(k=…)".
+        features: features of a context, for V; None: linear ones with squares, or smooth Fourier features.
+        ridge: ridge penalty, in decisions; None: the default.
+        name: name of the estimator; empty: "SHPI(k=…)".
     """
 
     k: Horizon = "session"
@@ -107,15 +106,15 @@ class KStepSHPI:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightedDeltas:
-    """J(mu) plus the weighted sum of the deltas minus the plain one."""
+    """J(mu) plus the weighted sum of the deltas minus their unweighted sum."""
 
     deltas: Deltas
     counted: Problem  # the problem itself, or its view by sessions
     weigh: Callable[[Chunk], StepWeights]
-    key: Hashable  # tells these weights from others
+    key: Hashable  # identifies these weights
 
     def summed(self) -> tuple[StepSummed, StepSummed]:
-        """The first pass, by these weights and with equal ones: enough for lift and effective users."""
+        """The first pass, with these weights and with equal ones: gives the lift and the effective users."""
         problem, counted = self.deltas.problem, self.counted
         terms = partial(self.deltas.terms, sessions=counted is not problem)
         key = ("summed", self.deltas.key, counted is problem)
@@ -130,12 +129,12 @@ class WeightedDeltas:
     def estimate(
         self, name: str, *, steps: int | None = None, follows: int | None = None, consistent: bool = False
     ) -> Estimate:
-        """Two more passes, for the influences.
+        """The estimate with its influences, which need two more passes.
 
         Args:
             name: name of the estimate.
-            steps: only the deltas of the first so many decisions count; None: all.
-            follows: for how many decisions the weights follow what a decision changes; None: for all.
+            steps: number of first decisions whose deltas count; None: all.
+            follows: number of decisions for which the weights follow the effects of a decision; None: all.
             consistent: see `Estimate.consistent`.
         """
         problem, counted = self.deltas.problem, self.counted
@@ -165,7 +164,7 @@ class WeightedDeltas:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Slope:
-    """How much each delta counts in the lift: lift = sum_i slope_i delta_i for given denominators."""
+    """The coefficient of each delta in the lift: lift = sum_i slope_i delta_i for given denominators."""
 
     of_pi: StepSummed
     of_mu: StepSummed
@@ -173,11 +172,11 @@ class _Slope:
 
     @property
     def counted(self) -> Problem:
-        """Whose chunks it is about: those of the problem itself, or of its view by sessions."""
+        """The problem whose chunks are weighted: the problem itself, or its view by sessions."""
         return self.of_pi.problem
 
     def of(self, chunk: Chunk) -> Float64Array:
-        """The derivative of the lift by each delta [n] of a chunk of ``counted``."""
+        """The derivative of the lift by each delta of a chunk of ``counted`` [n]."""
         counted, terms = self.counted, self.of_pi.terms(self.counted, chunk)
         with_pi, with_mu = (
             sums.normaliser.shares(chunk, sums.weigh(chunk), terms) for sums in (self.of_pi, self.of_mu)
@@ -190,7 +189,7 @@ class _Slope:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Deltas:
-    """delta_t of every decision, with V from the fit that has not seen the user."""
+    """delta_t of every decision, with V cross-fitted: fitted without the user's fold."""
 
     problem: Problem
     fits: tuple[Backups, ...]
@@ -221,14 +220,14 @@ class Deltas:
         return Terms(values=z, counts=counts)
 
     def noise_of_fit(self, slope: _Slope) -> Float64Array:
-        """How far each user moves the lift through V, [U] (to be multiplied by U)."""
+        """The contribution of each user to the lift through V [U]; times U it is the influence."""
         if self.problem.values_only:
             return np.zeros(self.problem.users)
         gradients = slope.counted.total(partial(self._gradients_of, slope=slope))
         return through_fits(self.problem, self.fits, gradients)
 
     def _gradients_of(self, counted: Chunk, slope: _Slope) -> Float64Array:
-        """The derivative of the lift by theta_h of every fold's fit, [K, H + 1, p]."""
+        """The derivative of the lift by theta_h of every fold's fit [K, H + 1, p]."""
         problem, design, chunk, slopes = self.problem, self.fits[0].design, counted.origin, slope.of(counted)
         logs = chunk.logs
         if slope.counted is not problem:

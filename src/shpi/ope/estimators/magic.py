@@ -1,13 +1,13 @@
-r"""MAGIC (Thomas and Brunskill 2016): a blend of estimators that go from weights to a model after j steps.
+r"""MAGIC (Thomas and Brunskill 2016): blend estimators that switch from weights to a model after j steps.
 
     g_j = (1/U) sum_i V_H(x_i0) + (trajectories per user) sum_{t<j} gamma^t M_t      j = 0: model, j = H: WDR
     J = sum_j x_j g_j,      x = argmin over the simplex of  x'(Omega + b b')x
 
-Omega is the covariance of the g_j over users, and b_j how far g_j lies outside the interval of WDR: few steps
-mean little variance and the bias of the model, many steps the reverse. x is found exactly by non-negative
-least squares. A bias that is smaller than the interval of WDR cannot be seen, so the interval of MAGIC,
-which treats x as given, can be too narrow where the model is wrong (docs/ope-coverage.md). The noise of the
-fit of Q is in it. It is not paired as DR is: with j < H the same for mu would not be an estimate of J(mu).
+Omega is the covariance of the g_j over users, and b_j how far g_j lies outside the interval of WDR. Few steps
+have little variance but the bias of the model, many steps the reverse. Non-negative least squares finds x
+exactly. A bias smaller than the interval of WDR cannot be detected, so the interval of MAGIC, which treats x
+as given, can be too narrow if the model is wrong (docs/ope-coverage.md). It includes the noise of the fit of
+Q. MAGIC is not paired as DR is: with j < H, the same blend for mu would not estimate J(mu).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class MAGIC:
     """Model and guided importance sampling, combined.
 
     Args:
-        switches: at most so many values of j, spread over 0 .. H, both ends included.
+        switches: largest number of values of j, spread over 0 .. H, both ends included.
         features: features of a context, for Q.
-        ridge: in decisions; None takes the defaults.
+        ridge: ridge penalty, in decisions; None: the defaults.
         name: name of the estimator.
     """
 
@@ -55,7 +55,7 @@ class MAGIC:
         residuals = Residuals.of(problem, self.features, self.ridge, paired=False)
         places = switch_places(problem.horizon, self.switches)
         ask: list[Callable[[], Any]] = [partial(residuals.sums_at, normalise=True, steps=tuple(places))]
-        if not problem.values_only:  # in the same pass: for any blend they are the same
+        if not problem.values_only:  # in the same pass, since the gradients do not depend on the blend
             ask.append(residuals.gradients)
         by_length = problem.all_of(ask)[0]
         values, weights = np.array([sums.value for sums in by_length]), by_length[-1].weights
@@ -63,7 +63,7 @@ class MAGIC:
         influences = np.stack([sums.influence for sums in by_length])  # [J, U]
         blend = mixture(values, np.cov(influences) / problem.users, (last.lower, last.upper))
         influence = blend @ influences
-        del by_length, influences  # 2 J numbers of every user, not to be held through the next pass
+        del by_length, influences  # free 2 J values per user before the next pass
         chosen = ", ".join(f"{x:.0%} at {j}" for x, j in zip(blend, places, strict=True) if x > 0.005)
         reach = np.array([blend[np.array(places) > t].sum() for t in range(problem.horizon)])
         moved = np.zeros(problem.users)
@@ -80,7 +80,7 @@ class MAGIC:
 
 
 def switch_places(horizon: int, count: int) -> list[int]:
-    """Where to switch: 0, H, and steps between them that lie closer together where weights are still few."""
+    """The values of j: 0, H, and geometrically spaced steps between, denser at small j."""
     if horizon + 1 <= count:
         return list(range(horizon + 1))
     between = np.geomspace(1, horizon, count - 1)
@@ -88,11 +88,11 @@ def switch_places(horizon: int, count: int) -> list[int]:
 
 
 def mixture(values: Float64Array, covariance: Float64Array, interval: tuple[float, float]) -> Float64Array:
-    """The weights x of the blend, [J]."""
+    """The weights x of the blend [J]."""
     outside = np.maximum(values - interval[1], 0.0) - np.maximum(interval[0] - values, 0.0)
     square = covariance + np.outer(outside, outside)
     scale = float(np.trace(square)) / len(values)
-    if scale == 0:  # all agree, and nothing is uncertain
+    if scale == 0:  # all values agree, without any variance
         return np.full(len(values), 1.0 / len(values))
     z = _least(square / scale)
     blend: Float64Array = z / z.sum()
@@ -100,10 +100,10 @@ def mixture(values: Float64Array, covariance: Float64Array, interval: tuple[floa
 
 
 def _least(square: Float64Array) -> Float64Array:
-    """The z >= 0 [J] that minimises z'S z + (1'z - 1)^2: the direction of the wanted x, whose scale is free.
+    """The z >= 0 [J] that minimises z'S z + (1'z - 1)^2; x is z scaled to sum to 1.
 
-    Where several are equally good, nnls of scipy 1.13 goes round in circles or finds a singular matrix. A
-    little on the diagonal leaves one that is best.
+    If the minimum is not unique, nnls of scipy 1.13 cycles or meets a singular matrix. A small ridge on the
+    diagonal makes it unique.
     """
     wanted = np.append(np.zeros(len(square)), 1.0)
     for ridge in (0.0, 1e-9, 1e-6):

@@ -1,17 +1,17 @@
-r"""Marginalised importance sampling: one ratio of contexts instead of a product over the past.
+r"""Marginalised importance sampling: one density ratio of contexts instead of a product over the past.
 
     w(x) = d_pi(x) / d_mu(x)        d(x) = (1-gamma) sum_t gamma^t P_t(x)         closed form, `shpi.shift`
     J = B R,   R = sum_i beta_i w(x_i) rho_i r_i / sum_i beta_i w(x_i) rho_i,   beta_i = b_i gamma^t / U
 
-with B = sum_i beta_i, the discounted decisions per user. Where users terminate, pi may keep them for longer
-or shorter: then B is that of pi, sum_i beta_i w(x_i), with w as it comes out before it is normalised.
+with B = sum_i beta_i, the discounted decisions per user. If users terminate, pi may change how long they
+stay: then B is that of pi, sum_i beta_i w(x_i), with w before normalisation.
 
-The variance does not grow with the horizon. The price: w is fitted, linear in features, and a wrong w is a
-bias that no number of users repairs; and w belongs to an endless discounted future, while J stops at H. That
-is harmless where gamma^H is small, and a note says so where it is not. For gamma = 1 the ratio takes 1 - 1/H
-in its place. pi = mu gives exactly J(mu), because both d_pi and d_mu are fitted in the same way.
+The variance does not grow with the horizon. The price: w is a linear fit, and a wrong w is a bias that more
+users do not remove; and w is defined for an infinite discounted horizon, while J stops at H. That is harmless
+if gamma^H is small; if it is not, a note says so. For gamma = 1 the ratio uses 1 - 1/H instead. pi = mu gives
+exactly J(mu), because d_pi and d_mu are fitted in the same way.
 
-The influences treat w as known. In the coverage benchmark that made little difference where w was right.
+The influences treat w as known. In the coverage benchmark this made little difference where w was right.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
 from shpi.shift.linear import LinearRatio, RatioSums
 
-_BLOCK = 2000  # decisions at once
-_FLOOR = 0.05  # d_mu is divided by: at least this share of its mean
-_LEAST = 1e-6  # mean of d_mu, which is about 1 where it can be fitted
-_LONG = 0.05  # gamma^H above this deserves a note
+_BLOCK = 2000  # decisions per matrix product
+_FLOOR = 0.05  # smallest d_mu in the denominator, as a share of the mean of d_mu
+_LEAST = 1e-6  # smallest acceptable mean of the fitted d_mu; about 1 for a good fit
+_LONG = 0.05  # a larger gamma^H is reported in a note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,8 @@ class MIS:
     """Marginalised importance sampling with a closed-form state ratio.
 
     Args:
-        features: features of a context, for the ratio; an intercept is added. None: 100 random Fourier
-            features of the standardised contexts.
+        features: features of a context, for the density ratio; an intercept is added. None: 100 random
+            Fourier features of the standardised contexts.
         name: name of the estimator.
     """
 
@@ -81,7 +81,7 @@ class MIS:
 
 
 def _total(problem: Problem, sums: Float64Array) -> tuple[float, Float64Array]:
-    """B R and its influences [U], from the sums by user; see the top of this file."""
+    """B R and its influences [U], from per-user sums; see the top of this file."""
     top, below, mass, count = sums
     if not below.sum() > 0:
         raise DataError(
@@ -95,7 +95,7 @@ def _total(problem: Problem, sums: Float64Array) -> tuple[float, Float64Array]:
         total = float(mass.sum())
         level = mass * users - total
     pull = users * total / float(below.sum()) * (top - rate * below)
-    # As in `shpi.ope.inference.steps`, never surer than the effective sample size allows.
+    # As in `shpi.ope.inference.steps`, a floor of the standard error from the effective sample size.
     share = below / below.sum()
     rates = np.where(below > 0, top, 0.0) / np.where(below > 0, below, 1.0)
     spread = float(share @ (rates - rate) ** 2) / max(1 - float(share @ share), 1e-3)
@@ -106,14 +106,14 @@ def _total(problem: Problem, sums: Float64Array) -> tuple[float, Float64Array]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Ratio:
-    """The two fitted state densities, as multiples of the log's."""
+    """The fitted state densities of pi and mu, relative to that of the log."""
 
     problem: Problem
     design: Design
-    number: int  # of the design
-    zeta: Float64Array  # [2, p] of pi, of mu
-    floor: float
-    negative: float  # share of the decisions with a negative weight
+    number: int  # number of the design, for cache keys
+    zeta: Float64Array  # [2, p] coefficients of pi, of mu
+    floor: float  # smallest denominator
+    negative: float  # share of the decisions with a negative state weight
 
     @classmethod
     def of(cls, problem: Problem, config: LinearRatio, recipe: Recipe | FeatureMap | None) -> _Ratio:
@@ -149,7 +149,7 @@ class _Ratio:
         return np.array([of_mu.sum(), float((of_pi < 0).sum())])
 
     def _both(self, chunk: Chunk) -> Float64Array:
-        """phi(x)'zeta of pi and of mu, [2, n]."""
+        """phi(x)'zeta of pi and of mu [2, n]."""
 
         def make() -> Float64Array:
             x = chunk.logs.contexts
@@ -165,7 +165,7 @@ class _Ratio:
         return self.sums_by_user(chunk, "pi"), self.sums_by_user(chunk, "mu")
 
     def sums_by_user(self, chunk: Chunk, target: Literal["pi", "mu"]) -> Float64Array:
-        """The sums of beta w rho r, of beta w rho, of beta w, and of trajectories; [4, users]."""
+        """Per-user sums of beta w rho r, beta w rho and beta w, and numbers of trajectories [4, users]."""
         problem, logs = self.problem, chunk.logs
         known = problem.known_weights(chunk, "reward")
         beta = known * problem.discounts[chunk.steps] / (problem.kept[chunk.steps] * problem.users)
@@ -198,7 +198,7 @@ def _ratio_sums(chunk: Chunk, problem: Problem, design: Design) -> tuple[RatioSu
     gram, drift, plain, rows = np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p)), 0.0
     for block in blocks(problem, chunk, design):
         root = block.here * np.sqrt(block.known)[:, None]
-        gram += root.T @ root  # a matrix with itself costs half
+        gram += root.T @ root  # a product of a matrix with itself costs half
         left = block.here.T * block.known
         after = block.ahead
         plain += left @ after

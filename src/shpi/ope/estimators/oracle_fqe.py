@@ -1,12 +1,12 @@
-r"""Fitted Q evaluation with any regression oracle: boosted trees, or a network, on top of linear backups.
+r"""Fitted Q evaluation with any regression oracle, such as boosted trees or a network, after linear backups.
 
     Q_{h+1} = oracle regression of  r + gamma V_h(x')  on (x, a),     V_h(x) = sum_a pi(a|x) Q_h(x, a)
 
-for the last ``backups`` of the H backups; before them, V is that of the linear ones
-(`shpi.ope.models.backups`). So what is not linear in the next few decisions is caught, and the distant future
-stays cheap. There is no formula for the noise of an arbitrary oracle. The influences are those of the closed
-form, whose noise is of the same origin, enlarged where leaving out each fold of users moves the estimate by
-more than they say. So use this beside the closed form, not instead of it. It needs the log in memory.
+for the last ``backups`` of the H backups; the earlier ones are linear (`shpi.ope.models.backups`). So the
+oracle captures nonlinear effects of the next few decisions, and the distant future stays cheap. There is no
+formula for the noise of an arbitrary oracle. The influences are those of the linear FQE, scaled up if a
+jackknife over folds of users gives a larger error. So use this estimator beside the linear FQE, not instead
+of it. It needs the log in memory.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from shpi.protocols import Float64Array
 
 @dataclass(frozen=True, kw_only=True)
 class OracleFQE:
-    """FQE whose last backups are an oracle's.
+    """FQE whose last backups use an oracle.
 
     Args:
-        oracle: `shpi.oracles.Gbdt` (extra ``gbdt``), `Mlp` (extra ``neural``), or any other.
-        backups: how many of them.
+        oracle: `shpi.oracles.Gbdt` (extra ``gbdt``), `Mlp` (extra ``neural``), or any other oracle.
+        backups: number of backups that use the oracle.
         name: name of the estimator.
     """
 
@@ -74,7 +74,7 @@ class OracleFQE:
         return finish(self.name, problem, value, factor * linear, None, tuple(notes))
 
     def _start_values(self, problem: Problem, chunk: Chunk, fold: int | None) -> Float64Array:
-        """V_H at the first contexts [N], from fits without a fold."""
+        """V_H at the first contexts [N], from fits without one fold; None: with all folds."""
         count = min(self.backups, problem.horizon)
         values, final = _linear_values(problem, chunk, fold, problem.horizon - count)
         prepared = self.oracle.prepare(chunk.logs, seed=problem.settings.seed)
@@ -91,7 +91,7 @@ class OracleFQE:
 def _linear_values(
     problem: Problem, chunk: Chunk, fold: int | None, to_go: int
 ) -> tuple[Float64Array, Float64Array]:
-    """V with ``to_go`` decisions to go, by linear backups, at all contexts [n] and final contexts [N]."""
+    """V with ``to_go`` decisions left, by linear backups, at all contexts [n] and final contexts [N]."""
     logs = chunk.logs
     values, final = np.zeros(len(logs)), np.zeros(logs.n_trajectories)
     if to_go == 0:

@@ -1,18 +1,18 @@
-r"""Doubly robust estimators: a model carries what it can, importance weights repair the rest.
+r"""Doubly robust estimators: a model's value, with its errors corrected by importance weights.
 
     DR     J = (1/U) sum_i V_H(x_i0) + (trajectories per user) sum_t gamma^t M_t,  M_t the plain weighted mean
            of z_t = r_t + gamma V_{H-t-1}(x_{t+1}) - Q_{H-t}(x_t, a_t) with weights w_{0:t}
     WDR    the same with the self-normalised mean (Thomas and Brunskill 2016)
 
-Q is fitted by linear backups (`shpi.ope.models.backups`) without the fold of the user it is used for, and
-V = sum_a pi(a|x) Q. DR is unbiased whatever Q is, if the propensities are right; a good Q removes variance, a
-bad one adds some. WDR trades O(1/U) of bias for weights that cannot run away. What Q cannot remove is the
-variance of the weights over long horizons: then see `shpi.ope.estimators.kstep`.
+Q is cross-fitted by linear backups (`shpi.ope.models.backups`), without the fold of the user it is used for,
+and V = sum_a pi(a|x) Q. With right propensities DR is unbiased for any Q; a good Q lowers the variance, a bad
+one raises it. WDR accepts a bias of O(1/U) for bounded weights. Q cannot remove the variance of the weights
+over long horizons: for these see `shpi.ope.estimators.kstep`.
 
-``paired`` (the default) reports J(mu) + DR(pi) - DR(mu), where DR(mu) uses the same Q, mu's own weights (1),
-and V = sum_a mu(a|x) Q. DR(mu) has the same mean as J(mu) and shares its noise with DR(pi), so that small
-changes of a policy show; pi = mu gives a lift of exactly 0. It needs mu(.|x) in the log, and falls back to
-the textbook's form, ``paired=False``, where that is missing.
+``paired`` (the default) reports J(mu) + DR(pi) - DR(mu), where DR(mu) uses the same Q, weights of 1, and
+V = sum_a mu(a|x) Q. DR(mu) has the same mean as J(mu) and shares its noise with DR(pi), so that small changes
+of a policy can be detected; pi = mu gives a lift of exactly 0. It needs mu(.|x) in the log; without it the
+textbook form, ``paired=False``, is used.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ class DR:
     """Sequential doubly robust estimation.
 
     Args:
-        paired: report the difference to the same estimate for mu; see the top of this file.
-        features: features of a context, for Q; None takes linear ones with squares or smooth Fourier
-            features.
-        ridge: in decisions; None takes the defaults.
+        paired: whether to report J(mu) plus the difference to the same estimate for mu; see the top.
+        features: features of a context, for Q; None: linear ones with squares, or smooth Fourier features.
+        ridge: ridge penalty, in decisions; None: the defaults.
         name: name of the estimator.
     """
 
@@ -67,7 +66,7 @@ class DR:
 
 @dataclass(frozen=True, kw_only=True)
 class WDR:
-    """Weighted doubly robust: DR with weights that are normalised at each step. Arguments as of `DR`."""
+    """Weighted doubly robust: DR with weights normalised at each step. The arguments are those of `DR`."""
 
     paired: bool = True
     features: Recipe | FeatureMap | None = None
@@ -89,7 +88,7 @@ def _doubly_robust(config: DR | WDR, problem: Problem, *, normalise: bool) -> Es
         sums.influence + noise,
         sums.weights,
         residuals.notes,
-        consistent=normalise,  # the intervals of plain weights do not hold
+        consistent=normalise,  # intervals of plain weights cover too rarely
     )
 
 
@@ -134,15 +133,15 @@ class Residuals:
         return cls(problem=problem, fits=fits, paired=paired and possible, notes=tuple(notes), key=key)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` returns, computed once for all estimators with the same settings."""
+        """The result of ``make``, computed once for all estimators with the same settings."""
         return self.problem.memo((key, self.key, self.paired), make)
 
     def sums(self, *, normalise: bool) -> Summed:
-        """V(x_0) plus the corrections of all steps; paired if asked for."""
+        """V(x_0) plus the corrections of all steps; paired if configured."""
         return self.sums_at(normalise=normalise, steps=(None,))[0]
 
     def sums_at(self, *, normalise: bool, steps: tuple[int | None, ...]) -> list[Summed]:
-        """V(x_0) plus the corrections of the first so many steps, for each of several numbers."""
+        """V(x_0) plus the corrections of the first j steps, for each j in ``steps``; None: all steps."""
         (means, own), start, base = self.problem.all_of(
             [
                 partial(self._means, normalise, steps),
@@ -163,16 +162,16 @@ class Residuals:
     def _means(
         self, normalise: bool, steps: tuple[int | None, ...]
     ) -> tuple[list[StepMeans], list[StepMeans]]:
-        """The corrections by the weights of pi, and with equal weights, for each number of steps."""
+        """The corrections with the weights of pi and with equal weights, for each number of steps."""
         of_pi, of_mu = self._summed(normalise)
         equally = partial(of_mu.means, steps)
-        if steps == (None,):  # DR and WDR ask for the same
+        if steps == (None,):  # DR and WDR share these
             equally = partial(self.memo, "means", equally)
         weighted, equal = self.problem.all_of([partial(of_pi.means, steps), equally])
         return [floored(*pair) for pair in zip(weighted, equal, strict=True)], equal
 
     def _summed(self, normalise: bool) -> tuple[StepSummed, StepSummed]:
-        """The first pass of `_means`, by the weights of pi and with equal ones."""
+        """The first pass of `_means`, with the weights of pi and with equal ones."""
         terms = partial(self._terms, of_mu=True) if self.paired else self._terms
         weigh = partial(window_weights, k=None)
         weighted = partial(summed, self.problem, weigh, self._terms, normalise=normalise)
@@ -187,34 +186,34 @@ class Residuals:
 
     @once
     def own_noise(self) -> Float64Array:
-        """`noise_of_fit` of DR and WDR [U], times U and centred; DR takes that of WDR, to save a pass."""
+        """`noise_of_fit` times U, centred [U]. DR uses that of WDR, to save a pass."""
         if self.problem.values_only:
             return np.zeros(self.problem.users)
         reach = np.ones(self.problem.horizon)
         try:
             moved = self.problem.users * self.noise_of_fit(reach)
-        except DataError:  # no weight is left at some step, which plain means bear
+        except DataError:  # all weights of some step are 0, which only plain means allow
             moved = self.problem.users * self.noise_of_fit(reach, normalise=False)
         centred: Float64Array = moved - moved.mean()
         return centred
 
     def noise_of_fit(self, reach: Float64Array, *, normalise: bool = True) -> Float64Array:
-        """How far each user moves sum_t reach_t (step t's correction) + V(x_0) through Q, [U] (times U).
+        """Each user's contribution to sum_t reach_t (step t's correction) + V(x_0) through Q [U].
 
-        For ``reach`` = 1, which is WDR, its mean over logs is 0: that is what doubly robust means. In one log
-        it is not: what is left is the noise of Q times that of the weights.
+        Times U it is the influence. For ``reach`` = 1, which is WDR, its mean over logs is 0, by double
+        robustness. In a single log the noise of Q times that of the weights remains.
         """
         ahead, taken = self.gradients(normalise=normalise)
-        # With h decisions to go, what follows belongs to the step before, and V(x_0) to none.
+        # With h decisions to go, V belongs to the correction of the step before; V(x_0) belongs to none.
         of_ahead, of_taken = np.append(reach[::-1], 1.0), np.append(0.0, reach[::-1])  # [H + 1]
         return through_fits(self.problem, self.fits, ahead * of_ahead[:, None] - taken * of_taken[:, None])
 
     @once
     def gradients(self, *, normalise: bool = True) -> Float64Array:
-        """Derivatives by theta_h of every fold's fit, [2, K, H + 1, p].
+        """Derivatives by theta_h of every fold's fit [2, K, H + 1, p].
 
-        The first are of V(x_0) and of what follows decisions, over all corrections; the second of the values
-        of the decisions themselves.
+        The first: of V(x_0) and of the next contexts' values V, over all corrections. The second: of the
+        values Q of the taken actions.
         """
         of_pi, of_mu = self._summed(normalise)
         return self.problem.total(partial(self._gradients, of_pi=of_pi.normaliser, of_mu=of_mu.normaliser))
@@ -232,7 +231,7 @@ class Residuals:
         return np.stack([ahead, self._by_fold(chunk, self.fits[0].design, taken, taken=True)])
 
     def _ahead(self, chunk: Chunk, slopes: Float64Array, target: Target) -> Float64Array:
-        """The derivative of V(x_0) and of what follows each decision by theta_h of every fold's fit."""
+        """The derivative of V(x_0) and of the next contexts' values by theta_h of every fold's fit."""
         problem, logs, design = self.problem, chunk.logs, replace(self.fits[0].design, target=target)
         ahead = np.append(0.0, problem.gamma * slopes[:-1])
         ahead[logs.offsets[:-1]] = 1.0 / problem.users  # V(x_0)
@@ -249,14 +248,14 @@ class Residuals:
     def _by_fold(
         self, chunk: Chunk, design: Design, coefficients: Float64Array, *, taken: bool = False
     ) -> Float64Array:
-        """`sums_by_step`, by decisions to go, [K, H + 1, p]."""
+        """`sums_by_step`, indexed by decisions to go [K, H + 1, p]."""
         by_step = sums_by_step(chunk, design, coefficients, self.problem, taken=taken)
         gradients = np.zeros((len(by_step), self.problem.horizon + 1, design.p))
         gradients[:, 1:] = by_step[:, ::-1]  # step t has H - t decisions to go
         return gradients
 
     def _starts(self, chunk: Chunk) -> Float64Array:
-        """Sums over each user's trajectories of V(x_0), by pi and, if it is known, by mu [1 or 2, users]."""
+        """Per-user sums of V(x_0) under pi and, if mu(.|x) is known, under mu [1 or 2, users]."""
         predicted, first = kept_predictions(self.problem, chunk, self.fits, self.key), chunk.logs.offsets[:-1]
         values = [predicted.value] if predicted.behaviour is None else [predicted.value, predicted.behaviour]
         return np.stack([add_up(chunk.logs.user_codes, value[first], chunk.logs.n_users) for value in values])
@@ -274,10 +273,10 @@ def _with_start(means: StepMeans, start: Float64Array) -> tuple[float, Float64Ar
 
 
 def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Array) -> Float64Array:
-    """How far each user moves a number through the fits, [U] (to be multiplied by U).
+    """Each user's contribution to an estimate through the fits [U]; times U it is the influence.
 
-    ``gradients[k]`` [H + 1, p] is the derivative by the coefficients of the fit for fold k, in which every
-    decision but those of fold k took part.
+    ``gradients[k]`` [H + 1, p] is the derivative by the coefficients of the fit for fold k, which uses all
+    decisions except those of fold k.
     """
     adjoints = [adjoint(fit, gradient) for fit, gradient in zip(fits, gradients, strict=True)]
     return contributions(problem, fits[0].design, adjoints)
@@ -287,7 +286,7 @@ def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Ar
 def cross_fits(
     problem: Problem, target: Target, features: Recipe | FeatureMap | None, ridge: float | None
 ) -> tuple[Backups, ...]:
-    """Backups for every fold of users, fitted on the others."""
+    """Backups for every fold of users, fitted on the other folds."""
     design, sums = designed(problem, target, features)
     limits = value_limits(problem, problem.horizon)
     return tuple(

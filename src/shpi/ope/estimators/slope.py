@@ -1,18 +1,18 @@
-r"""SLOPE (Su, Srinath and Krishnamurthy 2020): the data choose among estimators that trade bias for variance.
+r"""SLOPE (Su, Srinath and Krishnamurthy 2020): a data-driven trade-off of bias against variance.
 
 The candidates are ordered from the least biased, and most noisy, to the most biased. With w_i the half-width
 of candidate i's interval, the chosen one is the last i for which, for all j before it,
 
     |lift_i - lift_j| <= w_i + (sqrt(6) - 1) w_j      (Tucker and Lee 2021),     and     <= e_ij
 
-As long as the difference can be noise, the less noisy one is preferred; the first one that is too far off
-must be biased, and so are those after it. The first bound is the published one, and generous: it knows only
-how unsure each candidate is. The candidates share their users, though, so the standard error e_ij of the
-difference itself is known from the influences, and often much smaller. The paper leaves k open and names
-this rule: k is such an index.
+As long as a difference can be noise, the less noisy candidate is preferred; the first one that is too far off
+must be biased, and so are those after it. The first bound is the published one. It is generous, because it
+uses only each candidate's own error. But the candidates share their users, so the influences give the
+standard error e_ij of the difference itself, which is often much smaller. The paper leaves the choice of k
+open and suggests this rule.
 
-The estimate and its interval are those of the chosen candidate. They do not know of the choice, and a bias
-within the noise of the unbiased candidates remains.
+The estimate and its interval are those of the chosen candidate. They do not account for the choice, and a
+bias within the noise of the unbiased candidates remains.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _FACTOR = math.sqrt(6) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class SLOPE:
-    """A data-driven choice.
+    """A data-driven choice among estimators.
 
     Args:
-        candidates: from the least to the most biased; None takes `KStepSHPI` for k = H, …, 8, 4, 2, 1.
+        candidates: estimators from the least to the most biased; None: `KStepSHPI` for k = H, …, 8, 4, 2, 1.
         name: name of the estimator.
     """
 
@@ -49,13 +49,13 @@ class SLOPE:
             raise ConfigError(expected="at least one candidate", found="none", where="SLOPE")
 
     def estimate(self, problem: Problem) -> Estimate:
-        """The chosen candidate's estimate under this name."""
+        """The estimate of the chosen candidate, under the name of this estimator."""
         estimates = self.estimates(problem)
         chosen = estimates[select(estimates)]
         return replace(chosen, name=self.name, notes=(*chosen.notes, f"chose {chosen.name}"))
 
     def estimates(self, problem: Problem) -> list[Estimate]:
-        """Those of all candidates that have an answer, in order."""
+        """The estimates of all candidates that succeed, in order."""
         candidates = self.candidates if self.candidates is not None else default_candidates(problem)
         estimates: list[Estimate] = []
         error: ShpiError | None = None
@@ -76,7 +76,7 @@ def default_candidates(problem: Problem) -> tuple[KStepSHPI, ...]:
 
 
 def select(estimates: Sequence[Estimate]) -> int:
-    """The place of the chosen one. A candidate that is no less noisy than an earlier one is passed over."""
+    """The index of the chosen candidate. Candidates noisier than an accepted earlier one are skipped."""
     widths = [estimate.lift_interval.width / 2 for estimate in estimates]
     agreeing = [0]
     for i in range(1, len(estimates)):

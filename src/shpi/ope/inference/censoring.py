@@ -1,13 +1,13 @@
-r"""How far each user moves an estimate through G, the estimated chance not to be censored.
+r"""The influence of each user through G, the estimated probability not to be censored.
 
-Raising log g_s (g_s the share that is not censored after step s) makes everyone who went on after s count
-less, at every later step, than those who had terminated by then. Hence, with V_st the share of step t's
-denominator that belongs to trajectories which terminated at or before step s,
+Raising log g_s (g_s: the share that is not censored after step s) lowers the weight of all trajectories that
+went on after s, at every later step, relative to those that had terminated by then. Hence, with V_st the
+share of step t's denominator that belongs to trajectories which terminated at or before step s,
 
     d J / d log g_s = - (N/U) sum_{t>s} gamma^t M_t V_st
 
 and a trajectory that went on after s moves log g_s by (1[not censored] - g_s) / (g_s number that went on).
-When nobody is censored, or nobody terminates, all of this is 0.
+Without censoring, or without terminations, all of this is 0.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def slopes(
     top: Float64Array,
     ended: Float64Array,
 ) -> Float64Array:
-    """What a trajectory that goes on after step s adds to its user's influence per unit of log g_s, [H - 1].
+    """U dJ / d log g_s, divided by the number of trajectories with a decision at step s + 1, [H - 1].
 
     Args:
-        problem: the log.
-        coefficient: U (N/U) gamma^t M_t / D_t, scaled by exp(top), [H].
-        top: the logarithm of that scale [H].
+        problem: the evaluation problem.
+        coefficient: U (N/U) gamma^t M_t / D_t, scaled by exp(top) [H].
+        top: logarithm of that scale [H].
         ended: log of the sum of b v over the trajectories that terminated before step t [H].
     """
     horizon = problem.horizon
@@ -42,7 +42,7 @@ def slopes(
 
 
 def moved(problem: Problem, chunk: Chunk, per_unit: Float64Array) -> Float64Array:
-    """Each user's influence through G, [users of the chunk]."""
+    """The influence of each user through G [users of the chunk]."""
     logs = chunk.logs
     stays_observed = problem.kept[1:] / problem.kept[:-1]  # [H - 1] g_s
     stays = np.append(0.0, np.cumsum(per_unit * (1 - stays_observed)))  # sum over s < j

@@ -1,44 +1,45 @@
-r"""Intervals for a mean over users, from the users' influences. Rows never enter: a user is one observation.
+r"""Intervals for a mean over users, from the users' influences. A user, not a decision, is one observation.
 
     normal       estimate ± z s/sqrt(U)                                             z: normal quantile
     t            estimate ± t_{U-1} s/sqrt(U)
     heavy        estimate ± t_nu s/sqrt(U),  nu = 2U/(kurtosis - 1) <= U - 1        for heavy tails
-    skewed       t_{3 nu}, longer on the side that the skewness of the influences endangers, and never shorter
-                 than with a quarter of one more user, as extreme as the most extreme one, nor than what a
-                 few users far from all others allow
+    skewed       t_{3 nu}, longer on the side where the skewness of the influences causes misses; at least as
+                 long as with a quarter of one more user as extreme as the most extreme one, and as a Poisson
+                 bound on the number of a few users far from all others
     bootstrap    users resampled; the distribution of (mean* - mean)/s*             studentised
     bernstein    estimate ± (s sqrt(2 L/U) + 7 R L/(3 (U-1))),  L = log(2/alpha)    Maurer and Pontil 2009
 
-s is the standard deviation of the influences. The nu of "heavy" is the precision of s itself: with heavy
-tails a few users decide s, and U = 10,000 users may be worth five degrees of freedom. For normal influences
-it is U. Self-normalised estimators have a floor under s (`shpi.ope.inference.steps`), which makes s more
-precise than its kurtosis says: in simulations three times as many degrees of freedom were about right
-("skewed").
+s is the standard deviation of the influences. The nu of "heavy" measures the precision of s itself: with
+heavy tails a few users determine s, and U = 10,000 users may be worth five degrees of freedom. For normal
+influences it is U. Self-normalised estimators have a floor under s (`shpi.ope.inference.steps`), which makes
+s more precise than its kurtosis suggests: in simulations three times as many degrees of freedom were about
+right ("skewed").
 
-Skewness. Where a few users lose much, a log that happened to draw few of them looks too good *and* too sure:
-the estimate and s err together, and lower bounds fail too often, upper ones too rarely. With a = skewness of
-the influences / sqrt(U), the pivot T = (estimate - truth)/(s/sqrt(U)) is made symmetric by Hall's (1992)
+Skewness. If a few users lose much, a log that happens to contain few of them looks too good *and* too
+certain: the errors of the estimate and of s are correlated, and lower bounds fail too often, upper ones too
+rarely. With a = skewness of the influences / sqrt(U), Hall's (1992) transformation makes the pivot
+T = (estimate - truth)/(s/sqrt(U)) symmetric,
 
     g(T) = T + a T^2/3 + a^2 T^3/27 + a/6,      g^-1(q) = (3/a) ((1 + a (q - a/6))^(1/3) - 1)
 
-and the quantile q is replaced by g^-1(q) where that is the longer one. It is never made shorter: the users
-who would have made it longer may not be in the log. For the same reason a quarter of one more user is added
-to each side, whose influence is the most extreme one x of that side:
+and g^-1(q) replaces the quantile q if it is longer. The interval is never made shorter: the users who would
+have made it longer may be missing from the log. For the same reason a quarter of one more user is added to
+each side, whose influence is the most extreme one x of that side:
 
     length = c x/(U + c) + q s_c/sqrt(U + c),   s_c^2 = the variance with that user,   c = 1/4
 
-For 400 users with normal influences this is 2 % longer, for a million nothing. In the world "leaving" of the
-coverage benchmark it raised the coverage of lower bounds by one point, for 1 to 2 % of length. (c = 1/2
-raised it by two, and made other intervals too long.)
+For 400 users with normal influences this is 2 % longer, for a million no longer. In the world "leaving" of
+the coverage benchmark it raised the coverage of lower bounds by one point, for 1 to 2 % of length. (c = 1/2
+raised it by two points, and made other intervals too long.)
 
 Rare losses. If m users lie far below all others (more than 5 standard deviations of the rest), their number
-is a Poisson count, and m = 2 is compatible with an expectation of 6.3. No root of U makes that normal. With
-s_m the mean square size of these m and lambda_m the Poisson upper limit,
+is a Poisson count, and m = 2 is compatible with an expectation of 6.3. The normal approximation fails here,
+however large U is. With s_m the root mean square distance of these m and lambda_m the Poisson upper limit,
 
     length^2 = (q s_rest/sqrt(U))^2 + (s_m (lambda_m - m)/U)^2,     the longest over m = 1, 2, 3, 5, ..., 34
 
-For many such users this is the ordinary length; for a few it is what their number can be. Where no user
-shows the loss, nothing in the log can: a gate says which unseen loss would undo its answer.
+For many such users this is the ordinary length; for a few it covers the uncertainty of their number. A loss
+that no user shows cannot be seen in the log: a gate states which unseen loss would undo its verdict.
 
 One-sided bounds use the one-sided quantile at the same level, two-sided intervals the two-sided one.
 """
@@ -56,16 +57,16 @@ from shpi.errors import ConfigError, DataError
 from shpi.ope.results import Interval
 from shpi.protocols import Float64Array
 
-REPLICATES = 2_000  # of the bootstrap
-MAX_GROUPS = 10_000  # more users than this are put at random into so many groups before they are resampled
-UNSEEN = 0.25  # so much of one more user, as extreme as the most extreme; tuned on seeds of no reported table
-FAR = 5.0  # standard deviations of the rest; of normal users one in three million lies so far away
-RARE = (1, 2, 3, 5, 8, 13, 21, 34)  # so many of them
-STEADY = 3.0  # degrees of freedom of "skewed" over those of "heavy"; tuned on seeds of no reported table
+REPLICATES = 2_000  # bootstrap replicates
+MAX_GROUPS = 10_000  # number of random groups into which more users than this are put before resampling
+UNSEEN = 0.25  # c, in users: share of one more extreme user; tuned on seeds that no reported table uses
+FAR = 5.0  # standard deviations of the rest; one in three million normal users lies so far away
+RARE = (1, 2, 3, 5, 8, 13, 21, 34)  # the numbers m of far users to try
+STEADY = 3.0  # ratio of degrees of freedom, "skewed" / "heavy"; tuned on seeds that no reported table uses
 
 
 def standard_error(influence: Float64Array) -> float:
-    """The standard deviation of the influences over sqrt(users)."""
+    """The standard deviation of the influences, divided by sqrt(users)."""
     return float(np.std(influence, ddof=1) / math.sqrt(len(influence)))
 
 
@@ -78,16 +79,16 @@ def interval_of(
     seed: int = 0,
     value_range: float | None = None,
 ) -> Interval:
-    """Two-sided and one-sided at ``level``; see the top of this file.
+    """The two-sided interval and the one-sided lower bound at ``level``; see the top of this file.
 
     Args:
-        estimate: the centre.
-        influence: influence of every user [U], of mean 0.
-        level: confidence level of both statements.
+        estimate: estimate of the mean.
+        influence: influence of every user [U], with mean 0.
+        level: confidence level of the interval, and of the bound.
         method: ``skewed``, ``t``, ``heavy``, ``normal``, ``bootstrap`` or ``bernstein``.
         seed: random seed of the bootstrap.
         value_range: R of ``bernstein``, the largest possible difference between two users' pseudo-values;
-            None takes the largest one seen, which is then no longer a guarantee.
+            None: the largest difference in the log, which gives no guarantee.
     """
     if not 0.5 <= level < 1:
         raise ConfigError(expected="a level in [0.5, 1)", found=str(level))
@@ -163,7 +164,7 @@ def _skewed(influence: Float64Array, error: float, alpha: float, **_: Any) -> tu
 
 
 def with_rare(influence: Float64Array, quantile: float, alpha: float) -> float:
-    """How far the lower end lies below the estimate if the few users far below all others are a count."""
+    """The distance of the lower end below the estimate, with the number of far users as a Poisson count."""
     users = len(influence)
     few = min(RARE[-1], users // 10)
     if few < 1:
@@ -185,7 +186,7 @@ def with_rare(influence: Float64Array, quantile: float, alpha: float) -> float:
 
 
 def with_unseen(influence: Float64Array, quantile: float) -> float:
-    """How far the lower end lies below the estimate, with a part of one more user at the lowest influence."""
+    """The distance of the lower end below the estimate, with ``UNSEEN`` of one more, lowest user."""
     users = len(influence)
     low = float(influence.mean() - influence.min())
     shift = UNSEEN * low / (users + UNSEEN)
@@ -194,7 +195,7 @@ def with_unseen(influence: Float64Array, quantile: float) -> float:
 
 
 def skewness(influence: Float64Array) -> float:
-    """The third standardised moment; 0 where all influences are equal."""
+    """The third standardised moment; 0 if all influences are equal."""
     centred = influence - influence.mean()
     scale = float(np.abs(centred).max())
     if scale == 0:
@@ -217,17 +218,17 @@ def _bootstrap(
 ) -> tuple[float, float, float]:
     pivots = bootstrap_pivots(influence, seed=seed)
     low, high, one_sided = np.quantile(pivots, [alpha / 2, 1 - alpha / 2, 1 - alpha])
-    # The pivot (mean* - mean)/s* stands for (estimate - truth)/s: truth = estimate - pivot s.
+    # The pivot (mean* - mean)/s* approximates (estimate - truth)/s, so truth = estimate - pivot s.
     return float(high) * error, -float(low) * error, float(one_sided) * error
 
 
 def bootstrap_pivots(influence: Float64Array, *, seed: int, replicates: int = REPLICATES) -> Float64Array:
-    """(mean* - mean) / s* over resampled users, [replicates]; multinomial counts, by blocks."""
+    """(mean* - mean) / s* of resampled users [replicates], computed in blocks."""
     rng = np.random.default_rng(seed)
     x = influence - influence.mean()
     if (
         len(x) > MAX_GROUPS
-    ):  # sums over random groups have the same variance, and hardly any tail left to lose
+    ):  # sums over random groups have the same variance, and with so many users hardly any tails
         x = np.bincount(rng.permutation(len(x)) % MAX_GROUPS, weights=x)
         x = x - x.mean()
     n, block = len(x), max(1, 20_000_000 // len(x))

@@ -1,4 +1,4 @@
-"""J per decision or per session: any estimator, divided by its own estimate of how many there would be."""
+"""J per decision or per session: an estimate of the rewards over the same estimator's count of the units."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from shpi.protocols import Float64Array
 
 @dataclass(frozen=True)
 class PerUnit:
-    """J per decision or session: the estimate for the rewards over the same estimate for their number."""
+    """J per decision or session: the estimated rewards divided by the estimated number of units."""
 
     estimator: Estimator
     unit: Per = "decision"
 
     @property
     def name(self) -> str:
-        """That of the estimator."""
+        """The name of the estimator."""
         return self.estimator.name
 
     def estimate(self, problem: Problem) -> Estimate:
-        """Both estimates, and the linearised ratio for value and baseline alike."""
+        """Estimate both, and linearise the ratio, for the value and for the baseline."""
         top, count = problem.all_of(
             [
                 partial(self.estimator.estimate, problem),
@@ -75,7 +75,7 @@ def one_per_decision(logs: LoggedData) -> Float64Array:
 
 
 def one_per_session(logs: LoggedData) -> Float64Array:
-    """The metric whose sum is the number of sessions [n]: 1 where one starts."""
+    """The metric whose sum is the number of sessions [n]: 1 where a session starts."""
     starts = np.zeros(len(logs))
     starts[logs.session_offsets[:-1]] = 1.0
     return starts * in_window(logs)
@@ -89,16 +89,16 @@ COUNTS: dict[Per, Callable[[LoggedData], Float64Array]] = {
 
 @once
 def counts_of(problem: Problem, unit: Per) -> Problem:
-    """The same problem about the number of decisions or sessions."""
+    """The same problem with the number of decisions or sessions as the metric."""
     return problem.with_metric(COUNTS[unit])
 
 
 def check_per(per: str, where: str = "") -> None:
-    """Raise where a unit is not known."""
+    """Raise an error if the unit is unknown."""
     if per not in get_args(Per):
         raise ConfigError(expected="per 'user', 'decision' or 'session'", found=repr(per), where=where)
 
 
 def is_per_decision(problem: Problem, estimate: Estimate) -> bool:
-    """Whether J was divided by the decisions; ``estimate.per`` says it since version 0.2."""
+    """Whether J is per decision; since version 0.2 use ``estimate.per``."""
     return estimate.per == "decision"

@@ -1,32 +1,33 @@
-r"""Weighted means step by step, with users that left in every denominator, and how far each user moves them.
+r"""Weighted means step by step, with users who left in every denominator, and the influence of each user.
 
     plain             M_t = sum_i b_it w_it z_it / sum_i b_it
     self-normalised   M_t = sum_i b_it w_it z_it / sum_i b_it w_it
     value             J = (trajectories per user) sum_t gamma^t M_t
 
-Every importance-sampling estimator is this with its own weights w and terms z; b repairs censoring (see
-`shpi.ope.problem`). A trajectory that terminated before t counts with z = 0; its weight there is that of
-`StepWeights`. All is computed from logarithms, the largest weight of each step taken out, so that products
-over many steps neither overflow nor vanish.
+Every importance-sampling estimator has this form, with its own weights w and terms z; b corrects for
+censoring (see `shpi.ope.problem`). A trajectory that terminated before t counts with z = 0 and the weight in
+`StepWeights`. Weights are kept as logarithms, relative to the largest of each step, so that products over
+many steps neither overflow nor vanish.
 
 Influence of user u (see `shpi.ope.results`), where D_t = sum_i v_it is the denominator, v = b w or b:
 
     N sum_t gamma^t sum_{i in u} (b w z - v M_t) / D_t / (1 - h_ut)  +  (n_u - N/U) sum_t gamma^t M_t
 
 for N trajectories, U users, n_u trajectories of u. A self-normalised mean is pulled towards a user of large
-weight, whose own z - M_t is then small: the plain linearisation (h = 0) calls that certainty. The leverage
-h_ut = sum_{i in u} v_it / D_t repairs it: with it, each step's influence is exactly the difference to the
-mean without the user, the jackknife.
+weight, whose own z - M_t is then small: the plain linearisation (h = 0) underestimates the error. The
+leverage h_ut = sum_{i in u} v_it / D_t corrects this: each step's influence becomes exactly the difference to
+the mean without the user, the jackknife.
 
-A few heavy users may by chance have had unremarkable rewards, and then the jackknife calls that certainty
-too. So a self-normalised mean is never said to be surer than its effective sample size allows,
+If a few heavy users happen to have ordinary rewards, the jackknife underestimates the error too. So the
+variance of a self-normalised mean has a floor from its effective sample size,
 
     floor^2 = (N/U)^2 sum_t gamma^{2t} S_t / E_t
 
 with E_t = 1 / sum_i h_it^2 the effective sample size of step t and S_t the weighted variance of z there.
-Influences below the floor are enlarged to it. With rare rewards and 54 effective users this raised the
-coverage of nominal 95 % intervals from 76 % to 96 %. What steps have in common is left out: a floor that
-took it from equal weights was too high where the weights themselves say where a user stands (coverage 99 %).
+Influences with a smaller variance are scaled up to it. With rare rewards and 54 effective users this raised
+the coverage of nominal 95 % intervals from 76 % to 96 %. The floor ignores positive correlation between
+steps: taking it from the mean with equal weights made the floor too high where the weights themselves tell
+users' states apart (coverage 99 %).
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ from shpi.protocols import Float64Array
 Weigh = Callable[[Chunk], StepWeights]
 GetTerms = Callable[[Problem, Chunk], Terms]
 
-_LARGEST = 150 * np.log(10.0)  # plain weights beyond 1e150 are refused: their squares overflow
+_LARGEST = 150 * np.log(10.0)  # largest log of a plain weight, 1e150: squares of larger ones overflow
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepSums:
-    """Sums at every step; those of chunks add up. Where means are self-normalised, scaled by exp(-top)."""
+    """Sums at every step; the sums of chunks add up. For self-normalised means, scaled by exp(-top)."""
 
     top: Float64Array  # [H] the largest log-weight; -inf where all weights are 0
     weighted: Float64Array  # [H] sum of b w z over decisions
@@ -60,8 +61,8 @@ class StepSums:
     squares: Float64Array  # [H] sum of (b w)^2, scaled by exp(-2 top)
     ended: Float64Array  # [H] log of the sum of b w over trajectories that terminated before step t
     weight: Float64Array  # [H] sum of b w over decisions and over trajectories that have terminated
-    known: Float64Array  # [H] decisions whose z is known
-    scaled: bool
+    known: Float64Array  # [H] number of decisions whose z is known
+    scaled: bool  # whether sums are scaled by exp(-top)
 
     def __add__(self, other: StepSums) -> StepSums:
         top = np.maximum(self.top, other.top)
@@ -82,7 +83,7 @@ class StepSums:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepMeans:
-    """M_t at every step, and what follows from it."""
+    """M_t at every step, the value, and the influences."""
 
     means: Float64Array  # [H]
     value: float  # (trajectories per user) sum gamma^t M_t
@@ -94,14 +95,14 @@ class StepMeans:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Normaliser:
-    """How much a decision counts at its step."""
+    """The denominators D_t, which give each decision's share at its step."""
 
     top: Float64Array  # [H] 0 for plain means
     kept: Float64Array  # [H] G_t
     denominator: Float64Array  # [H] D_t exp(-top_t)
 
     def shares(self, chunk: Chunk, weights: StepWeights, terms: Terms) -> Float64Array:
-        """The share b w / D of every decision [n], 0 where its term is unknown."""
+        """The share b w / D of every decision [n]; 0 if its term is unknown."""
         t = chunk.steps
         known = terms.counts > 0
         scaled = np.exp(np.where(known, weights.rows, -np.inf) - self.top[t]) * terms.counts
@@ -111,9 +112,9 @@ class Normaliser:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shape:
-    """What the floor of the errors is made of."""
+    """The floor of the variance."""
 
-    alone: float  # (N/U)^2 sum_t gamma^{2t} S_t / E_t: the variance, were steps independent
+    alone: float  # (N/U)^2 sum_t gamma^{2t} S_t / E_t: the variance if steps were independent
 
     @classmethod
     def of(cls, sums: StepSums, discounts: Float64Array) -> Shape:
@@ -122,34 +123,34 @@ class Shape:
         inverse = sums.squares / weight**2  # [H] 1 / E_t
         centre = sums.weighted / weight
         spread = np.maximum(sums.squared / weight - centre**2, 0.0) / np.maximum(1 - inverse, 1e-3)
-        thin = inverse > 0.5  # not two effective users: their spread says nothing, others' stands for it
+        thin = inverse > 0.5  # fewer than two effective users: use at least the spread of other steps
         if thin.any() and not thin.all():
             spread[thin] = np.maximum(spread[thin], spread[~thin].max())
         return cls(alone=float(np.sum(discounts**2 * spread * inverse)))
 
     def floor(self, reference: StepMeans) -> float:
-        """The least variance of the value, given the same mean with equal weights."""
+        """The smallest allowed variance of the value, given the same mean with equal weights."""
         users, equal = len(reference.influence), reference.shape
         both = float(np.var(reference.influence, ddof=1)) / users - equal.alone
-        if both < 0 and equal.alone > 0:  # steps that make up for each other: in proportion
+        if both < 0 and equal.alone > 0:  # steps are negatively correlated: lower the floor in proportion
             return self.alone * max(1 + both / equal.alone, 0.0)
         return self.alone
 
 
 def step_means(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) -> StepMeans:
-    """Two passes over the chunks: sums, then influences; without a floor.
+    """The step means, without the floor, in two passes over the chunks: sums, then influences.
 
     Args:
-        problem: whose chunks are passed over.
-        weigh: the weights of a chunk.
-        terms: what is averaged.
-        normalise: self-normalised, or plain.
+        problem: the evaluation problem.
+        weigh: function that returns the weights of a chunk.
+        terms: function that returns the terms z of a chunk.
+        normalise: whether means are self-normalised, or plain.
     """
     return summed(problem, weigh, terms, normalise=normalise).means()[0]
 
 
 def summed(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) -> StepSummed:
-    """The first of the two passes."""
+    """The first of the two passes of `step_means`: the sums."""
     sums = problem.total(partial(_sums, problem=problem, weigh=weigh, get_terms=terms, normalise=normalise))
     _check(sums, normalise)
     below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
@@ -161,7 +162,7 @@ def summed(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepSummed:
-    """After the first pass: means, and how much decisions count, but no influence."""
+    """The result of the first pass: means and denominators, but no influences."""
 
     problem: Problem
     sums: StepSums
@@ -172,7 +173,7 @@ class StepSummed:
 
     @property
     def by_step(self) -> Float64Array:
-        """M_t, [H]."""
+        """M_t [H]."""
         return self.sums.weighted / self.normaliser.denominator
 
     @property
@@ -182,14 +183,14 @@ class StepSummed:
 
     @property
     def effective_users(self) -> float:
-        """A harmonic mean over steps, so that the worst steps count."""
+        """The effective sample size in users: a harmonic mean over steps, so that the worst steps count."""
         problem, weight = self.problem, np.where(self.sums.weight > 0, self.sums.weight, 1.0)
         flat = problem.discounts / problem.discounts.sum()
         inverse = float(flat @ (self.sums.squares / weight**2))
         return problem.users / problem.trajectories / inverse if inverse > 0 else 0.0
 
     def means(self, steps: Sequence[int | None] = (None,)) -> list[StepMeans]:
-        """The second pass: one for each number of first steps that count; None: all of them."""
+        """The second pass: means over the first j steps, for each j in ``steps``; None: over all steps."""
         problem, sums, horizon = self.problem, self.sums, self.problem.horizon
         counted = [np.arange(horizon) < (horizon if first is None else first) for first in steps]
         reach = _Reach(
@@ -221,7 +222,7 @@ class StepSummed:
         return by_steps
 
     def _weights(self, shares: Float64Array) -> Weights:
-        """From each user's share of the weight [U]."""
+        """The summary of the weights, from each user's share of the weight [U]."""
         problem, sums, effective = self.problem, self.sums, self.effective_users
         flat = problem.discounts / problem.discounts.sum()
         with np.errstate(over="ignore"):
@@ -233,10 +234,10 @@ class StepSummed:
 
 
 def floored(means: StepMeans, reference: StepMeans) -> StepMeans:
-    """Never surer than effective sample sizes allow; ``reference`` is the same with equal weights."""
+    """The means with influences scaled up to the floor; ``reference`` is the same mean with equal weights."""
     influence = means.influence
     variance = float(np.var(influence, ddof=1)) / len(influence)
-    if variance > 0:  # squares of 1e-300 are 0
+    if variance > 0:  # squares of tiny influences underflow to 0
         influence = influence * max(1.0, float(np.sqrt(means.shape.floor(reference) / variance)))
     return replace(means, influence=influence)
 
@@ -251,7 +252,7 @@ def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, nor
     ended = Ended.of(chunk, weights, problem)
     top = np.maximum(top, ended.top())
     scale = _scale_of(top, normalise)
-    # What is beyond the largest plain weight is refused later; here it must not overflow.
+    # `_check` refuses larger plain weights later; here they must not overflow.
     scaled = (
         np.exp(np.minimum(rows - scale[chunk.steps], _LARGEST)) * terms.counts / problem.kept[chunk.steps]
     )
@@ -270,7 +271,7 @@ def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, nor
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Reach:
-    """The second pass: from sums over all chunks to each user's influence and share of the weight."""
+    """The second pass: each user's influence and share of the weight, given the sums over all chunks."""
 
     problem: Problem
     discounts: Float64Array  # [J, H] gamma^t; 0 where a step does not count
@@ -282,7 +283,7 @@ class _Reach:
 
     @cached_property
     def through_censoring(self) -> list[Float64Array]:
-        """What going on after step s is worth to a trajectory, [H - 1] each; see `inference.censoring`."""
+        """`inference.censoring.slopes` for each row of ``discounts``, [H - 1] each."""
         coefficients = self.problem.trajectories * self.discounts * self.means / self.normal.denominator
         return [
             censoring.slopes(self.problem, coefficient, self.normal.top, self.ended)
@@ -334,7 +335,7 @@ class _Reach:
 
 
 def _leverage(chunk: Chunk, share: Float64Array) -> Float64Array:
-    """The share of step t's denominator that the row's user carries, [n]."""
+    """The leverage h: the share of each decision's user in the denominator of its step [n]."""
     if chunk.logs.n_trajectories == chunk.logs.n_users:
         lever = share
     else:
@@ -349,7 +350,7 @@ def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
 
 
 def _scale_of(top: Float64Array, normalise: bool) -> Float64Array:
-    """The logarithm that is taken out of every weight of a step [H]: the largest, or nothing."""
+    """The logarithm by which the weights of each step are scaled [H]: the largest, or 0 for plain means."""
     return np.where(np.isfinite(top), top, 0.0) if normalise else np.zeros(len(top))
 
 
@@ -384,7 +385,7 @@ def _check(sums: StepSums, normalise: bool) -> None:
 
 
 def summary(shares: Float64Array, mean: float, effective: float, worst: float | None = None) -> Weights:
-    """From each user's share of the weight (a mean over steps; they sum to 1)."""
+    """The summary of the weights, from each user's share of the weight (a mean over steps; sum 1)."""
     users = len(shares)
     ordered = np.sort(shares)[::-1]
     return Weights(

@@ -1,4 +1,4 @@
-"""Weights of decisions, and of trajectories that have terminated: those keep counting, with z = 0."""
+"""Weights of decisions and of terminated trajectories, which keep counting with z = 0."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ import numpy as np
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
-_SMALL = 1e-3  # below this, dividing by 1 - h is left out where users have ended: it changes 0.1 %
+_SMALL = 1e-3  # leverage h of a terminated trajectory below which the factor 1 / (1 - h) is left out: 0.1 %
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepWeights:
-    """The logarithms of the weights w, of decisions and of trajectories that have terminated."""
+    """The logarithms of the weights w, of decisions and of terminated trajectories."""
 
     rows: Float64Array  # [n] log w_it
-    after: Float64Array  # [N] of a terminated trajectory, from step T_i + tail_length on
+    after: Float64Array  # [N] log w of a terminated trajectory, from step T_i + tail_length on
     tail_length: int = 0
-    tail: Callable[[int], Float64Array] | None = None  # j -> [N] at step T_i + j, for j < tail_length
+    tail: Callable[[int], Float64Array] | None = None  # j -> [N] log w at step T_i + j, for j < tail_length
 
     @classmethod
     def equal(cls, chunk: Chunk) -> StepWeights:
-        """All weights 1: mu itself."""
+        """Weights of 1, as for mu itself."""
         return cls(rows=np.zeros(len(chunk.logs)), after=np.zeros(chunk.logs.n_trajectories))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Terms:
-    """What is averaged: z [n], and how much a decision counts for those whose z is unknown [n]."""
+    """The terms z to average, and the factors by which known terms also stand for unknown ones."""
 
-    values: Float64Array
-    counts: Float64Array  # `Problem.known_weights`: 0 where z is unknown
+    values: Float64Array  # [n] z
+    counts: Float64Array  # [n] `Problem.known_weights`: 0 where z is unknown
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ended:
-    """The trajectories of a chunk that terminated before the horizon, with log b + log w."""
+    """The trajectories of a chunk that terminated before the horizon, with their log b + log w."""
 
-    which: Int64Array  # [E]
+    which: Int64Array  # [E] indices of these trajectories
     steps: Int64Array  # [E] T_i, the first step without a decision
     after: Float64Array  # [E] log b w, from step T_i + tail_length on
     log_b: Float64Array  # [E]
@@ -49,7 +49,7 @@ class Ended:
 
     @classmethod
     def of(cls, chunk: Chunk, weights: StepWeights, problem: Problem) -> Ended:
-        """Those of one chunk."""
+        """The terminated trajectories of one chunk."""
         lengths = np.diff(chunk.logs.offsets)
         which = np.flatnonzero(chunk.logs.terminated & (lengths < problem.horizon))
         log_b = -np.log(problem.kept[lengths[which] - 1])
@@ -64,11 +64,11 @@ class Ended:
 
     @property
     def start(self) -> Int64Array:
-        """The first step at which ``after`` holds [E], at most the horizon."""
+        """The first step at which ``after`` applies [E], at most the horizon."""
         return np.minimum(self.steps + self.weights.tail_length, self.horizon)
 
     def moving(self) -> Iterator[tuple[Int64Array, Int64Array, Float64Array]]:
-        """For each j of the tail: which of the E are before the horizon, their step, their log b w."""
+        """For each j of the tail: which trajectories are before the horizon, their step, their log b w."""
         tail = self.weights.tail
         if tail is None or not len(self.which):
             return
@@ -77,13 +77,13 @@ class Ended:
             yield here, self.steps[here] + j, tail(j)[self.which[here]] + self.log_b[here]
 
     def before(self) -> Float64Array:
-        """The log of the sum of b w over those that terminated before each step [H], as they ended."""
+        """The log of the sum of exp(``after``) over trajectories that terminated before each step [H]."""
         log_sums = np.full(self.horizon + 1, -np.inf)
         np.logaddexp.at(log_sums, self.steps, self.after)
         return np.logaddexp.accumulate(log_sums)[: self.horizon]
 
     def top(self) -> Float64Array:
-        """The largest log b w of an ended trajectory at every step [H]."""
+        """The largest log b w of a terminated trajectory at every step [H]."""
         top = np.full(self.horizon + 1, -np.inf)
         np.maximum.at(top, self.start, self.after)
         top = np.maximum.accumulate(top[: self.horizon])
@@ -104,7 +104,10 @@ class Ended:
     def total(
         self, coefficient: Float64Array, top: Float64Array, lever: Float64Array | None = None
     ) -> Float64Array:
-        """The sum over t >= T_i of coefficient_t y_t [E], y_t = b w exp(-top_t); over 1 - y_t / lever_t."""
+        """sum_{t >= T_i} coefficient_t y_t / (1 - y_t / lever_t) [E], with y_t = b w exp(-top_t).
+
+        Without ``lever`` the denominator is 1.
+        """
         start = self.start
         later = np.zeros(self.horizon + 1)  # sum_{s >= t} coefficient_s exp(top_t - top_s), from the back
         for t in range(self.horizon - 1, -1, -1):
@@ -122,7 +125,7 @@ class Ended:
     def _put_leverage(
         self, result: Float64Array, coefficient: Float64Array, top: Float64Array, lever: Float64Array
     ) -> None:
-        """Sum step by step for the few trajectories whose weight is large at some step."""
+        """Recompute the sums step by step for the few trajectories whose leverage is not small."""
         start = self.start
         least = np.append(top + np.log(lever), np.inf)  # log of the denominators
         smallest = np.minimum.accumulate(least[::-1])[::-1]  # over all later steps
@@ -134,5 +137,5 @@ class Ended:
 
 
 def add_up(index: Int64Array, values: Float64Array, size: int) -> Float64Array:
-    """Sums of values by index, [size]."""
+    """Sums of values by index [size]."""
     return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)

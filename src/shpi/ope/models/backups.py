@@ -1,22 +1,22 @@
-r"""Values over a finite horizon by linear backups, and how far each decision of the log moves them.
+r"""Finite-horizon values by linear backups, and the contribution of each logged decision to them.
 
     theta_0 = 0,    theta_{h+1} = theta_r + gamma T theta_h,      Q_h(x, a) = phi(x, a)'theta_h
 
-Q_h is the value with h decisions to go; at step t of a log with horizon H it is h = H - t. This is fitted Q
+Q_h is the value with h decisions to go; at step t of a log with horizon H, h = H - t. This is fitted Q
 evaluation with ridge regression, in closed form: one factorisation, then H products of a matrix and a vector.
-There is no fixed point, so gamma = 1 is as good as any.
+No fixed point is needed, so gamma = 1 is allowed.
 
-A number that depends on the values, with gradients g_h = d number / d theta_h, moves with a decision i by
+To an estimate that depends on the values, with gradients g_h = d estimate / d theta_h, decision i contributes
 
     nu_h = g_h + gamma T' nu_{h+1},        (adjoint, from h = H down to 1)
     sum_h nu_h'G_r^-1 phi_i (r_i - phi_i'theta_r) + gamma sum_h nu_h'G^-1 phi_i (psi_i - T'phi_i)'theta_{h-1}
 
-(G_r and G are the Gram matrices behind theta_r and T.) The sum over h is taken once, into a vector and two
-matrices, so it costs one quadratic form per decision, whatever H is.
+(G_r and G are the Gram matrices behind theta_r and T.) The sums over h are computed once, as a vector and two
+matrices, so each decision costs one quadratic form, whatever H is.
 
-Where few decisions carry a coefficient, their residuals may by chance be small. As for weighted means
-(`shpi.ope.inference.steps`), the part of the rewards has a floor. With a_i the factor of decision i's
-residual e_i,
+If few decisions determine a coefficient, their residuals may be small by chance. As for weighted means
+(`shpi.ope.inference.steps`), the variance of the rewards' part has a floor. With a_i the factor of decision
+i's residual e_i,
 
     floor^2 = phi (sum_i a_i^2) (sum_i |a_i| e_i^2 / sum_i |a_i|)
     phi     = sum_u (sum_{i in u} e_i)^2 / sum_i e_i^2
@@ -46,16 +46,16 @@ from shpi.ope.models.linear import (
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
-OWN_RIDGE = 3.0  # how strongly an action's own part is held back, counted in decisions
-SHARED_RIDGE = 0.1  # the same for what all actions share, in decisions
-_ENTRIES = 3_000_000  # of the largest temporary matrix
-_SHORT = 200_000  # the same where it can stay in the cache
-_BOOSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # tried in turn until values stay possible
+OWN_RIDGE = 3.0  # ridge penalty of the coefficients of single actions, in decisions
+SHARED_RIDGE = 0.1  # ridge penalty of the coefficients that all actions share, in decisions
+_ENTRIES = 3_000_000  # entries of the largest temporary matrix
+_SHORT = 200_000  # entries of a temporary matrix that stays in the CPU cache
+_BOOSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # factors of the ridge, tried in turn until values are possible
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Backups:
-    """theta_h for h = 0 .. H, and what the adjoint needs."""
+    """theta_h for h = 0 .. H, and the matrices that the adjoint needs."""
 
     design: Design
     gamma: float
@@ -64,10 +64,10 @@ class Backups:
     step: Float64Array  # [p, p] T
     reward_factor: Float64Array  # [p, p] inverse of G_r
     factor: Float64Array  # [p, p] inverse of G
-    boost: float  # by how much the ridge had to be raised
+    boost: float  # factor by which the ridge was raised
 
     def tables(self, h: Int64Array | int) -> Float64Array:
-        """The slopes of every action with h decisions to go, [A, d]; f(x)'slopes is Q_h(x, .)."""
+        """The coefficients of every action with h decisions to go [A, d]: Q_h(x, a) = f(x)'coefficients_a."""
         table: Float64Array = self.design.codes @ self.theta[h].reshape(-1, self.design.d)
         return table
 
@@ -81,16 +81,16 @@ def fit_backups(
     limits: tuple[float, float],
     ridge: float | None = None,
 ) -> Backups:
-    """The backups of one set of sums.
+    """Fit backups to one set of sums.
 
     Args:
-        sums: over one fold (see `ModelSums.without`).
-        design: the features.
-        gamma: the discount.
-        horizon: H.
-        limits: the least and the largest possible value over the horizon. When the mean value at the start
-            leaves them, backups explode, as off-policy regression can; the ridge is then raised.
-        ridge: in decisions; None takes the defaults of this file.
+        sums: sums over the decisions to fit (see `ModelSums.without`).
+        design: features of contexts and codes of actions.
+        gamma: discount factor.
+        horizon: horizon H, in decisions.
+        limits: smallest and largest possible value over the horizon. If the mean value at the start is far
+            outside, backups diverge, as off-policy regression can; the ridge is then raised.
+        ridge: ridge penalty, in decisions; None: the defaults of this file.
     """
     reward_gram, moment = sums.reward_gram[0], sums.reward[0]
     gram, cross = sums.gram[0], sums.cross[0]
@@ -127,7 +127,7 @@ def fit_backups(
 def _inverse(
     gram: Float64Array, design: Design, rows: float, ridge: float | None, boost: float
 ) -> Float64Array:
-    """(G + penalty)^-1, where the penalty is worth so many decisions; the common intercept is free."""
+    """(G + penalty)^-1, with the penalty in units of decisions; the common intercept is not penalised."""
     d, q = design.d, design.codes.shape[1]
     scale = float(np.trace(gram[:d, :d])) / max(d * rows, 1.0)
     own, shared = (OWN_RIDGE, SHARED_RIDGE) if ridge is None else (ridge, ridge)
@@ -144,16 +144,16 @@ def _inverse(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Adjoint:
-    """What a decision's contribution through one fit is made of."""
+    """A decision contributes reward'phi (r - phi'fitted) + phi'ahead psi - phi'here phi through one fit."""
 
-    reward: Float64Array  # [p] the first factor, which multiplies phi (r - phi'theta_r)
+    reward: Float64Array  # [p]
     fitted: Float64Array  # [p] theta_r
-    ahead: Float64Array  # [p, p] phi' ahead psi
-    here: Float64Array  # [p, p] phi' here phi, taken away
+    ahead: Float64Array  # [p, p]
+    here: Float64Array  # [p, p]
 
 
 def adjoint(fit: Backups, gradients: Float64Array) -> Adjoint:
-    """From the gradients g_h [H + 1, p] to contributions; see the top of this file."""
+    """The adjoint of a fit for the gradients g_h [H + 1, p]; see the top of this file."""
     p, gamma, horizon = fit.design.p, fit.gamma, len(gradients) - 1
     nu = np.zeros((horizon + 1, p))
     last = np.zeros(p)
@@ -169,10 +169,9 @@ def adjoint(fit: Backups, gradients: Float64Array) -> Adjoint:
 def contributions(
     problem: Problem, design: Design, adjoints: Sequence[Adjoint], *, rewards_only: bool = False
 ) -> Float64Array:
-    """How far every user moves the number [U].
+    """The contribution of every user to the estimate [U].
 
-    The k-th adjoint is of the fit in which all took part but the users of fold k; one alone is of a fit in
-    which all did.
+    The k-th adjoint is of the fit to all users except those of fold k; a single adjoint is of a fit to all.
     """
     by_user, floors = problem.by_user_and_total(
         partial(_contributions_of, problem=problem, design=design, adjoints=adjoints, ahead=not rewards_only)
@@ -190,7 +189,7 @@ def contributions(
 def _contributions_of(
     chunk: Chunk, problem: Problem, design: Design, adjoints: Sequence[Adjoint], ahead: bool
 ) -> tuple[Float64Array, Float64Array]:
-    """By user the parts of rewards and of steps [2, users]; the sums of the floor [5]."""
+    """Per user, the contributions of rewards and of transitions [2, users]; the sums for the floor [5]."""
     users = chunk.logs.n_users
     of_reward, slope = _reward_parts(chunk, design, adjoints)
     used = slope != 0
@@ -206,7 +205,7 @@ def _contributions_of(
 
 
 def _through(adjoints: Sequence[Adjoint]) -> Through:
-    """For each fold, over the fits in which its users took part; one where all took part in one fit."""
+    """For each fold, the sum over the fits that use its users; a single entry if there is one fit to all."""
     if len(adjoints) == 1:
         return [(adjoints[0].ahead, adjoints[0].here)]
     others = [[part for part in adjoints if part is not left_out] for left_out in adjoints]
@@ -219,12 +218,12 @@ def _through(adjoints: Sequence[Adjoint]) -> Through:
 def _reward_parts(
     chunk: Chunk, design: Design, adjoints: Sequence[Adjoint]
 ) -> tuple[Float64Array, Float64Array]:
-    """The part of the reward, and the factor of the reward's residual, [n] each; 0 where it is unknown."""
+    """The contribution of each reward, and the factor of its residual [n]; 0 where the reward is unknown."""
     n, fits = len(chunk.logs), len(adjoints)
     tables = np.concatenate([[part.reward for part in adjoints], [part.fitted for part in adjoints]])
     by_code = tables.reshape(2 * fits, -1, design.d)  # [2 J, q, d]
     both = np.empty((n, 2 * fits))
-    # Products with short codes stay in the cache; groups by action need long blocks.
+    # Products with short codes should stay in the CPU cache; grouping by action needs long blocks.
     short = _SHORT // (design.d + by_code[..., 0].size)
     size = max(short if design.dense else _ENTRIES // (design.d + 4 * len(design.codes)), 64)
     for start in range(0, n, size):
@@ -244,11 +243,11 @@ def _reward_parts(
     return np.einsum("nj,nj->n", slopes, chunk.rewards[:, None] - values), slopes.sum(axis=1)
 
 
-Through = Sequence[tuple[Float64Array, Float64Array]]  # by fold, or one for all: ahead and here, [p, p]
+Through = Sequence[tuple[Float64Array, Float64Array]]  # (ahead, here) [p, p] per fold, or one for all folds
 
 
 def _steps_by_row(problem: Problem, chunk: Chunk, design: Design, through: Through) -> Float64Array:
-    """The part of the steps by user [users], where codes are short: row by row."""
+    """The contributions of transitions per user [users], row by row, for short codes."""
     total = np.zeros(chunk.logs.n_users)
     matrices = [[matrix.reshape(design.p, design.p) for matrix in both] for both in through]
     for block in blocks(problem, chunk, design):
@@ -266,7 +265,7 @@ def _steps_by_row(problem: Problem, chunk: Chunk, design: Design, through: Throu
 
 
 def _steps_by_action(problem: Problem, chunk: Chunk, design: Design, through: Through) -> Float64Array:
-    """The part of the steps by user [users], where codes are long: row by row, action by action."""
+    """The contributions of transitions per user [users], grouped by action, for long codes."""
     m, d, q, alone = design.codes, design.d, design.codes.shape[1], len(through) == 1
     by_code = [[matrix.reshape(q, d, q, d) for matrix in both] for both in through]
     formula, codes = ("aq,br,qdre->abde", (m, m)) if one_follows(chunk, design) else ("aq,qdre->adre", (m,))
@@ -280,7 +279,7 @@ def _steps_by_action(problem: Problem, chunk: Chunk, design: Design, through: Th
             of_step[mine] = -np.einsum("bd,bd->b", f @ heres[k][a], f)
             if block.following is None:
                 by_both = (f @ aheads[k, a].reshape(d, q * d)).reshape(len(mine), q, d)
-                values = np.einsum("bqd,bd->bq", by_both, after)  # a product of stacks takes twice as long
+                values = np.einsum("bqd,bd->bq", by_both, after)  # stacked matmul takes twice as long
                 of_step[mine] += np.einsum("bq,bq->b", values, block.code[mine])
         if block.following is not None:
             fold, pairs = 0 if alone else chunk.fold[block.rows] * len(m), aheads.reshape(-1, d, d)

@@ -1,17 +1,17 @@
-r"""Which columns of a context an outcome model looks at where it has no room for all.
+r"""Choose the context columns of an outcome model that has no room for all of them.
 
 With d features of a context (the intercept is one), codes [A, q] of actions and K folds, the sums of a model
 (`shpi.ope.models.linear.ModelSums`) and its fits (`shpi.ope.models.backups.Backups`) are about
 
     K d^2 (A (2 + q) + 3 q^2)  numbers
 
-which 1,000 columns and 10 actions bring to 12 GB. `MOST_NUMBERS` bounds them, whatever the columns and the
-actions are. The columns that matter most for what followed in the log are taken,
+which is 12 GB for 1,000 columns and 10 actions. `MOST_NUMBERS` bounds them. The columns that best predict the
+logged returns are taken, by the score
 
     score_j = sum_c (sum_i m_ic y_i z_ij)^2 / sum_i m_ic^2
 
-with z the standardised columns, m_i the code of the action that was taken, and y_i the discounted rewards
-from decision i on, less their mean at its step. Only mu is involved: the policy that is evaluated has no say.
+with z the standardised columns, m_i the code of the taken action, and y_i the discounted rewards from
+decision i on, minus their mean at its step. The choice does not depend on the evaluated policy.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from shpi.features.chain import ChainMap
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 
-MOST_NUMBERS = 60_000_000  # 0.5 GB
-_ENTRIES = 3_000_000  # of the largest temporary matrix
+MOST_NUMBERS = 60_000_000  # float64 numbers in the sums and fits of a model: 0.5 GB
+_ENTRIES = 3_000_000  # entries of the largest temporary matrix
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Take:
-    """Some columns of a context: a recipe, and its own fitted map."""
+    """Selects some columns of a context; it is both the recipe and the fitted map."""
 
-    columns: Int64Array  # [p]
-    width_in: int
+    columns: Int64Array  # [p] indices of the columns
+    width_in: int  # number of columns of a context
 
     @property
     def width(self) -> int:
@@ -49,7 +49,7 @@ class Take:
 
 
 def room(codes: Float64Array, folds: int) -> int:
-    """How many columns a model with these codes [A, q] can look at; at least one."""
+    """The number of columns that a model with these codes [A, q] has room for; at least one."""
     actions, q = codes.shape
     return max(1, math.isqrt(MOST_NUMBERS // (folds * (actions * (2 + q) + 3 * q * q))) - 1)
 
@@ -73,7 +73,7 @@ def telling_columns(problem: Problem, codes: Float64Array, count: int) -> Int64A
 
 
 def note_of(features: FeatureMap) -> tuple[str, ...]:
-    """What an estimate says of a model that does not look at all columns; nothing of one that does."""
+    """The note of an estimate whose model uses only some columns; empty if it uses all."""
     first = features.steps[0] if isinstance(features, ChainMap) else features
     if not isinstance(first, Take):
         return ()

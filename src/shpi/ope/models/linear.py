@@ -1,14 +1,14 @@
-r"""Linear models of rewards and of what follows, for the estimators that need Q or V. Sums, so chunks add up.
+r"""Linear models of rewards and transitions, for estimators that need Q or V, fitted from sums over chunks.
 
     phi(x, a) = m_a (x) f(x)        f: features of a context [d], m_a: code of an action [q], p = q d
     reward      r(x, a)   = phi(x, a)'theta_r          ridge on the decisions whose reward was observed
     transition  E psi(x') = T' phi(x, a)               ridge on the decisions whose next context is known
     psi(x')     = sum_a' nu(a'|x') phi(x', a')              0 after a termination
 
-``target`` is nu, the policy whose value is wanted: pi, or mu (by the logged mu(.|x') where there is one,
-else by the next logged action). "state" has one code for all actions: the model of V^mu, whatever was chosen.
-With up to `OWN_SLOPES` actions the codes are (1, indicator of a): a part that all actions share, from which
-each may deviate. Beyond, (1, features of a), or where there are none (1, how often a was chosen).
+``target`` is nu, the policy to evaluate: pi, or mu (by the logged mu(.|x') if there is one, else by the next
+logged action). "state" has one code for all actions: a model of V^mu. With up to `OWN_SLOPES` actions the
+codes are (1, indicator of a): coefficients that all actions share, plus those of each action. With more they
+are (1, features of a), or without such features (1, how often a was chosen).
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from shpi.protocols import Float64Array, FloatArray, Int64Array
 
 Target = Literal["pi", "mu", "state"]
 
-OWN_SLOPES = 60  # actions; beyond this they share their slopes
-DENSE = 4  # the longest codes whose products with features are written out
-_ENTRIES = 3_000_000  # of the largest temporary matrix
-_SHORT = 200_000  # the same where one block is done with before the next: it stays in the cache
+OWN_SLOPES = 60  # number of actions up to which each has coefficients of its own
+DENSE = 4  # length q of codes up to which phi(x, a) = m_a (x) f(x) is written out
+_ENTRIES = 3_000_000  # entries of the largest temporary matrix
+_SHORT = 200_000  # entries of a temporary matrix that stays in the CPU cache, for short codes
 _MAPPED = 2000  # contexts whose features are computed at once
-_CACHED = 1 << 16  # numbers of a temporary matrix that is read again at once
-_HELD = 12_000_000  # numbers of a chunk's features that are held while it is open
+_CACHED = 1 << 16  # entries of a temporary matrix that is reused at once
+_HELD = 12_000_000  # entries of a chunk's features, or codes, that are held while it is open, at most
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
     """The features of (x, a)."""
 
-    features: FeatureMap  # without an intercept, which is put first
+    features: FeatureMap  # without the intercept, which `of` puts first
     codes: Float64Array  # [A, q]; [1, 1] for a model of states
     target: Target
 
     @property
     def d(self) -> int:
-        """Features of a context, the intercept included."""
+        """The number of features of a context, the intercept included."""
         return self.features.width + 1
 
     @property
     def p(self) -> int:
-        """Features of a context and an action."""
+        """The number of features of a context and an action."""
         return self.d * int(self.codes.shape[1])
 
     def of(self, contexts: FloatArray) -> Float64Array:
-        """f(x), [b, d]; by small blocks, so that what a map makes on its way stays in the cache."""
+        """f(x) [b, d], in blocks so small that temporary arrays stay in the CPU cache."""
         f = np.empty((len(contexts), self.d))
         f[:, 0] = 1.0
         for start in range(0, len(f), _MAPPED):
@@ -66,22 +66,22 @@ class Design:
 
     @property
     def dense(self) -> bool:
-        """Whether codes are so short that phi(x, a) itself is the cheapest way to sums."""
+        """Whether codes are so short that sums are cheapest with phi(x, a) written out."""
         return int(self.codes.shape[1]) <= DENSE
 
     def rows_of(self, chunk: Chunk, rows: slice | Int64Array, order: Hashable | None = None) -> Float64Array:
-        """f(x) of some decisions [b, d]; of all that look at a chunk the first one computes it.
+        """f(x) of some decisions [b, d], computed once per chunk for all models with this feature map.
 
         Args:
-            chunk: the decisions.
-            rows: which of them.
-            order: a name of these rows, under which they are held in their order, too.
+            chunk: chunk of the log.
+            rows: rows of the decisions within the chunk.
+            order: name under which to keep the result for these rows as well; None: do not keep it.
         """
         contexts = chunk.logs.contexts
         if len(contexts) * self.d > _HELD:
             return self.of(contexts[rows])
         place = ("features", id(self.features), chunk.horizon)
-        if place not in chunk.shared:  # held together, so that no other map can get this id
+        if place not in chunk.shared:  # keep the map too, so that no other map can get its id
             chunk.shared[place] = (self.features, self.of(contexts))
         held: Float64Array = chunk.shared[place][1]
         return held[rows] if order is None else chunk.memo((place, order), lambda: held[rows])
@@ -112,29 +112,29 @@ def action_codes(logs: LoggedData, taken: Int64Array) -> Float64Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
-    """Consecutive decisions with their features and what follows them."""
+    """Consecutive decisions, with the features of their contexts and of the next ones."""
 
     rows: slice
     here: Float64Array  # [b, d] f(x_t)
-    group: Int64Array  # [b]
-    after: Float64Array  # [b, d] f(x_{t+1}); 0 where nothing follows or it is unknown
+    group: Int64Array  # [b] row of ``codes`` of the taken action
+    after: Float64Array  # [b, d] f(x_{t+1}); 0 after a termination, or if unknown
     code: Float64Array  # [b, q] sum_a nu(a|x_{t+1}) m_a
-    following: Int64Array | None  # [b] the action that was logged next, in place of codes: `one_follows`
-    known: Float64Array  # [b] how much it counts among transitions; 0: what follows is unknown
+    following: Int64Array | None  # [b] the next logged action, instead of ``code``; see `one_follows`
+    known: Float64Array  # [b] weight of the transition; 0: the next context is unknown
 
     @property
     def ahead(self) -> Float64Array:
-        """psi(x_{t+1}), [b, p]."""
+        """psi(x_{t+1}) [b, p]."""
         return products(self.code, self.after)
 
 
 def blocks(problem: Problem, chunk: Chunk, design: Design) -> Iterator[Block]:
-    """All decisions of a chunk, by blocks.
+    """Iterate over all decisions of a chunk in blocks.
 
-    After the last decision of a truncated trajectory mu(.|x') is unknown: only models of states use it.
+    mu(.|x') is unknown at the final context of a truncated trajectory, so only models of states use it.
     """
     logs, n = chunk.logs, len(chunk.logs)
-    # Products of short codes are made of one block after the other; groups by action need long blocks.
+    # Products with short codes should stay in the CPU cache; grouping by action needs long blocks.
     entries, width = (_SHORT, design.p) if design.dense else (_ENTRIES, design.d + design.codes.shape[1])
     size = max(entries // (width + design.d), 64)
     known = problem.known_weights(chunk, "next" if design.target == "state" else "inside")
@@ -155,12 +155,12 @@ def blocks(problem: Problem, chunk: Chunk, design: Design) -> Iterator[Block]:
 
 
 def one_follows(chunk: Chunk, design: Design) -> bool:
-    """Whether long codes of what follows are those of the action that was logged next: few of them differ."""
+    """Whether the next code is that of the next logged action, so that its number replaces a long code."""
     return design.target == "mu" and chunk.logs.behaviour is None and not design.dense
 
 
 def _next_codes(chunk: Chunk, design: Design, rows: slice) -> tuple[Float64Array, Int64Array | None]:
-    """`Block.code` and `Block.following`; of the last decision of all there is nothing."""
+    """`Block.code` and `Block.following`; 0 for the last decision of the chunk."""
     count, ahead = rows.stop - rows.start, slice(rows.start + 1, min(rows.stop + 1, len(chunk.logs)))
     if design.target == "state":
         return np.ones((count, 1)), None
@@ -178,20 +178,20 @@ def _next_codes(chunk: Chunk, design: Design, rows: slice) -> tuple[Float64Array
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelSums:
-    """Sums by fold over phi = m_a (x) f: K folds, p features of a context and an action."""
+    """Sums per fold over phi = m_a (x) f: K folds, p features of a context and an action."""
 
     reward_gram: Float64Array  # [K, p, p] sum phi phi' where the reward is known
     reward: Float64Array  # [K, p] sum phi r
     gram: Float64Array  # [K, p, p] sum phi phi' where the next context is known
     cross: Float64Array  # [K, p, p] sum phi psi'
     initial: Float64Array  # [K, p] sum over trajectories of psi(x_0)
-    rows: Float64Array  # [K, 2] decisions with a known reward, with a known next context
+    rows: Float64Array  # [K, 2] number of decisions with a known reward, with a known next context
 
     def __add__(self, other: ModelSums) -> ModelSums:
         return ModelSums(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
     def without(self, fold: int | None) -> ModelSums:
-        """The sums over all folds but one, as a single fold; None: over all."""
+        """The sums over all folds except one, as a single fold; None: over all folds."""
         other_folds = np.ones(len(self.rows), dtype=bool)
         if fold is not None:
             other_folds[fold] = False
@@ -201,7 +201,7 @@ class ModelSums:
 
 
 def model_sums(problem: Problem, design: Design) -> ModelSums:
-    """One pass over all chunks; sums by action are put together after it."""
+    """Compute the sums in one pass over all chunks; for long codes, assemble them from sums by action."""
     total = problem.total(partial(_sums_of, problem=problem, design=design))
     if design.dense:
         return total
@@ -212,7 +212,7 @@ def model_sums(problem: Problem, design: Design) -> ModelSums:
 
 
 def reward_sums(problem: Problem, design: Design) -> Float64Array:
-    """Only the sums of phi r, [K, p]: another reward of the same decisions."""
+    """The sums of phi r alone [K, p], for another reward of the same decisions."""
     return problem.total(partial(_rewards_of, problem=problem, design=design))
 
 
@@ -231,7 +231,7 @@ def _rewards_of(chunk: Chunk, problem: Problem, design: Design) -> Float64Array:
 
 
 def _sums_of(chunk: Chunk, problem: Problem, design: Design) -> ModelSums:
-    """By products with phi where codes are short; else by action, in the shapes of `_assembled`."""
+    """The sums of a chunk: over phi for short codes, else by action, in the shapes of `_assembled`."""
     folds, p, d, actions = problem.settings.folds, design.p, design.d, len(design.codes)
     wide: tuple[int, ...] = (p,) if design.dense else (actions, d)
     ahead = (actions, actions, d, d) if one_follows(chunk, design) else (*wide, p)
@@ -246,7 +246,7 @@ def _sums_of(chunk: Chunk, problem: Problem, design: Design) -> ModelSums:
     for block in blocks(problem, chunk, design):
         add(sums, rows, chunk, block, design)
     first, fold = chunk.logs.offsets[:-1], chunk.fold_of_user[chunk.logs.user_codes]
-    for k in range(folds):  # what the target would do first
+    for k in range(folds):  # psi(x_0), with the target's first action
         for _, psi in target_features(chunk, design, first[fold == k]):
             initial[k] += psi.sum(axis=0)
     return ModelSums(**sums, initial=initial, rows=rows)
@@ -258,7 +258,7 @@ def _add_dense(
     rewards, observed = chunk.rewards[block.rows], chunk.observed[block.rows]
     for k, mine in positions_of(chunk.fold[block.rows]):
         phi = products(design.codes[block.group[mine]], block.here[mine])
-        psi = products(block.code[mine], block.after[mine])  # 0 where what follows is unknown
+        psi = products(block.code[mine], block.after[mine])  # 0 where the next context is unknown
         weights, seen = block.known[mine], observed[mine]
         own = phi if seen.all() else phi[seen]
         gram = own.T @ own
@@ -277,7 +277,7 @@ def _add_dense(
 
 
 def products(codes: Float64Array, features: Float64Array) -> Float64Array:
-    """The features of contexts and actions, m (x) f, [b, p]."""
+    """The features of contexts and actions, m (x) f [b, p]."""
     if codes.shape[1] == 1:
         return features if (codes == 1).all() else codes * features
     return (codes[:, :, None] * features[:, None, :]).reshape(len(features), -1)
@@ -299,7 +299,7 @@ def _add_by_action(
             psi = np.einsum("bq,bd->bqd", block.code[mine], block.after[mine])
             sums["cross"][k, a] += left @ psi.reshape(len(mine), -1)
     if block.following is not None:
-        cross = sums["cross"].reshape(-1, design.d, design.d)  # by fold, action and the one after it
+        cross = sums["cross"].reshape(-1, design.d, design.d)  # by fold, action and next action
         actions = len(design.codes)
         for key, mine in positions_of(
             (chunk.fold[block.rows] * actions + block.group) * actions + block.following
@@ -310,9 +310,9 @@ def _add_by_action(
 def by_fold_and_action(
     chunk: Chunk, block: Block, design: Design, *, alone: bool = False
 ) -> Iterator[tuple[int, int, Int64Array]]:
-    """(fold, action, positions) of decisions of a block that share both; ``alone``: all in fold 0.
+    """Iterate over (fold, action, positions) of a block's decisions; ``alone``: all in fold 0.
 
-    So few at a time that what is made of them stays in the cache.
+    Each group is so small that temporary arrays stay in the CPU cache.
     """
     actions = len(design.codes)
     size = max(_CACHED // (design.p + design.d), 16)
@@ -322,7 +322,7 @@ def by_fold_and_action(
 
 
 def positions_of(keys: Int64Array) -> Iterator[tuple[int, Int64Array]]:
-    """Each key that occurs, in rising order, and where it does."""
+    """Iterate over the distinct keys in rising order, with the positions of each."""
     order, ordered = _sorted(keys, int(keys.max(initial=0)) + 1)
     bounds = np.append(np.flatnonzero(np.diff(ordered, prepend=-1)), len(keys))
     for low, high in zip(bounds[:-1], bounds[1:], strict=True):
@@ -330,10 +330,10 @@ def positions_of(keys: Int64Array) -> Iterator[tuple[int, Int64Array]]:
 
 
 def _assembled(design: Design, by_action: Float64Array) -> Float64Array:
-    """From sums by action to sums over phi = m_a (x) f, [K, p, p] or [K, p].
+    """Turn sums by action into sums over phi = m_a (x) f, [K, p, p] or [K, p].
 
-    Sums of f [K, A, d], of f f' [K, A, d, d], of f psi' [K, A, d, p], or of f f(x')' by both actions
-    [K, A, A, d, d].
+    ``by_action`` holds sums of f r [K, A, d], of f f' [K, A, d, d], of f psi' [K, A, d, p], or of f f(x')' by
+    action and next action [K, A, A, d, d].
     """
     m, p, d = design.codes, design.p, design.d
     if by_action.ndim == 5:
@@ -350,7 +350,7 @@ def _assembled(design: Design, by_action: Float64Array) -> Float64Array:
 def target_features(
     chunk: Chunk, design: Design, rows: Int64Array
 ) -> Iterator[tuple[Int64Array, Float64Array]]:
-    """psi(x) = sum_a nu(a|x) phi(x, a) at some decisions, by blocks: (rows, [b, p])."""
+    """Iterate over psi(x) = sum_a nu(a|x) phi(x, a) of some decisions, in blocks: (rows, [b, p])."""
     size = max(_ENTRIES // design.p, 64)
     for start in range(0, len(rows), size):
         some = rows[start : start + size]
@@ -358,31 +358,31 @@ def target_features(
 
 
 def target_codes(chunk: Chunk, design: Design, rows: Int64Array | slice) -> Float64Array:
-    """sum_a nu(a|x) m_a at some decisions, [b, q]; for mu by the logged action where mu(.|x) is unknown."""
+    """sum_a nu(a|x) m_a at some decisions [b, q]; if mu(.|x) is unknown, mu uses the logged action."""
     logs, codes = chunk.logs, design.codes
     if design.target == "state":
         return np.ones((len(logs.actions[rows]), 1))
     if design.target == "pi":
         key = ("codes", codes.tobytes())
-        if design.dense:  # short enough to be kept, so that pi(.|x) is looked at once
+        if design.dense:  # short enough to be kept, so that pi(.|x) is computed once
             return chunk.keep(key, partial(_expected_codes, chunk, codes), for_all=True)[rows]
         if len(logs) * codes.shape[1] <= _HELD:
             return chunk.memo(key, partial(_expected_codes, chunk, codes))[rows]
         numbers = np.arange(len(logs))[rows]
-        starts = range(0, len(numbers), chunk.block)  # a block of [b, A] at a time where actions are many
+        starts = range(0, len(numbers), chunk.block)  # one block of [b, A] at a time, for many actions
         return np.concatenate([chunk.probs_of(numbers[i : i + chunk.block]) @ codes for i in starts])
     return logs.behaviour[rows] @ codes if logs.behaviour is not None else codes[logs.actions[rows]]
 
 
 def _expected_codes(chunk: Chunk, codes: Float64Array) -> Float64Array:
-    """sum_a pi(a|x) m_a at all decisions, [n, q]."""
+    """sum_a pi(a|x) m_a at all decisions [n, q]."""
     return np.concatenate([probs @ codes for _, probs in chunk.probs()])
 
 
 def sums_by_step(
     chunk: Chunk, design: Design, coefficients: Float64Array, problem: Problem, *, taken: bool = False
 ) -> Float64Array:
-    """sum_i c_i psi(x_i) over the decisions of each fold and step, [K, H, p]; phi(x_i, a_i) if ``taken``."""
+    """sum_i c_i psi(x_i) over the decisions of each fold and step [K, H, p]; phi(x_i, a_i) if ``taken``."""
     folds, horizon, q = problem.settings.folds, problem.horizon, design.codes.shape[1]
     total = np.zeros((folds * horizon, q, design.d))
     order, keys = chunk.memo(
@@ -401,6 +401,6 @@ def sums_by_step(
 
 
 def _sorted(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
-    """The positions in rising order of their keys, and those keys; ``count`` is more than the largest."""
+    """The positions sorted by key, and the sorted keys, which must be below ``count``."""
     order = np.argsort(keys.astype(np.uint16) if count <= 1 << 16 else keys, kind="stable")  # 16 bits: fast
     return order, keys[order]

@@ -1,4 +1,4 @@
-"""Q and V of fitted backups at every decision of a chunk, each with the number of decisions it has to go."""
+"""Q and V of fitted backups at every decision of a chunk, with H - t decisions to go at step t."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import BoolArray, Float64Array, Int64Array
 from shpi.theory import geometric
 
-_ENTRIES = 4_000_000  # numbers held at once
+_ENTRIES = 4_000_000  # entries of the largest temporary matrices
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predicted:
-    """Values with H - t decisions to go, each from the fit that has not seen the user."""
+    """Values with H - t decisions to go, each from the fit without the user's fold."""
 
     taken: Float64Array  # [n] Q(x_t, a_t)
     value: Float64Array  # [n] sum_a pi(a|x_t) Q(x_t, a); V(x_t) for a model of states
-    behaviour: Float64Array | None  # [n] sum_a mu(a|x_t) Q(x_t, a), where mu(.|x) was logged
-    final: Float64Array  # [N] the value of the final context; 0 where nothing follows or counts
+    behaviour: Float64Array | None  # [n] sum_a mu(a|x_t) Q(x_t, a); None if mu(.|x) was not logged
+    final: Float64Array  # [N] value of the final context; 0 if terminated, at the horizon, or unknown
 
     def following(self, chunk: Chunk, values: Float64Array | None = None) -> Float64Array:
-        """The value of what comes after each decision [n]."""
+        """The value of the context after each decision [n]."""
         rows = self.value if values is None else values
         ahead = np.append(rows[1:], 0.0)
         ahead[chunk.logs.offsets[1:] - 1] = self.final
@@ -34,7 +34,7 @@ class Predicted:
 
 
 def value_limits(problem: Problem, to_go: int) -> tuple[float, float]:
-    """What rewards allow over so many decisions; 0 is allowed where users can leave."""
+    """The smallest and largest possible value over ``to_go`` decisions; 0 is included if users can leave."""
     low, high = problem.reward_range
     if problem.any_terminated:
         low, high = min(low, 0.0), max(high, 0.0)
@@ -43,12 +43,12 @@ def value_limits(problem: Problem, to_go: int) -> tuple[float, float]:
 
 
 def kept_predictions(problem: Problem, chunk: Chunk, fits: Sequence[Backups], key: Hashable) -> Predicted:
-    """`predict`, computed in the first pass that asks for it; the key tells fits apart."""
+    """`predict`, computed in the first pass that needs it; ``key`` identifies the fits."""
     return chunk.keep(key, lambda: predict(problem, chunk, fits), Predicted)
 
 
 def predict(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Predicted:
-    """``fits[k]`` predicts for the users of fold k; one fit predicts for all."""
+    """Predict with ``fits[k]`` for the users of fold k; a single fit predicts for all users."""
     logs, n = chunk.logs, len(chunk.logs)
     design, with_mu = fits[0].design, chunk.logs.behaviour is not None
     taken, value = np.empty(n), np.empty(n)
@@ -73,7 +73,7 @@ def predict(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Predicte
 
 
 def _parts(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Float64Array:
-    """theta_h f(x) of every decision, with theta_h as a matrix [q, d]: Q(x, a) = m_a'theta_h f(x), [n, q]."""
+    """theta_h f(x) of every decision [n, q], with theta_h as a matrix [q, d]: Q(x, a) = m_a'theta_h f(x)."""
     n, design = len(chunk.logs), fits[0].design
     q = design.codes.shape[1]
     parts = np.empty((n, q))
@@ -89,7 +89,7 @@ def _parts(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Float64Ar
 
 
 def _inside(design: Design, parts: Float64Array, low: Float64Array, high: Float64Array) -> BoolArray:
-    """Decisions [b] at which no action's value leaves the possible range."""
+    """Decisions at which no action's value needs clipping [b]; checked for codes (1, number) only."""
     if design.codes.shape[1] != 2 or not (design.codes[:, 0] == 1).all():
         return np.zeros(len(parts), dtype=bool)
     ends = parts[:, 1, None] * (design.codes[:, 1].min(), design.codes[:, 1].max()) + parts[:, :1]
@@ -106,10 +106,10 @@ def _expected(
     inside: BoolArray,
     behaviour: Float64Array | None,
 ) -> Float64Array:
-    """sum_a nu(a|x) Q(x, a), each Q within the limits, [b]; nu is pi, or the given mu(.|x)."""
+    """sum_a nu(a|x) Q(x, a) [b], each Q clipped to the limits; nu is pi, or the given mu(.|x)."""
     values = np.empty(len(parts))
     outside = np.flatnonzero(~inside)
-    if inside.any():  # where no value is cut off the sum over actions is that of their codes
+    if inside.any():  # where no value is clipped, the expected code is enough
         if behaviour is None:
             codes = target_codes(chunk, replace(design, target="pi"), rows)
         else:
@@ -145,7 +145,7 @@ def _final(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Float64Ar
 
 
 def _groups(fold: Int64Array, step: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
-    """(fold, step, positions) of the rows that share a model."""
+    """Iterate over (fold, step, positions) of the rows that share a model."""
     width = int(step.max(initial=0)) + 1
     for key, mine in positions_of(fold * width + step):
         yield key // width, key % width, mine

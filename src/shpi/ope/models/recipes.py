@@ -1,9 +1,9 @@
-r"""Default features of the outcome models: those that predict held-out users' returns best.
+r"""Default features of the outcome models: those that best predict the returns of held-out users.
 
-For every decision of a trajectory whose end is known, the discounted sum of the rewards from there to the
-horizon is compared with V_{H-t}(x_t), fitted by linear backups without the user's fold. The target does not
-depend on the features, so the smallest mean square wins. The model of Q takes the best features that leave
-room for one set of slopes per action. Only mu is involved: the policy that is evaluated has no say in it.
+For every decision of a trajectory whose end is known, the discounted sum of rewards until the horizon is
+compared with V_{H-t}(x_t), fitted by linear backups without the user's fold. The features with the smallest
+mean squared error win. The model of Q takes the best features that leave room for coefficients per action.
+The choice does not depend on the evaluated policy.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from shpi.ope.models.predictions import predict, value_limits
 from shpi.ope.problem import Chunk, Problem, once
 from shpi.protocols import BoolArray, Float64Array
 
-MAP_ROWS = 20_000  # contexts that a feature map is fitted to
-ROWS = 15_000  # decisions of random users that the recipes are compared on
-MAX_FEATURES = 800  # of a context and an action
-MAX_STATE = 200  # of a context
-EXACT = 1e-12  # of the mean square of returns: smaller errors are rounding
-LEAST = 60  # decisions; with fewer, linear features are taken unseen
+MAP_ROWS = 20_000  # contexts that a feature map is fitted to, about
+ROWS = 15_000  # decisions of random users on which the recipes are compared
+MAX_FEATURES = 800  # most features of a context and an action
+MAX_STATE = 200  # most features of a context
+EXACT = 1e-12  # relative to the mean square of returns; smaller errors are rounding
+LEAST = 60  # decisions with a known return; with fewer, linear features are taken without comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Candidate:
 
 
 def candidates(width: int, seed: int) -> list[Candidate]:
-    """From the simplest on."""
+    """The candidate recipes, the simplest first."""
     recipes: list[tuple[Recipe, int]] = [
         (lines(intercept=False), width),
         (Chain((Standardise(), Powers(degree=2, intercept=False))), 2 * width),
@@ -66,9 +66,9 @@ def candidates(width: int, seed: int) -> list[Candidate]:
 def designed(
     problem: Problem, target: Target, features: Recipe | FeatureMap | None
 ) -> tuple[Design, ModelSums]:
-    """The design and its sums, computed once for all estimators that agree on the features."""
+    """The design and its sums, computed once for all estimators with the same features."""
     design = make_design(problem, target, features)
-    # Of a family of problems, which differ in their rewards, one computes what they share.
+    # Problems of a family differ only in their rewards; the first one computes what they share.
     family, place = problem.family, ("sums", id(design), problem.metric)
     if place not in family:
         known = problem.head.reward_observed is None or problem.metric is not None
@@ -83,14 +83,14 @@ def designed(
 
 
 def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap | None) -> Design:
-    """The given features, or the best ones, fitted to a sample of the whole log."""
+    """The design with the given features, or with the best ones, fitted to a sample of the log."""
     logs = problem.sample().logs
     codes = np.ones((1, 1)) if target == "state" else action_codes(logs, problem.times_taken)
     sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
     if features is not None:
         return Design(features=fit_features(features, sample), codes=codes, target=target)
     recipe, family = best_recipe(problem, codes), problem.family
-    fitted = repr(recipe)  # for all targets the same map: it is computed once for all that look at a chunk
+    fitted = repr(recipe)  # all targets share one map, so that features are computed once per chunk
     if fitted not in family:
         family[fitted] = fit_features(recipe, sample)
     if (target, fitted) not in family:
@@ -100,7 +100,7 @@ def make_design(problem: Problem, target: Target, features: Recipe | FeatureMap 
 
 
 def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
-    """The best recipe that leaves room for the codes [A, q]; if none does, lines in as many columns as do."""
+    """The best recipe with room for the codes [A, q]; if none, linear features of as many columns as fit."""
     ranked = _ranked(problem)
     width, most = problem.head.schema.width, room(codes, problem.settings.folds)
     fitting = [candidate for candidate in ranked if candidate.width <= most]
@@ -117,7 +117,7 @@ def best_recipe(problem: Problem, codes: Float64Array) -> Recipe:
 def _ranked(problem: Problem) -> list[Candidate]:
     """All candidates, the best first.
 
-    Of a family of problems, those of which only the value is asked for take the order of the first.
+    Problems that need only values (``values_only``) take the ranking of the first problem of their family.
     """
     if not problem.values_only or "recipes" not in problem.family:
         ranked = _newly_ranked(problem)
@@ -139,13 +139,13 @@ def _newly_ranked(problem: Problem) -> list[Candidate]:
     if known.sum() < LEAST:
         return recipes
     losses = np.array([_loss(sample, small, candidate, returns, known) for candidate in recipes])
-    # What all of them predict exactly, such as a number of decisions, is no reason to take many features.
+    # Among recipes that predict exactly (such as a number of decisions), the simplest comes first.
     losses[losses <= EXACT * float(np.mean(returns[known] ** 2))] = 0.0
     return [recipes[i] for i in np.argsort(losses, kind="stable")]
 
 
 def _sample(problem: Problem) -> Problem | None:
-    """The same problem on some users."""
+    """The same problem on a sample of users; None with fewer than four."""
     logs = problem.sample(ROWS, least=4).logs
     if logs.n_users < 4:
         return None
@@ -155,7 +155,7 @@ def _sample(problem: Problem) -> Problem | None:
 def _loss(
     problem: Problem, chunk: Chunk, candidate: Candidate, returns: Float64Array, known: BoolArray
 ) -> float:
-    """The mean squared error of V on held-out users; infinite where backups explode."""
+    """The mean squared error of V on held-out users; infinite if backups diverge."""
     contexts = chunk.logs.contexts
     design = Design(features=fit_features(candidate.recipe, contexts), codes=np.ones((1, 1)), target="state")
     sums = model_sums(problem, design)

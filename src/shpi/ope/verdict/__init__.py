@@ -1,1 +1,1 @@
-"""What a gate's verdict is made of: claims, guards, the witness, first steps, users needed, events."""
+"""The parts of a gate's verdict: claims, guards, the witness, first steps, users needed, events."""

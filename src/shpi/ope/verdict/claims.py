@@ -1,4 +1,4 @@
-"""One condition of a gate: a margin that must be above 0, what is known of it, and how to say so."""
+"""One condition of a gate: a margin that must be above 0, its bounds, and its wording."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Claim:
-    """margin > 0, to be proven: lift - min_lift, or what a guard metric keeps above its largest drop."""
+    """The claim margin > 0: lift - min_lift, or how far a guard metric stays within its allowed change."""
 
     words: str
     margin: float
-    error: float
-    lower: float  # one-sided bounds of the margin
-    upper: float
-    shown: str  # the estimate and its bound, for people
-    strict: bool  # a margin of exactly 0 does not do
-    believed: bool = True  # False: the estimate leaves something out, or trusts a model, and proves nothing
+    error: float  # standard error of the margin
+    lower: float  # one-sided lower bound of the margin
+    upper: float  # one-sided upper bound of the margin
+    shown: str  # the estimate and its bound, in words
+    strict: bool  # whether the margin must be above 0; otherwise 0 is enough
+    believed: bool = True  # False: the estimate is truncated or relies on a model, and proves nothing
 
     @classmethod
     def of_lift(cls, gate: Gate, estimate: Estimate, method: str, extra: float = 0.0) -> Claim:
-        """The lift is above the least one that is wanted; ``extra``: see `shpi.ope.verdict.rare`."""
+        """The claim that the lift exceeds ``min_lift``; ``extra`` variance: see `shpi.ope.verdict.rare`."""
         share = gate.min_lift if gate.relative else 0.0
         margin, influence = margin_of(estimate, -share)
         margin -= 0.0 if gate.relative else gate.min_lift
@@ -46,7 +46,7 @@ class Claim:
     def of_guard(
         cls, gate: Gate, guard: Guard, estimate: Estimate, method: str, per: str, extra: float = 0.0
     ) -> Claim:
-        """A guard metric falls, or rises, by no more than it may."""
+        """The claim that a guard metric falls, or rises, by no more than is allowed."""
         sign = -1.0 if guard.rises else 1.0
         margin, influence = margin_of(estimate, sign * guard.amount if guard.relative else 0.0)
         margin, influence = sign * margin, sign * influence
@@ -90,16 +90,16 @@ class Claim:
 
     @property
     def proven(self) -> bool:
-        """The lower bound says so."""
+        """Whether the lower bound proves the claim."""
         return self.believed and (self.lower > 0 if self.strict else self.lower >= 0)
 
     @property
     def refuted(self) -> bool:
-        """The upper bound speaks against it; a lift whose very estimate is too small is not promising."""
+        """Whether the evidence is against it: a lift's estimate is too small, or a guard's upper bound."""
         return (self.margin <= 0 and not self.proven) if self.strict else self.upper < 0
 
     def reason(self, *, settled: bool = True) -> str:
-        """In words; if nothing is ``settled``, without saying what the evidence speaks for."""
+        """The state of the claim in words; if not ``settled``, without saying what the evidence supports."""
         if not settled:
             return f"Undecided: {self.words}. {self.shown}; the bound is to be trusted only after that."
         if self.proven:
@@ -113,11 +113,11 @@ class Claim:
         return f"Evidence against {self.words}. {self.shown}."
 
     def factors(self, confidence: float, power: float) -> Factors:
-        """So many times the users would prove a margin of this size with the given power."""
+        """How many times the present users would prove a margin of this size with the given power."""
         return Factors.of(self.margin, self.error, confidence, power)
 
     def diagnostic(self) -> Diagnostic:
-        """For `Verdict.guards`."""
+        """The claim as a diagnostic, for `Verdict.guards`."""
         severity: Severity = "fine" if self.proven else "fatal" if self.refuted else "warning"
         return Diagnostic(
             name=self.words, severity=severity, sentence=self.reason(), figure=self.margin, threshold=0.0
@@ -127,9 +127,9 @@ class Claim:
 def _careful(margin: float, influence: Float64Array, level: float, method: str, seed: int) -> float:
     """The lower bound by the method of the evaluation, or by "heavy" if that is lower.
 
-    Where few users decide the standard deviation it is uncertain itself, and t_{U-1} does not know of it. A
-    precaution that costs little: in 200 logs of the HIV world without any lift (kurtosis 24) WDR would have
-    been shipped in 5.0 % by t and in 4.5 % by "heavy". Where tails are light both are the same.
+    If few users determine the standard deviation, it is itself uncertain, which t_{U-1} ignores. The
+    precaution costs little: in 200 logs of the HIV world without any lift (kurtosis 24), WDR would have been
+    shipped in 5.0 % by t and in 4.5 % by "heavy". With light tails both are the same.
     """
     bounds = [
         interval_of(margin, influence, level=level, method=name, seed=seed) for name in {method, "heavy"}
@@ -138,7 +138,7 @@ def _careful(margin: float, influence: Float64Array, level: float, method: str, 
 
 
 def margin_of(estimate: Estimate, share: float) -> tuple[float, Float64Array]:
-    """The lift plus ``share`` of |J(mu)|, and its influences: linear in both, so no ratio is needed."""
+    """The lift plus ``share`` times |J(mu)|, and its influences. It is linear, so no ratio is needed."""
     signed = share if estimate.baseline >= 0 else -share
     base = estimate.influence_value - estimate.influence_lift
     return estimate.lift + signed * estimate.baseline, estimate.influence_lift + signed * base

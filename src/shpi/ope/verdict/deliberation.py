@@ -1,4 +1,4 @@
-"""From claims, diagnostics and events to a verdict on one policy. `shpi.ope.gate` says by which rules."""
+"""Turn claims, diagnostics and events into a verdict on one policy, by the rules in `shpi.ope.gate`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from shpi.ope.verdict.whole_horizon import mixtures, whole
 if TYPE_CHECKING:
     from shpi.ope.gate import Gate
 
-# Fatal diagnostics that more users of the same kind would cure.
+# Fatal diagnostics that more users of the same kind would remedy.
 CURABLE = ("effective users", "users", "steps left out")
-UNSEEN_RATE = 3.0  # what none of n users showed happens to at most 3/n of them, with 95 % confidence
+UNSEEN_RATE = 3.0  # rule of three: an outcome that none of n users had has a rate of at most 3/n, at 95 %
 SERVE = (
     "To take it, toss a coin at each decision, let the new policy choose with that probability, and log the "
     "mixture's probabilities: its log then decides about the next step."
@@ -41,20 +41,20 @@ SERVE = (
 
 
 def may_ship(estimate: Estimate) -> bool:
-    """Whether an estimate may say ship: importance weights over the whole horizon, and no model to trust."""
+    """Whether a ship may rest on this estimate: weights over the whole horizon, no reliance on a model."""
     return estimate.consistent and estimate.steps is None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Deliberation:
-    """One policy before its gate."""
+    """The decision of a gate on one policy."""
 
     gate: Gate
     evaluation: Evaluation
-    problem: Problem | None  # None: neither guards, nor a witness, nor a first step
+    problem: Problem | None  # None: no guards, no witness and no first step are possible
 
     def verdict(self) -> Verdict:
-        """The first of these that applies: forbidden, shipped, refuted, a first step, undecided."""
+        """The first that applies: forbidden, refuted, ship, first step, held back, undecided."""
         grave = [stop for stop in self.stops if stop.name not in CURABLE]
         forbids = [diagnostic for diagnostic in grave if diagnostic.estimator is None or self.able]
         against = [claim for claim in self.claims if claim.refuted]
@@ -69,7 +69,7 @@ class Deliberation:
         step = None if against else next(self.first_steps(), None)
         if step is not None:
             return self.take(step)
-        if grave:  # of an estimator that never ships
+        if grave:  # of an estimator that may not ship
             return self._say(
                 "hold", *self._never_ships(), *(diagnostic.sentence for diagnostic in grave), *self._in_part()
             )
@@ -79,7 +79,7 @@ class Deliberation:
         guards = tuple(claim.diagnostic() for claim in self.guards)
         return Verdict(decision=decision, reasons=reasons, guards=guards)  # type: ignore[arg-type]
 
-    # ------------------------------------------------------------------ what is claimed
+    # ------------------------------------------------------------------ claims
 
     @cached_property
     def main(self) -> Estimate:
@@ -93,30 +93,30 @@ class Deliberation:
 
     @cached_property
     def stops(self) -> tuple[Diagnostic, ...]:
-        """Fatal diagnostics of the log and of the estimator that decides."""
+        """The fatal diagnostics of the log and of the estimator that decides."""
         return fatal_for(self.evaluation.diagnostics, self.evaluation.main)
 
     @cached_property
     def lifts(self) -> tuple[Claim, ...]:
-        """The lift, by the estimator that decides and by its witness."""
+        """The claims of a lift, by the estimator that decides and by its witness (a second estimate)."""
         witness = self.evaluation.longer
-        if self.able and not self.stops and self.problem is not None:  # it can only refuse a ship
+        if self.able and not self.stops and self.problem is not None:  # the witness can only prevent a ship
             witness = whole(self.problem, self.main.per)
         judges = (self.main,) if witness is None else (self.main, witness)
         return tuple(Claim.of_lift(self.gate, judge, self._method, self._rare(judge)) for judge in judges)
 
     @cached_property
     def guards(self) -> tuple[Claim, ...]:
-        """What must not fall or rise; the weaker of decider and witness."""
+        """The claims of the guard metrics; of the deciding estimate and the witness, the weaker one."""
         return tuple(self._guard(guard) for guard in self.gate.guards)
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """All that must be proven."""
+        """All claims that must be proven for a ship."""
         return (*self.lifts, *self.guards)
 
     def _rare(self, estimate: Estimate, share: float = 1.0) -> float:
-        """What few users with extreme outcomes add to the variance of a lift."""
+        """The variance that rare extreme outcomes add to a lift; see `shpi.ope.verdict.rare`."""
         if self.problem is None or self.main.per != "user" or estimate.steps is not None:
             return 0.0
         absent = self.problem.propensity_mode == "absent"
@@ -128,7 +128,7 @@ class Deliberation:
 
     @cached_property
     def few_events(self) -> Events | None:
-        """Too few outcomes with what the policy favours; None where there are enough."""
+        """The favoured action with too few events (`shpi.ope.verdict.events`); None if there are enough."""
         if self.problem is None or self.problem.propensity_mode == "absent":
             return None
         counted = events(self.problem)
@@ -176,7 +176,7 @@ class Deliberation:
         return claim if all(may_ship(estimate) for estimate in estimates) else replace(claim, believed=False)
 
     def _guard_estimator(self, problem: Problem, per: Per) -> Estimator:
-        """The one that decides if it is a default one, else the first with enough users."""
+        """The gate's own; else the deciding one if it is a default, else the first with enough users."""
         chosen = self.gate.guard_estimator
         able = (chosen,) if chosen is not None else default_estimators(problem)
         wrapped = [counted_per(estimator, per) for estimator in able]
@@ -194,7 +194,7 @@ class Deliberation:
     # ------------------------------------------------------------------ a first step
 
     def first_steps(self) -> Iterator[FirstStep]:
-        """Mixtures with mu that are proven, with their guards, over the whole horizon; the largest first."""
+        """Mixtures with mu whose lift and guards are proven over the whole horizon, the largest first."""
         if not self.gate.first_steps or self.problem is None or self.problem.propensity_mode == "absent":
             return
         if any(stop.estimator is None and stop.name not in ("support", "users") for stop in self.stops):
@@ -216,7 +216,7 @@ class Deliberation:
                 )
 
     def _step_lower(self, mixture: Lead, strict: Gate) -> float | None:
-        """The lower bound of a lift that brings its share of what is asked for, guards kept; else None."""
+        """The lower bound of a mixture's lift; None if its share of ``min_lift`` or a guard is unproven."""
         assert self.problem is not None
         share, estimate = mixture.share, mixture.estimate
         unseen = [stop.figure or 0.0 for stop in self.stops if stop.name == "support"]
@@ -233,7 +233,7 @@ class Deliberation:
         return Claim.of_lift(replace(strict, min_lift=0.0), estimate, self._method, extra).lower
 
     def take(self, step: FirstStep, *why: str) -> Verdict:
-        """The verdict "first step"; ``why`` not all of the policy, where that is known already."""
+        """The verdict "first step"; ``why``: the reasons not to ship the whole policy, if already known."""
         if why:
             return replace(self._say("first step", step.sentence(), SERVE, *why), first_step=step)
         rest = self._undecided()
@@ -253,7 +253,7 @@ class Deliberation:
     # ------------------------------------------------------------------ undecided
 
     def _undecided(self) -> Verdict:
-        """Nothing speaks against it, but not enough for it: more users, if so many can be had."""
+        """The verdict without enough evidence: "need more data", or "hold" if too many users are needed."""
         few, gate = self.few_events, self.gate
         reasons = [*self._never_ships(), *(stop.sentence for stop in self.stops)]
         reasons += [] if few is None else [few.sentence()]
@@ -283,7 +283,7 @@ class Deliberation:
         )
 
     def _beyond_patience(self, factor: float) -> str:
-        """What more users would do, where too many would be needed; what for is said."""
+        """A sentence on what more users would do, if more are needed than the gate waits for."""
         if math.isinf(factor):
             return "More users of this kind would not prove it: the estimate is not above what is wanted."
         purpose = "for these checks to hold" if self.stops or not self.able else "to prove it"
@@ -297,7 +297,7 @@ class Deliberation:
         return Factors.certain((threshold or LEAST_EFFECTIVE) / max(figure or 0.0, 1e-3))
 
     def _never_ships(self) -> list[str]:
-        """Why the estimator that decides may not ship."""
+        """Why the estimator that decides may not ship; empty if it may."""
         if self.able:
             return []
         name, steps = self.main.name, self.main.steps
@@ -310,14 +310,14 @@ class Deliberation:
         return [f"{name} {what}, so it never ships by itself: only weights over the whole horizon do."]
 
     def _in_part(self) -> list[str]:
-        """What can be said over the whole horizon, where that is not the lift of the policy itself."""
+        """What is known over the whole horizon about a mixture, if not about the policy itself."""
         mixture = self.evaluation.mixture
         return [] if mixture is None else [mixture.sentence()]
 
     def _canary(self) -> list[str]:
-        """Users that the policy itself would have to serve to show its lift, or a tenth of the present value.
+        """The users that a canary of the policy needs to prove its lift, or a tenth of the present value.
 
-        A lift without what comes later may be far too large; one of a tenth is worth a canary.
+        The smaller of the two is used, because a lift that leaves out later effects may be far too large.
         """
         if self.problem is None or self.main.lift <= 0:
             return []
@@ -332,7 +332,7 @@ class Deliberation:
         ]
 
     def _unseen(self) -> list[str]:
-        """Which loss that nobody showed would undo a ship."""
+        """The loss, unseen in the log, that would undo a ship."""
         lower = min(claim.lower for claim in self.lifts)
         users = self.main.effective_users
         loss = lower * users / UNSEEN_RATE

@@ -1,11 +1,11 @@
-r"""Is there anything in the log that could decide? Outcomes seen with the actions that the policy favours.
+r"""Check that the log has enough events after the actions that the policy favours.
 
-Where rewards are mostly one value, such as 0, the other ones are events. A policy that leans on an action
-which few users tried, none of whom had an event after it, looks bad with a small error: what would decide is
-not in the log. Then neither "evidence against" nor a proof is possible, whatever the bounds say.
+If most rewards have one value, such as 0, the other rewards are events. A policy that favours an action which
+few users tried, none of whom had an event after it, looks bad with a small error: the decisive outcomes are
+missing from the log. Then neither evidence against the policy nor a proof is possible, whatever the bounds.
 
-An action counts if a tenth of what the policy does more often is this action. A user counts for it if some
-reward at or after such a decision is an event.
+An action is favoured if it makes up at least a tenth of the probability that the policy adds over mu. A user
+counts for it if some reward at or after such a decision is an event.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from shpi.ope.problem import Chunk, Problem, once
 from shpi.protocols import BoolArray, Float64Array
 
-LEAST_EVENTS = 5  # users; with fewer, a Poisson count is known to no better than a factor of three
-MOSTLY = 0.5  # a value that at least so many rewards have is the ordinary outcome
-FAVOURED = 0.1  # of all that the policy does more often
+LEAST_EVENTS = 5  # users with an event; a smaller Poisson count is known only to a factor of three or worse
+MOSTLY = 0.5  # the ordinary outcome is a value that at least this share of the rewards has
+FAVOURED = 0.1  # share of the probability that the policy adds over mu, from which an action is favoured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,17 +28,17 @@ class Events:
     """The favoured action with the fewest users who had an event after it."""
 
     action: str
-    gained: float  # how much more often the policy takes it, as a share of the decisions
-    users: int
-    ordinary: float | None  # the value that is no event; None: all rewards are events
+    gained: float  # how much more often the policy takes it than mu, as a share of the decisions
+    users: int  # number of users with an event after it
+    ordinary: float | None  # the reward that is not an event; None: all rewards are events
 
     @property
     def few(self) -> bool:
-        """Whether nothing can be decided."""
+        """Whether there are too few events to decide."""
         return self.users < LEAST_EVENTS
 
     def sentence(self) -> str:
-        """In words."""
+        """The finding in words."""
         users = "no user" if self.users == 0 else f"{self.users} user" + "s" * (self.users > 1)
         what = "was observed" if self.ordinary is None else f"brought anything but {self.ordinary:g}"
         return (
@@ -49,7 +49,7 @@ class Events:
 
 @once
 def events(problem: Problem) -> Events | None:
-    """The favoured action of which the least is known; None if none is favoured, or rewards never differ."""
+    """The favoured action with the fewest events; None if no action is favoured or all rewards are equal."""
     if problem.reward_range[0] == problem.reward_range[1]:
         return None
     ordinary = _ordinary(problem)
@@ -70,7 +70,7 @@ def events(problem: Problem) -> Events | None:
 
 
 def _ordinary(problem: Problem) -> float | None:
-    """The value of most rewards, looked for in a sample of the users."""
+    """The most frequent reward in a sample of the users; None if it is not frequent enough."""
     chunk = problem.sample()
     values, counts = np.unique(chunk.rewards[chunk.observed], return_counts=True)
     most = int(counts.argmax())
@@ -82,7 +82,7 @@ def _gained_and_users(chunk: Chunk, shares: Float64Array, ordinary: float | None
 
 
 def _gained(chunk: Chunk, shares: Float64Array) -> Float64Array:
-    """The sum over decisions of what pi(a|x) has above mu(a|x), [A]; ``shares`` [A] where mu is unknown."""
+    """The sum over decisions of max(pi(a|x) - mu(a|x), 0) [A]; ``shares`` [A] replaces an unknown mu."""
     logs, total = chunk.logs, np.zeros(chunk.logs.n_actions)
     for rows, probs in chunk.probs():
         mu = shares if logs.behaviour is None else logs.behaviour[rows]
@@ -91,12 +91,12 @@ def _gained(chunk: Chunk, shares: Float64Array) -> Float64Array:
 
 
 def _users(chunk: Chunk, ordinary: float | None) -> Float64Array:
-    """Users with an event at or after a decision for each action, [A]."""
+    """The number of users with an event at or after a decision for each action [A]."""
     logs = chunk.logs
     event: BoolArray = chunk.observed.copy()
     if ordinary is not None:
         event &= chunk.rewards != ordinary
-    # The last event of a trajectory is at or after a decision if its row is not before it.
+    # A decision has an event at or after it if the last event of its trajectory is not before it.
     rows = np.where(event, np.arange(len(logs)), -1)
     last = np.maximum.reduceat(rows, logs.offsets[:-1])
     before = np.arange(len(logs)) <= last[logs.trajectory_of_row]

@@ -1,4 +1,4 @@
-"""Guard metrics: what must not fall, or must not rise, judged as the lift is."""
+"""Guard metrics, which must not fall, or must not rise; they are tested like the lift."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Guard:
     """A metric that must not fall by more than ``max_drop``, or must not rise by more than ``max_rise``.
 
     Args:
-        metric: a metric of the log, or a function of a log.
-        max_drop: the largest fall that is acceptable, at least 0. With neither of the two: 0.
-        max_rise: the largest rise that is acceptable, at least 0, for what should stay low: complaints.
-        relative: as a share of what the logging policy brings (0.02 is 2 %), or in the metric's own unit.
-        per: "user" (clicks per user), "decision" (the click rate) or "session"; None: as the evaluation.
-        name: for the verdict; None takes that of the metric.
+        metric: name of a metric of the log, or a function of a log.
+        max_drop: largest acceptable fall, at least 0; 0 if neither ``max_drop`` nor ``max_rise`` is given.
+        max_rise: largest acceptable rise, at least 0, for metrics that should stay low, such as complaints.
+        relative: whether these are shares of the logging policy's value (0.02: 2 %), or in the metric's unit.
+        per: "user" (clicks per user), "decision" (the click rate) or "session"; None: as in the evaluation.
+        name: name in the verdict; None: that of the metric.
     """
 
     metric: Rewards
@@ -47,24 +47,24 @@ class Guard:
 
     @property
     def rises(self) -> bool:
-        """Whether a rise is what is guarded against."""
+        """Whether it guards against a rise."""
         return self.max_rise is not None
 
     @property
     def amount(self) -> float:
-        """By how much it may fall, or rise."""
+        """The largest acceptable fall or rise."""
         if self.max_rise is not None:
             return self.max_rise
         return 0.0 if self.max_drop is None else self.max_drop
 
     @property
     def label(self) -> str:
-        """How the verdict calls it."""
+        """The name in the verdict."""
         named = self.metric if isinstance(self.metric, str) else getattr(self.metric, "__name__", "guard")
         return self.name or named
 
     def words(self, per: str) -> str:
-        """The condition as a sentence would have it."""
+        """The condition in words, for a sentence."""
         verb = "rise" if self.rises else "fall"
         amount = f"{self.amount:.3g}" if not self.relative else f"{100 * self.amount:.3g} %"
         limit = f"must not {verb}" + (f" by more than {amount}" if self.amount > 0 else "")

@@ -1,9 +1,9 @@
-"""A longer-horizon check of the estimator that decides: the k-step estimator over more decisions.
+"""The witness: a check of the estimator that decides by the k-step estimator with a larger k.
 
-A k-step estimator leaves out what the policy's decisions change more than k decisions later, and puts V^mu in
-its place. Its interval knows of noise only. In the storefront (`python -m benchmarks steps`) its 95 % lower
-bound was above the true lift in 64 % of the logs in which it decides. The same estimator with a larger k
-leaves out less and is noisier, and its interval says so: the lower of the two bounds was too high in 3 %.
+A k-step estimator leaves out the effects of a decision more than k decisions later and uses V^mu instead. Its
+interval covers noise, not this bias. In the storefront (`python -m benchmarks steps`) its 95 % lower bound
+was above the true lift in 64 % of the logs in which it decides. The same estimator with a larger k has less
+bias, more noise, and a wider interval: the lower of the two bounds was too high in 3 %.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from shpi.ope.inference.per import counted_per, counts_of
 from shpi.ope.problem import Problem, once
 from shpi.ope.results import Estimate, Per
 
-# Effective users that a witness needs: fewer than one that decides, for it can only refuse. In 90 logs of the
-# storefront, of other seeds than the benchmark's, the lower of both bounds was above the truth in 22 % with
-# 30, in 10 % with 15, in none with 10. Both bounds were above 0 in 100 %, 92 % and 91 %.
+# Effective users that a witness needs: fewer than a deciding estimate, since it can only prevent a ship.
+# In 90 logs of the storefront, with other seeds than the benchmark's, the lower of both bounds was above the
+# truth in 22 % with 30, in 10 % with 15, in none with 10. Both bounds were above 0 in 100 %, 92 % and 91 %.
 LEAST_WITNESS = 10.0
 
 
 class Preview(NamedTuple):
-    """What the first pass says of a k-step estimate, before there are errors."""
+    """A k-step estimate after its first pass, without standard errors."""
 
     lift: float
     effective_users: float
@@ -33,7 +33,7 @@ class Preview(NamedTuple):
 
 @once
 def preview(problem: Problem, k: int, per: Per) -> Preview | None:
-    """That of one k; None if the log has no answer."""
+    """The preview for one k; None if the estimator fails on this log."""
     counted = (problem,) if per == "user" else (problem, counts_of(problem, per))
     try:
         works = [partial(_value_and_baseline, about, k) for about in counted]
@@ -55,7 +55,7 @@ def _value_and_baseline(problem: Problem, k: int) -> tuple[float, float, float]:
 
 @once
 def k_step(problem: Problem, k: int, per: Per) -> Estimate | None:
-    """The k-step estimate per user, decision or session; None if the log has no answer."""
+    """The k-step estimate per user, decision or session; None if the estimator fails on this log."""
     try:
         return counted_per(KStepSHPI(k=k), per).estimate(problem)
     except ShpiError:
@@ -63,11 +63,11 @@ def k_step(problem: Problem, k: int, per: Per) -> Estimate | None:
 
 
 def longest(problem: Problem, estimate: Estimate) -> Estimate | None:
-    """The k-step estimate over the most decisions that `LEAST_WITNESS` effective users are left for.
+    """The k-step estimate with the largest k that leaves `LEAST_WITNESS` effective users.
 
-    k is doubled as long as enough of them are left. If twice the k of the estimate is too much already, the
-    step is halved. None if it follows all decisions itself, or nothing longer has enough effective users.
-    How many are left is known after one pass, in which all k that may be asked for are looked at.
+    k is doubled while enough are left. If twice the k of the estimate is already too much, the increment is
+    halved. None if the estimate follows all decisions itself, or if no larger k has enough effective users.
+    One pass finds the effective users of all k that may be tried.
     """
     if estimate.steps is None:
         return None
@@ -89,7 +89,7 @@ def longest(problem: Problem, estimate: Estimate) -> Estimate | None:
 
 
 def _likely(k: int, horizon: int) -> list[int]:
-    """Doubled as often as there are decisions, and k with ever smaller steps, which may be doubled once."""
+    """The k that `longest` may try: k doubled up to the horizon, k plus halved increments, twice those."""
     doubled = [k << j for j in range(1, 64) if k << (j - 1) < horizon]
     smaller = [k + (k >> j) for j in range(1, k.bit_length())]
     return sorted({min(each, horizon) for each in [*doubled, *smaller, *(2 * each for each in smaller)]})

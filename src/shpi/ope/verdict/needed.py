@@ -1,14 +1,13 @@
-r"""How many users would prove a margin, if it is what it seems.
+r"""How many users it would take to prove a margin of the estimated size.
 
-The error falls with the root of the users, so a true margin m is proven with probability ``power`` by
+The error falls with the square root of the users, so a true margin m is proven with probability ``power`` by
 
     U ((z_confidence + z_power) error / m)^2
 
-users. The estimate of m is itself noise, and one that is promising is more often too high than too low: taken
-at face value, logs of that size proved it in 68 % where 80 % was promised (margins drawn from a normal
-distribution of two standard errors). So with t = margin/error the margin is shrunk by t^2/(1 + t^2), which
-gave 84 %. A range says how far the estimate can be believed: the same with a margin one standard error
-larger, and one smaller.
+users. The estimate of m is noisy, and a promising one is more often too high than too low: taken at face
+value, logs of that size proved it in 68 % instead of 80 % (margins drawn from a normal distribution of two
+standard errors). So with t = margin/error the margin is shrunk by the factor t^2/(1 + t^2), which gave 84 %.
+The range is the same with a margin one standard error larger, and one smaller.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from shpi._core.distributions import normal_quantile
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """So many times the users of the log."""
+    """The users needed, as multiples of the users of the log."""
 
-    plain: float  # by the estimate as it is
-    likely: float  # by the shrunken estimate
-    least: float  # if the margin is one standard error above its estimate
-    most: float  # if it is one below; infinite if nothing is left of it
+    plain: float  # with the margin as estimated
+    likely: float  # with the shrunken margin
+    least: float  # with a margin one standard error larger
+    most: float  # with a margin one standard error smaller; infinite if that is not above 0
 
     def worse(self, other: Factors) -> Factors:
-        """The larger of both, end by end."""
+        """The larger of each pair of factors."""
         return Factors(
             plain=max(self.plain, other.plain),
             likely=max(self.likely, other.likely),
@@ -39,12 +38,12 @@ class Factors:
 
     @classmethod
     def certain(cls, factor: float) -> Factors:
-        """Where no estimate is involved."""
+        """The same factor throughout, if no noisy margin is involved."""
         return cls(plain=factor, likely=factor, least=factor, most=factor)
 
     @classmethod
     def of(cls, margin: float, error: float, confidence: float, power: float) -> Factors:
-        """For a margin with its standard error."""
+        """The factors for a margin and its standard error."""
         z = float(normal_quantile(confidence) + normal_quantile(power))
 
         def factor(t: float) -> float:
@@ -57,6 +56,6 @@ class Factors:
 
 
 def rounded_up(users: float) -> int:
-    """To two digits: more would pretend a precision that the estimate does not have."""
+    """Round up to two digits; more would suggest a false precision."""
     unit = 10 ** max(math.floor(math.log10(max(users, 1))) - 1, 0)
     return int(math.ceil(users / unit) * unit)

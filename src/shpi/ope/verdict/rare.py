@@ -1,15 +1,15 @@
-r"""Outcomes that few users had: what they may do to a lift that has seen only a handful of them.
+r"""The variance that rare extreme outcomes add to a lift.
 
 A disaster that struck five users says little about how often it strikes, and less about how often it strikes
-after what the policy favours: by chance all five may be users whose importance weights are small. Influences
-then show no danger at all. But which users have which weights is known from everybody. So for the m users
-whose sums of rewards lie far from all others (5 standard deviations of the rest), with mean square distance
-S^2, the variance of their part in the lift is taken to be at least
+after actions that the policy favours: by chance all five may have small importance weights, and their
+influences then show no danger. But the distribution of the weights is known from all users. So for the m
+users whose sums of rewards lie far from all others (5 standard deviations of the rest), with mean square
+distance S^2, the variance of their part in the lift is taken to be at least
 
     lambda_m S^2 E[(w - 1)^2] / U^2,      lambda_m: the Poisson upper limit of an expectation, given m
 
-with w the whole importance product of a user, over all users. From 35 such users on they speak for
-themselves.
+where w is a user's importance weight over the whole trajectory, and E is over all users. With 34 or more such
+users (or a tenth of all users), nothing is added.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import Estimate
 from shpi.protocols import BoolArray, Float64Array
 
-SURE = 0.95  # confidence of the bound on how frequent such users are
+SURE = 0.95  # confidence of the Poisson upper limit
 
 
 def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) -> float:
-    """What must be added to the variance of a lift because few users had the outcomes that may decide.
+    """The variance to add to a lift because few users had extreme outcomes.
 
     Args:
-        problem: the evaluation, with its metric.
-        estimate: estimate of the lift; what its influences show already is not added again.
+        problem: the evaluation problem, with its metric.
+        estimate: estimate of the lift; variance that its influences already show is not added again.
         share: share of the policy in a mixture with mu.
     """
     far, returns = _far(problem), on_policy(problem).influence
@@ -52,7 +52,7 @@ def unseen_variance(problem: Problem, estimate: Estimate, share: float = 1.0) ->
 
 @once
 def _far(problem: Problem) -> BoolArray:
-    """The largest group of at most 34 users who lie far from all others, on either side [U]."""
+    """The largest group of fewer than 34 users who lie far from all others, on either side [U]."""
     returns = on_policy(problem).influence
     users = len(returns)
     order = np.argsort(-np.abs(returns - np.median(returns)))
@@ -62,13 +62,13 @@ def _far(problem: Problem) -> BoolArray:
         distance = abs(float(returns[order[m - 1]]) - float(rest.mean()))
         if distance > FAR * float(rest.std()) and distance > 0:
             more = m < min(RARE[-1], users // 10)
-            far[order[:m]] = more  # as many as are looked for: perhaps many more, and no few
+            far[order[:m]] = more  # at the limit of the search there may be more of them: not rare
             break
     return far
 
 
 def _weights(chunk: Chunk, share: float) -> Float64Array:
-    """The whole product of the mixture's ratios, a mean over a user's trajectories [users of the chunk]."""
+    """The product of the mixture's ratios over a trajectory, averaged per user [users of the chunk]."""
     logs = chunk.logs
     with np.errstate(divide="ignore"):
         ratios = np.log1p(share * np.expm1(chunk.log_ratios))
@@ -78,5 +78,5 @@ def _weights(chunk: Chunk, share: float) -> Float64Array:
 
 
 def widened(length: float, quantile: float, extra: float) -> float:
-    """The length of a bound whose variance has ``extra`` added."""
+    """The distance of a bound from the estimate after adding ``extra`` to the variance."""
     return math.hypot(length, quantile * math.sqrt(extra))

@@ -1,24 +1,24 @@
-r"""The k-step estimator with k = H, of a policy and of its mixtures with mu: a witness, and a first step.
+r"""The k-step estimator with k = H, for a policy (as a witness) and for its mixtures with mu (a first step).
 
     pi_x(a|x) = (1 - x) mu(a|x) + x pi(a|x),      ratio = 1 - x + x pi/mu
 
-It is unbiased whatever V is (`shpi.ope.estimators.kstep`), and V = V^mu is fitted once for all x. Only ratios
+It is unbiased for any V (`shpi.ope.estimators.kstep`), and V = V^mu is fitted once for all x. Only the ratios
 of taken actions are needed.
 
-**The witness** is x = 1. WDR corrects a model of the policy. Where weights leave few users, what it cannot
-correct stays as the model said, and a policy that was learned from such a model looks as good as it promised:
-with harm that comes after 10 to 30 decisions and 40 to 170 effective users, WDR's estimate was above the
-truth by one standard error on average, this one by 0.2. It falls back to mu, not to a model of pi. Both must
-prove a lift, which can only refuse.
+**The witness** is x = 1. WDR corrects a model of pi. If the weights leave few effective users, much of the
+model's error stays uncorrected, and a policy that was learned from such a model looks as good as the model
+promised. With harm that comes after 10 to 30 decisions and 40 to 170 effective users, WDR's estimate was
+above the truth by one standard error on average, the witness by 0.2: it falls back to mu, not to a model of
+pi. Both must prove a lift, so the witness can only prevent a ship.
 
-**The first step** is the largest x that is proven. A policy far from mu has importance products over many
-decisions that leave no effective users; its mixtures have smaller ones. A mixture can be served: toss a coin
-at each decision, and log pi_x. Its log then says more about pi than the one at hand.
+**The first step** is the largest x that is proven. For a policy far from mu, importance weights over many
+decisions leave no effective users; those of its mixtures vary less. A mixture can be served: toss a coin at
+each decision, and log pi_x. Its log then says more about pi than the present one.
 
-All shares whose weights carry an answer are judged together, each at the level at which all of their bounds
-hold (`shpi.ope.candidates.joint_level`), so the choice among those that are proven is free. Their estimates
-are much alike, so that this costs little: a quantile of about 1.8 instead of 1.64. A small share need not be
-proven for a large one to be: the lift may be curved, and a little of a policy worse than all of it.
+All shares with enough effective users are tested together, at a level at which all bounds hold at once
+(`shpi.ope.candidates.joint_level`), so one may choose freely among the proven ones. The estimates are highly
+correlated, so this costs little: a quantile of about 1.8 instead of 1.64. A large share may be proven without
+a small one: the lift may be nonlinear in x, and a little of a policy worse than all of it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WholeHorizon:
 
     @property
     def name(self) -> str:
-        """What is judged, if it is not the policy itself."""
+        """The name of the estimator, with the share if it is below 1."""
         return "SHPI(k=all)" if self.share == 1 else f"SHPI(k=all) for {100 * self.share:.3g} % of the policy"
 
     def estimate(self, problem: Problem) -> Estimate:
@@ -60,7 +60,7 @@ class WholeHorizon:
         return weighted.estimate(self.name, consistent=True)
 
     def _weights(self, chunk: Chunk) -> StepWeights:
-        """The products w_{0:t} of the mixture's ratios."""
+        """The weights w_{0:t} of the mixture."""
         with np.errstate(divide="ignore"):  # log 0 where the policy itself never takes the logged action
             ratios: Float64Array = np.log1p(self.share * np.expm1(chunk.log_ratios))
         rows = prefix_sums(chunk, ratios)
@@ -69,7 +69,7 @@ class WholeHorizon:
 
 @once
 def whole(problem: Problem, per: Per, share: float = 1.0) -> Estimate | None:
-    """The estimate over the whole horizon, once for all that ask; None if the log has no answer."""
+    """The estimate over the whole horizon, computed once; None if the estimator fails on this log."""
     try:
         return counted_per(WholeHorizon(share=share), per).estimate(problem)
     except ShpiError:
@@ -78,7 +78,7 @@ def whole(problem: Problem, per: Per, share: float = 1.0) -> Estimate | None:
 
 @once
 def mixtures(problem: Problem, per: Per) -> tuple[Lead, ...]:
-    """All shares whose weights carry an answer over the whole horizon, the smallest first."""
+    """The estimates of all shares with enough effective users over the whole horizon, smallest first."""
     estimates = problem.all_of([partial(whole, problem, per, share) for share in SHARES])
     return tuple(
         Lead(share=share, estimate=estimate)
@@ -88,5 +88,5 @@ def mixtures(problem: Problem, per: Per) -> tuple[Lead, ...]:
 
 
 def largest_mixture(problem: Problem, per: Per) -> Lead | None:
-    """The last of them; None if there is none."""
+    """The mixture with the largest share; None if there is none."""
     return next(reversed(mixtures(problem, per)), None)

@@ -1,4 +1,4 @@
-"""Worlds in which a gate goes wrong, with exact truths: test your own gate, or ours.
+"""Worlds that are hard for a gate, with exact true lifts: test your own gate, or ours.
 
     from shpi.testing import hard_worlds
 
@@ -7,9 +7,10 @@
         shpi.evaluate(case.policy, case.logs, gate=shpi.Gate())
         world.make(seed=0, lift=world.better)     # the same with a lift that is worth finding
 
-Every seed is another world of its kind: other delays, shares, levels and policies. ``Case.lift`` is the true
-lift per user over ``Case.horizon`` decisions; it is solved for, not simulated. ``Case.options`` are what an
-owner who knows the log would tell `shpi.evaluate`. `looks` cuts a log into what was known on each day.
+Every seed gives another world of its kind: other delays, shares, levels and policies. ``Case.lift`` is the
+true lift per user over ``Case.horizon`` decisions, computed exactly, not simulated. ``Case.options`` are the
+options that an owner who knows the log would give to `shpi.evaluate`. `looks` returns the log as it was on
+each day.
 """
 
 from shpi.testing.hard_worlds.calendar import (

@@ -1,4 +1,4 @@
-"""Worlds in which the day matters: a drifting mu, arms switched by day, an effect that turns, daily looks."""
+"""Worlds that change by day: a drifting mu, arms switched by day, an effect that vanishes, daily looks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shpi.testing.hard_worlds.false_propensities import PERIODS, _drifting, peri
 from shpi.testing.hard_worlds.people import two_actions, types
 from shpi.testing.hard_worlds.world import Calendar, Case, Setting, World
 
-DAYS = 30  # of the log
+DAYS = 30  # days over which users enter
 
 
 def _drifting_mu(rng: np.random.Generator, users: int) -> Setting:
-    """Probabilities are right and logged, but nobody sees the time in the contexts; days have their luck."""
+    """Right propensities are logged, but contexts do not show the time; rewards of a day share a shock."""
     mu, level = _drifting(rng)
     high = rng.uniform(0.6, 0.75)
     return Setting(
@@ -28,7 +28,7 @@ def _drifting_mu(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _switched_by_day(rng: np.random.Generator, users: int) -> Setting:
-    """One coin a day for all users: right propensities, and as many observations as days."""
+    """One coin per day for all users: right propensities, but only as many observations as days."""
     chain = types(np.ones(1), np.ones((1, 2)), np.array([[0.0, 1.0]]), 3)
     mu, pi = two_actions(rng)
     calendar = Calendar(days=DAYS, shared_coins=True, shocks=0.3)
@@ -36,7 +36,7 @@ def _switched_by_day(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _turned_effect(rng: np.random.Generator, users: int) -> Setting:
-    """The action was good for two thirds of the log; it is not in the last third, nor from now on."""
+    """The action has an effect in the first two thirds of the log, but not in the last third nor later."""
     effect = np.full(PERIODS, rng.uniform(0.2, 0.4))
     effect[-PERIODS // 3 :] = 0.0
     mu, pi = two_actions(rng)
@@ -60,7 +60,7 @@ def _daily_looks(rng: np.random.Generator, users: int) -> Setting:
 
 
 def looks(case: Case, days: int = DAYS) -> list[LoggedData]:
-    """The log as it was on each of the first ``days`` days: users who had entered by then."""
+    """The log as of each of the first ``days`` days: the users who had entered by then."""
     users_by_day = [np.flatnonzero(case.entry < day) for day in range(1, days + 1)]
     return [case.logs.select(users) for users in users_by_day if len(users)]
 

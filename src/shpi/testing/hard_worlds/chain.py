@@ -1,10 +1,9 @@
-"""A world with a few hidden states: simulated for many users at once, and solved exactly.
+"""A Markov chain with a few hidden states, simulated for many users at once and solved exactly.
 
     r(s, a) = reward(s, a) + gain * bonus(s, a)        in the mean; `draw` adds noise around it
 
-Everything that users differ in (a type, the day of their entry, how tired they are) is part of the hidden
-state. Values are linear in ``gain``, so a gain can be found for which a policy has exactly the lift that one
-wants: see `gain_for`.
+All differences between users (a type, the day of entry, how tired they are) are part of the hidden state.
+Values are linear in ``gain``, so `gain_for` can find the gain at which a policy has exactly a given lift.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Draw = Callable[[np.random.Generator, Float64Array, Int64Array, Int64Array], Flo
 
 
 def normal_noise(scale: float) -> Draw:
-    """Rewards that are normal around their mean."""
+    """Rewards with normal noise around their mean."""
     return lambda rng, mean, states, actions: mean + scale * rng.standard_normal(mean.shape)
 
 
@@ -30,14 +29,14 @@ class Chain:
     """S hidden states, A actions, H decisions.
 
     Args:
-        initial: the chance to begin in each state [S].
-        transition: the chance of the next state [S, A, S].
-        reward: the mean reward without the bonus [S, A].
-        bonus: factor on ``gain`` [S, A].
-        horizon: H, the most decisions of a user.
-        gone: states of users who have left [S]; they earn nothing and stay there.
-        draw: rewards around their means, from (rng, means, states, actions); None pays the mean.
-        metrics: further outcomes of 0 or 1, by name, with their chances [S, A].
+        initial: probability of each initial state [S].
+        transition: probability of the next state [S, A, S].
+        reward: mean reward without the bonus [S, A].
+        bonus: factor of ``gain`` [S, A].
+        horizon: largest number of decisions H of a user.
+        gone: states of users who have left [S]; they are absorbing and have no reward.
+        draw: function that draws rewards from (rng, means, states, actions); None: the means.
+        metrics: further outcomes of 0 or 1, by name, with their probabilities [S, A].
     """
 
     initial: Float64Array
@@ -62,7 +61,7 @@ class Chain:
     # ------------------------------------------------------------------ exact values
 
     def visits(self, policy: Float64Array) -> Float64Array:
-        """The expected number of decisions in each state, with each action [S, A]."""
+        """The expected number of decisions per state and action [S, A]."""
         probs, total = self.initial, np.zeros_like(self.reward)
         for _ in range(self.horizon):
             alive = np.where(self.gone, 0.0, probs)
@@ -80,12 +79,12 @@ class Chain:
         return float(np.sum(self.visits(policy) * self.metrics[name]))
 
     def gain_for(self, lift: float, policy: Float64Array, mu: Float64Array) -> float:
-        """The gain with which ``policy`` brings ``(1 + lift)`` times what ``mu`` brings."""
+        """The gain at which the value of ``policy`` is ``(1 + lift)`` times that of ``mu``."""
         of_pi, of_mu = self.visits(policy), self.visits(mu)
         plain = float(np.sum(of_pi * self.reward) - (1 + lift) * np.sum(of_mu * self.reward))
         slope = float(np.sum(of_pi * self.bonus) - (1 + lift) * np.sum(of_mu * self.bonus))
         steps = float(np.sum((of_pi - of_mu) * self.bonus))
-        if slope * steps <= 1e-9 * steps**2:  # more than the policy's share of the bonus can bring
+        if slope * steps <= 1e-9 * steps**2:  # the bonus cannot bring such a lift
             raise ConfigError(
                 expected="a lift that the bonus can bring", found=f"{lift:.2g}", where="gain_for"
             )
@@ -101,7 +100,7 @@ class Chain:
         rng: np.random.Generator,
         coins: Float64Array,
     ) -> Rollout:
-        """Users from their first state on [n]; ``coins`` [n, H] in [0, 1) choose the actions."""
+        """Simulate users from their initial states [n]; ``coins`` [n, H] in [0, 1) choose the actions."""
         n, by_action = len(initial), np.cumsum(policy, axis=1)
         by_state = np.cumsum(self.transition, axis=2)
         states = np.empty((n, self.horizon + 1), dtype=np.int64)
@@ -126,18 +125,18 @@ class Chain:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rollout:
-    """What n users did in H decisions; what comes after a user has left means nothing."""
+    """H simulated decisions of n users; entries after a user has left are meaningless."""
 
     states: Int64Array  # [n, H + 1]
     actions: Int64Array  # [n, H]
     rewards: Float64Array  # [n, H]
-    counts: Int64Array  # [n] decisions before the user left
-    left: BoolArray  # [n] at the horizon
+    counts: Int64Array  # [n] number of decisions before the user left
+    left: BoolArray  # [n] whether the user has left by the horizon
     metrics: Mapping[str, Float64Array]  # [n, H] each
 
 
 def with_types(chain: Chain, shares: Float64Array) -> Chain:
-    """The same chain for each of K types that a user keeps; state s of type k becomes k S + s."""
+    """A copy of the chain for each of K permanent user types; state s of type k becomes k S + s."""
     kinds, size = len(shares), len(chain.initial)
     transition = np.zeros((kinds * size, chain.reward.shape[1], kinds * size))
     for k in range(kinds):
@@ -155,6 +154,6 @@ def with_types(chain: Chain, shares: Float64Array) -> Chain:
 
 
 def _drawn(cumulative: Float64Array, uniform: Float64Array) -> Int64Array:
-    """One place per row of cumulative chances [n, m]."""
+    """Draw one index per row of cumulative probabilities [n, m]."""
     place: Int64Array = np.minimum((cumulative < uniform[:, None]).sum(axis=1), cumulative.shape[1] - 1)
     return place

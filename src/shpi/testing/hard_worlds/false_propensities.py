@@ -1,4 +1,4 @@
-"""Worlds in which propensities are not what they seem: estimated without a cause, out of date, overridden."""
+"""Worlds with false propensities: estimated without a confounder, out of date, or overridden."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shpi.testing.hard_worlds.chain import Chain, normal_noise
 from shpi.testing.hard_worlds.people import two_actions
 from shpi.testing.hard_worlds.world import Calendar, Setting, World
 
-PERIODS = 10  # of the log in which the rule changes
+PERIODS = 10  # number of periods in a log whose rule changes with time
 
 
 def _switching(stays: float, reward: Float64Array, bonus: Float64Array, horizon: int) -> Chain:
-    """Two hidden states that a user keeps with the chance ``stays``, whatever is done."""
+    """Two hidden states, each kept with probability ``stays``, independent of the actions."""
     move = np.array([[stays, 1 - stays], [1 - stays, stays]])
     return Chain(
         initial=np.array([0.5, 0.5]),
@@ -29,7 +29,7 @@ def _switching(stays: float, reward: Float64Array, bonus: Float64Array, horizon:
 
 
 def _hidden_column(rng: np.random.Generator, users: int) -> Setting:
-    """Action 1 is taken more often, and users bring more, where a column that was not kept says so."""
+    """A confounder that the log does not contain raises both the rewards and the probability of action 1."""
     effect = float(rng.choice([0.1, 0.2, 0.4]))
     level = np.array([[0.5, 0.5], [1.5, 1.5]])
     chain = _switching(rng.uniform(0.6, 1.0), level, np.array([[0.0, 1.0], [0.0, 1.0]]), horizon=4)
@@ -46,7 +46,7 @@ def _hidden_column(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _rule_changes(rng: np.random.Generator, users: int) -> Setting:
-    """Action 1 is taken ever more often, and rewards rise with time for another reason."""
+    """Action 1 is taken more and more often, and rewards rise with time for another reason."""
     mu, level = _drifting(rng)
     chain = periods(level, np.zeros(PERIODS), horizon=4)
     high = rng.uniform(0.65, 0.8)
@@ -61,7 +61,7 @@ def _rule_changes(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _drifting(rng: np.random.Generator) -> tuple[Float64Array, Float64Array]:
-    """Probabilities by period [P, 2] and the level of rewards [P]; both move in one direction."""
+    """The probabilities of mu by period [P, 2] and the level of rewards [P]; both rise with time."""
     moved = rng.uniform(0.3, 0.6)
     share = 0.5 + moved * np.linspace(-0.5, 0.5, PERIODS)
     level = 1.0 + rng.uniform(0.3, 0.8) * np.linspace(0.0, 1.0, PERIODS)
@@ -69,7 +69,7 @@ def _drifting(rng: np.random.Generator) -> tuple[Float64Array, Float64Array]:
 
 
 def periods(level: Float64Array, effect: Float64Array, horizon: int) -> Chain:
-    """Users of each period keep its level [P]; ``effect`` [P] is what action 1 adds there."""
+    """Users who keep the reward level [P] of their period; ``effect`` [P]: what action 1 adds in it."""
     kinds = len(level)
     return Chain(
         initial=np.full(kinds, 1 / kinds),
@@ -83,10 +83,10 @@ def periods(level: Float64Array, effect: Float64Array, horizon: int) -> Chain:
 
 
 def _overridden(rng: np.random.Generator, users: int, *, shares: tuple[float, float]) -> Setting:
-    """Somebody changes the action to 1 where users are about to buy; the log keeps the old probabilities."""
+    """The action is overridden with 1 when users are about to buy; the log keeps the old propensities."""
     share = float(rng.choice(shares))
     says, pi = two_actions(rng)
-    hot = min(share / float(says[0, 0]), 0.5)  # so that this share of all decisions is changed
+    hot = min(share / float(says[0, 0]), 0.5)  # so that ``share`` of all decisions are changed
     move = np.tile([1 - hot, hot], (2, 1))
     chain = Chain(
         initial=np.array([1 - hot, hot]),

@@ -1,9 +1,9 @@
 """Worlds in which the harm comes later than the gain: bait that pays now and drives users away.
 
-    calm  --bait-->  1  -->  2  --> ... -->  d  --(chance `leaves`)-->  gone,  else calm
+    calm  --bait-->  1  -->  2  --> ... -->  d  --(probability `leaves`)-->  gone,  else calm
 
-Bait pays ``gain`` at once; a user who took it decides d more times before it shows. What a user does in
-between changes nothing, and contexts do not tell how long ago it was.
+Bait pays ``gain`` at once; a user who took it makes d more decisions before the harm shows. Actions in
+between do not matter, and contexts do not show how long ago the bait was.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shpi.protocols import Float64Array
 from shpi.testing.hard_worlds.chain import Chain, normal_noise, with_types
 from shpi.testing.hard_worlds.world import Calendar, Setting, World
 
-BAIT = 1  # of the actions plain, bait, other
-LEVELS = np.array([0.8, 1.2])  # what a decision brings to users of two types, which contexts show
+BAIT = 1  # index of bait among the actions plain, bait, other
+LEVELS = np.array([0.8, 1.2])  # mean reward per decision of two user types, which contexts show
 
 
 def bait(delay: int, leaves: float, horizon: int) -> Chain:
-    """Two types of users; bait is punished after ``delay`` more decisions."""
+    """A chain with two user types, in which bait does harm after ``delay`` more decisions."""
     size = delay + 2  # calm, 1 .. delay, gone
     gone = size - 1
     transition = np.zeros((size, 3, size))
@@ -55,7 +55,7 @@ def bait(delay: int, leaves: float, horizon: int) -> Chain:
 
 
 def shares(bait_share: float, rng: np.random.Generator) -> Float64Array:
-    """Probabilities of plain, bait, other for both types [2, 3]."""
+    """The probabilities of plain, bait and other for both types [2, 3]."""
     rest = rng.uniform(0.4, 0.6, size=2)
     return np.stack(
         [[(1 - bait_share) * share, bait_share, (1 - bait_share) * (1 - share)] for share in rest]
@@ -91,7 +91,7 @@ def _unmarked(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _leaning(mu: Float64Array, share: float) -> Float64Array:
-    """``share`` of the decisions are bait, the others as mu makes them."""
+    """The policy that takes bait with probability ``share``, and otherwise acts as mu [2, 3]."""
     leaning: Float64Array = (1 - share) * mu + share * np.eye(3)[BAIT]
     return leaning
 

@@ -1,4 +1,4 @@
-"""Worlds in which users differ: how long they stay, how much they bring, and what the log knows of it."""
+"""Worlds in which users differ: in how long they stay, how much they bring, and what the log shows of it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from shpi.protocols import Float64Array
 from shpi.testing.hard_worlds.chain import Chain, Draw, normal_noise
 from shpi.testing.hard_worlds.world import Setting, World
 
-SPENDERS, SPENT = 0.01, 100.0  # their share of the users, and what they bring against others
+SPENDERS, SPENT = 0.01, 100.0  # share of big spenders among users; their reward, 1 for other users
 
 
 def types(
     shares: Float64Array, reward: Float64Array, bonus: Float64Array, horizon: int, draw: Draw | None = None
 ) -> Chain:
-    """Users of K types, which they keep; what they bring depends on type and action [K, A]."""
+    """A chain of K permanent user types; rewards depend on type and action [K, A]."""
     kinds, actions = reward.shape
     return Chain(
         initial=shares,
@@ -32,14 +32,14 @@ def types(
 def two_actions(
     rng: np.random.Generator, groups: int = 1, far: float = 0.5
 ) -> tuple[Float64Array, Float64Array]:
-    """Probabilities of mu and of a pi that takes action 1 more often, by group [G, 2]."""
+    """The probabilities of mu, and of a pi that takes action 1 more often, by group [G, 2]."""
     low = rng.uniform(0.3, 0.5, size=groups)
     high = low + (0.95 - low) * rng.uniform(0.2, far, size=groups)
     return np.stack([1 - low, low], axis=1), np.stack([1 - high, high], axis=1)
 
 
 def _heavy_and_light(rng: np.random.Generator, users: int) -> Setting:
-    """Heavy users decide 20 times, light ones 4 times; the action is bad for light users alone."""
+    """Heavy users decide 20 times, light ones 3 to 5 times; the action is bad only for light users."""
     light, states = int(rng.integers(3, 6)), 20
     heavy_share = rng.uniform(0.2, 0.4)
     size = light + 2  # heavy; light after 0 .. light - 1 decisions; gone
@@ -68,7 +68,7 @@ def _heavy_and_light(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _bots(rng: np.random.Generator, users: int) -> Setting:
-    """Bots decide 100 times and do not care; people leave soon, and the policy changes what they bring."""
+    """Bots decide 100 times and react to nothing; people leave soon, and the policy changes their rewards."""
     share, leaves = rng.uniform(0.005, 0.015), rng.uniform(0.3, 0.5)
     transition = np.zeros((3, 2, 3))  # a bot, a person, gone
     transition[0, :, 0] = transition[2, :, 2] = 1.0
@@ -88,7 +88,7 @@ def _bots(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _big_spenders(rng: np.random.Generator, users: int) -> Setting:
-    """One user in a hundred brings a hundred times as much, and likes the action less."""
+    """One user in a hundred brings a hundred times as much, and brings less under the action."""
     loss = rng.uniform(0.2, 0.6)
     reward = np.array([[1.0, 1.0], [SPENT, (1 - loss) * SPENT]])
     chain = types(np.array([1 - SPENDERS, SPENDERS]), reward, np.array([[0.0, 1.0], [0.0, 0.0]]), horizon=4)
@@ -98,7 +98,7 @@ def _big_spenders(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _user_types(rng: np.random.Generator, users: int) -> Setting:
-    """Four types that contexts show by halves: two types look alike, and want different things."""
+    """Four user types in two visible pairs: the types of a pair look alike but react differently."""
     likes = rng.uniform(-0.5, 0.5, size=4)
     level = rng.uniform(0.5, 2.0, size=4)
     chain = types(

@@ -1,4 +1,4 @@
-"""Worlds that nobody designed: random chains with random policies, another one for every seed."""
+"""Random worlds: random chains with random policies, another one for every seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shpi.testing.hard_worlds.world import Setting, World
 
 
 def _random(rng: np.random.Generator, users: int) -> Setting:
-    """4 to 8 states of which contexts show 2 to 4 groups; some actions make users leave."""
+    """4 to 8 hidden states, of which contexts show 2 to 4 groups; some actions make users leave."""
     size, actions, groups = int(rng.integers(4, 9)), int(rng.integers(2, 5)), int(rng.integers(2, 5))
     transition = np.zeros((size + 1, actions, size + 1))
     transition[:size, :, :size] = rng.dirichlet(np.full(size, 0.3), size=(size, actions))

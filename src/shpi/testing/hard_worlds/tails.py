@@ -1,4 +1,4 @@
-"""Worlds in which few users decide: rare disasters, heavy tails, rare rewards, a rarely tried action."""
+"""Worlds in which few users dominate: rare disasters, heavy tails, rare rewards, a rarely tried action."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from shpi.testing.hard_worlds.chain import Chain, Draw
 from shpi.testing.hard_worlds.people import two_actions, types
 from shpi.testing.hard_worlds.world import Setting, World
 
-DISASTER = 200.0  # against 1 for an ordinary decision
+DISASTER = 200.0  # loss in a disaster; an ordinary decision brings about 1
 
 
 def _rare_disaster(rng: np.random.Generator, users: int) -> Setting:
-    """Action 1 costs ``DISASTER`` so rarely that a log of this size is expected to show 3 to 8."""
+    """Action 1 costs ``DISASTER``, so rarely that 3 to 8 disasters are expected in a log of this size."""
     mu, pi = two_actions(rng)
     horizon = 3
     chance = rng.uniform(3.0, 8.0) / (users * horizon * float(mu[0, 1]))
@@ -59,7 +59,7 @@ def _conversions(
 
 
 def _rare_rewards(rng: np.random.Generator, users: int) -> Setting:
-    """A conversion in a hundred to two hundred decisions."""
+    """One conversion in a hundred to two hundred decisions."""
     mu, pi = _far_apart(rng)
     rate = rng.uniform(0.005, 0.01)
     return _plain(
@@ -68,9 +68,9 @@ def _rare_rewards(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _rare_action(rng: np.random.Generator, users: int) -> Setting:
-    """The log shows a handful of conversions with the action that the policy leans on, often none."""
+    """The log has a handful of conversions after the action that the policy favours, often none."""
     rate = rng.uniform(0.01, 0.03)
-    chance = min(rng.uniform(0.5, 5.0) / (users * rate), 0.05)  # so many conversions are expected with it
+    chance = min(rng.uniform(0.5, 5.0) / (users * rate), 0.05)  # expect 0.5 to 5 conversions with it
     mu = np.array([[1 - chance, chance]])
     high = rng.uniform(0.1, 0.4)
     chain = types(np.ones(1), np.full((1, 2), rate), np.array([[0.0, rate]]), 1, draw=_conversions)
@@ -78,7 +78,7 @@ def _rare_action(rng: np.random.Generator, users: int) -> Setting:
 
 
 def _far_apart(rng: np.random.Generator) -> tuple[Float64Array, Float64Array]:
-    """Probabilities of mu and of a pi that takes action 1 at least twice as often [1, 2]."""
+    """The probabilities of mu, and of a pi that takes action 1 at least twice as often [1, 2]."""
     low, high = rng.uniform(0.2, 0.3), rng.uniform(0.6, 0.8)
     return np.array([[1 - low, low]]), np.array([[1 - high, high]])
 

@@ -1,4 +1,4 @@
-"""A hard world: from a seed to a log, a policy, and what that policy is truly worth."""
+"""A hard world: from a seed it makes a log, a policy, and the policy's true lift."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 from shpi.testing.hard_worlds.chain import Chain, Rollout
 
 DAY = MICROSECONDS["d"]
-START = 1_767_225_600_000_000  # 1 January 2026, when every log begins
+START = 1_767_225_600_000_000  # microseconds since 1970: 1 January 2026, when every log begins
 
 
 @dataclass(frozen=True, eq=False)
 class GroupPolicy:
-    """pi(a|x) by the group of a context: contexts begin with an indicator of the group [G]."""
+    """pi(a|x) by the group of a context; contexts begin with the one-hot code of the group [G]."""
 
     table: Float64Array  # [G, A]
 
     @property
     def n_actions(self) -> int:
-        """A."""
+        """The number of actions A."""
         return int(self.table.shape[1])
 
     def action_probs(self, contexts: FloatArray, candidates: BoolArray | None = None) -> Float64Array:
-        """The row of each context's group, [n, A]."""
+        """The row of each context's group [n, A]."""
         groups = np.asarray(contexts[:, : len(self.table)], dtype=np.float64)
         return mask_probs(groups @ self.table, candidates)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calendar:
-    """When users enter and decide: once every ``gap`` days, from a random day of the first ``days`` on.
+    """When users enter and decide: once every ``gap`` days, starting on a random one of the first ``days``.
 
     Args:
-        days: over which users enter.
-        gap: days between two decisions of a user.
-        end: the log stops after so many days; None: when the last user is done.
-        entry_of_state: for each state [S] the day of entry that it stands for; None: any day.
-        shared_coins: all decisions of one day are made by the same coin (arms that are switched by day).
-        shocks: standard deviation of what all rewards of one day have in common.
+        days: number of days over which users enter.
+        gap: number of days between two decisions of a user.
+        end: number of days after which the log stops; None: when the last user is done.
+        entry_of_state: day of entry of each initial state [S]; None: a random day.
+        shared_coins: whether one coin decides for all users of a day (arms switched by day).
+        shocks: standard deviation of the shock that all rewards of a day share.
     """
 
     days: int = 30
@@ -59,20 +59,20 @@ class Calendar:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
-    """All about a world but its users; the gain that gives the wanted lift is still open.
+    """A world without its users, and before the gain for the wanted lift is chosen.
 
     Args:
-        chain: the behaviour of users.
-        mu: probabilities with which actions were really chosen, by state [S, A].
-        pi: the policy to be judged, by group [G, A].
-        group: group of each state, what a context shows of it [S].
-        says: the log's claim about mu [S, A]; None: the truth.
-        propensities: logged, or left to be estimated from the contexts.
-        marked: the log says which users left for good.
-        calendar: when things happen.
-        future: the chain that the truth is about, if it is not the one of the log.
+        chain: behaviour of the users.
+        mu: true probabilities of the actions, by state [S, A].
+        pi: policy to evaluate, by group [G, A].
+        group: group of each state, which is what contexts show of it [S].
+        says: propensities that the log claims, by state [S, A]; None: the true ones.
+        propensities: "logged", or "estimated" from the contexts.
+        marked: whether the log says which users left for good.
+        calendar: days of entry and of decisions.
+        future: chain that the true lift is about, if it is not the one of the log.
         options: options for `shpi.evaluate` that an owner who knows this log would give.
-        churn_after: the silence after which an owner would call a user gone, if the log does not say.
+        churn_after: silence after which an owner would count a user as gone, if the log does not say.
     """
 
     chain: Chain
@@ -89,28 +89,28 @@ class Setting:
 
     @property
     def pi_by_state(self) -> Float64Array:
-        """[S, A]."""
+        """The policy by state [S, A]."""
         return self.pi[self.group]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """A log, a policy, and the truth about it."""
+    """A log, a policy, and its true lift."""
 
     logs: LoggedData
     policy: GroupPolicy
     lift: float  # the true lift of the policy per user, over the horizon
-    baseline: float  # what the logging policy brings per user, over the horizon
+    baseline: float  # the true value of the logging policy per user, over the horizon
     metric_lifts: Mapping[str, float]  # the true lift of each metric of the log
     horizon: int
     entry: Int64Array  # [U] the day on which each user entered
-    options: Mapping[str, Any]  # for `shpi.evaluate`, see `Setting`
+    options: Mapping[str, Any]  # options for `shpi.evaluate`, see `Setting`
     setting: Setting
     gain: float
 
     @property
     def told_logs(self) -> LoggedData:
-        """The log with what its owner knows of how users end; the log itself if it says so."""
+        """The log with its owner's knowledge of which users left; the log itself if it says so."""
         silence = self.setting.churn_after
         return self.logs if silence is None else leave_after(self.logs, silence)
 
@@ -118,7 +118,7 @@ class Case:
     def recent_lift(self) -> float:
         """The true lift among users like those who entered in the last third of the log.
 
-        Where mu drifts this is the lift over what mu does now.
+        If mu drifts, this is the lift over the present mu.
         """
         chain, when = self.setting.future or self.setting.chain, self.setting.calendar.entry_of_state
         if when is None:
@@ -131,13 +131,13 @@ class Case:
         return of_pi - of_mu
 
     def fresh(self, seed: int, users: int) -> Case:
-        """Another log of the same world and policy: new users, any number of them."""
+        """Another log of the same world and policy, with new users."""
         rng = np.random.default_rng([seed, users])
         entry, logs = _log(self.setting, self.gain, users, rng, seed)
         return replace(self, entry=entry, logs=logs)
 
     def mixture_lift(self, share: float) -> float:
-        """The true lift if ``share`` of the decisions are the policy's, and the others as before."""
+        """The true lift if ``share`` of the decisions are the policy's, and the others those of mu."""
         chain = self.setting.future or self.setting.chain
         mixed = (1 - share) * self.setting.mu + share * self.setting.pi_by_state
         return chain.value(mixed, self.gain) - self.baseline
@@ -145,15 +145,15 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class World:
-    """A kind of world in which gates go wrong.
+    """A kind of world that is hard for gates.
 
     Args:
         name: name of the world.
-        words: description of what happens in it.
-        build: a setting from a generator and a number of users.
-        users: users of a log, unless another number is asked for.
-        better: a lift that is worth finding, as a share of the present value.
-        impossible: why no gate can be right here, if none can.
+        words: description of the world.
+        build: function that makes a setting from a random generator and a number of users.
+        users: default number of users in a log.
+        better: lift worth finding, as a share of the present value.
+        impossible: reason why no gate can be right here; None: a gate can.
     """
 
     name: str
@@ -164,13 +164,13 @@ class World:
     impossible: str | None = None
 
     def make(self, seed: int, users: int | None = None, *, lift: float = 0.0) -> Case:
-        """A log and a policy of this world.
+        """Make a log and a policy of this world.
 
         Args:
             seed: random seed of the setting, the users and the log.
-            users: number of users in the log.
-            lift: the policy's true lift, as a share of what the logging policy brings: 0, less than 0, or
-                for power more, such as ``better``. It is exact, whatever the seed.
+            users: number of users in the log; None: the default of the world.
+            lift: true lift of the policy, as a share of the logging policy's value: 0, negative, or positive
+                to measure power, such as ``better``. It is exact for every seed.
         """
         count = self.users if users is None else users
         rng = np.random.default_rng([seed, *self.name.encode()])
@@ -237,7 +237,7 @@ def _arrays(
     logged: Int64Array,
     rng: np.random.Generator,
 ) -> LoggedData:
-    """The decisions that were made before users left or the log stopped, as a log."""
+    """The log of the decisions made before users left or the log stopped."""
     horizon = setting.chain.horizon
     kept = (np.arange(horizon) < counts[:, None])[logged]  # [U, H]
     states, actions = done.states[logged], done.actions[logged]
@@ -245,10 +245,10 @@ def _arrays(
     final = states[np.arange(len(logged)), counts[logged]]
     gone = setting.chain.gone[final]
     groups = np.eye(len(setting.pi))
-    mood = rng.standard_normal((len(logged), horizon + 1))  # a column that means nothing
+    mood = rng.standard_normal((len(logged), horizon + 1))  # an uninformative context column
     says = setting.mu if setting.says is None else setting.says
     hour = rng.integers(DAY // 2, size=(len(logged), horizon))
-    told: dict[str, Any] = {}  # a table without a column about it shows no context after the last row either
+    told: dict[str, Any] = {}  # a log that does not mark endings has no final contexts either
     if setting.marked:
         shown = np.column_stack([groups[setting.group[final]], mood[:, -1]])
         told = {"terminated": gone, "final_contexts": shown}

@@ -1,4 +1,4 @@
-"""Are the propensities those by which actions were chosen? Tests of balance."""
+"""Balance tests: were the actions chosen with the propensities of the log?"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What was known before a decision, as columns that right propensities must balance.
+"""Columns of quantities known before a decision, which correct propensities must balance.
 
     E[ (1[a_t = a] - mu(a|x_t)) z_t ] = 0        for every z_t that is known before the action is chosen
 
-All columns are indicators, so that an imbalance reads as "chosen 12 % of the time, not 10 %": the time of the
-log, the step, cells of the contexts, and outcomes of earlier decisions. Those are the negative controls: no
-action can have changed them.
+All columns are indicators, so that an imbalance reads as "chosen 12 % of the time, not 10 %": cells of the
+time, of the step, of the contexts, and of the outcomes of earlier decisions. The earlier outcomes are the
+negative controls: the action at hand cannot have changed them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from shpi.ope.problem import Chunk
 from shpi.protocols import BoolArray, Float64Array
 
-TIME_CELLS = 8  # pieces of the log's time, with equally many decisions
-MOST_DIMENSIONS, MOST_METRICS = 12, 3  # columns of the context, and earlier outcomes, that are looked at
-FEW_VALUES = 6  # a column with at most so many distinct values has a cell for each
+TIME_CELLS = 8  # periods of the log, with equally many decisions each
+MOST_DIMENSIONS, MOST_METRICS = 12, 3  # context dimensions, and metrics of earlier decisions, to test at most
+FEW_VALUES = 6  # a column with at most so many distinct values gets a cell for each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cells:
-    """Cuts of one column: values up to the first, between the first and the second, …."""
+    """Cells of one column: values up to the first cut, between the first and the second cut, …."""
 
     words: str
     cuts: Float64Array
@@ -35,7 +35,7 @@ class Cells:
         return [((code == cell) & here).astype(np.float64) for cell in range(len(self.cuts) + 1)]
 
     def names(self) -> list[str]:
-        """One per cell."""
+        """The name of each cell."""
         if len(self.cuts) == 0:
             return [self.words]
         edges = [f"{cut:.3g}" for cut in self.cuts]
@@ -49,7 +49,7 @@ class Cells:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Instruments:
-    """The columns of a log, cut where a sample of its users says."""
+    """The indicator columns of a log, with cuts from a sample of its users."""
 
     names: tuple[str, ...]
     time: Cells | None
@@ -59,7 +59,7 @@ class Instruments:
 
     @classmethod
     def of(cls, chunk: Chunk) -> Instruments:
-        """Cuts at quantiles of a chunk."""
+        """Choose the cuts from the values in a chunk."""
         logs = chunk.logs
         time = None
         if logs.time_unit == "us" and np.ptp(logs.times) > 0:
@@ -89,12 +89,12 @@ class Instruments:
         return cls(names=tuple(names), time=time, step=step, contexts=tuple(contexts), past=tuple(past))
 
     def is_outcome(self, column: int) -> bool:
-        """Whether a column is an outcome of earlier decisions; those are the last ones."""
+        """Whether a column is an outcome of earlier decisions; these come last in ``names``."""
         count = sum(len(cells.cuts) + 1 for _, cells in self.past)
         return len(self.names) - count <= column < len(self.names)
 
     def columns(self, chunk: Chunk) -> Float64Array:
-        """[n, J], in the order of the names."""
+        """The indicators [n, J], in the order of ``names``."""
         logs = chunk.logs
         columns = [np.ones(len(logs))]
         if self.time is not None:
@@ -110,7 +110,7 @@ class Instruments:
 
 
 def _cuts(values: Float64Array) -> Float64Array:
-    """Between few values, or at the quartiles."""
+    """Cuts between the values if they are few, else at the quartiles."""
     distinct = np.unique(values[:: max(1, len(values) // 100_000)])
     if len(distinct) <= FEW_VALUES:
         between: Float64Array = distinct[:-1] + (distinct[1:] - distinct[:-1]) / 2
@@ -121,7 +121,7 @@ def _cuts(values: Float64Array) -> Float64Array:
 
 
 def _past(chunk: Chunk) -> list[tuple[str, Float64Array]]:
-    """What earlier decisions brought, as known now [n] each; 0 at a first decision."""
+    """Outcomes of earlier decisions as known at this decision, [n] each; 0 at a first decision."""
     logs = chunk.logs
     known_at_once = chunk.rewards if logs.immediate is None else logs.immediate
     rewards = np.where(chunk.observed, known_at_once, 0.0)
@@ -139,7 +139,7 @@ def _shifted(chunk: Chunk, values: Float64Array) -> Float64Array:
 
 
 def sum_before(chunk: Chunk, values: Float64Array) -> Float64Array:
-    """The sum over the earlier decisions of the same trajectory, of [n] or of each column of [n, G]."""
+    """The sum of ``values`` ([n] or [n, G]) over the earlier decisions of the same trajectory."""
     before = np.zeros_like(values)
     np.cumsum(values[:-1], axis=0, out=before[1:])
     first = before[chunk.logs.offsets[:-1]]

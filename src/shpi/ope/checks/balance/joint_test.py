@@ -1,28 +1,28 @@
-r"""Are the propensities those by which the actions were chosen? Every imbalance at once, at one level.
+r"""Test whether the actions were chosen with the propensities of the log: all imbalances in one joint test.
 
 For a group g of actions and a column z that is known before the decision
 (`shpi.ope.checks.balance.instruments`)
 
     S = sum_t e_tg z_t,   V = sum_t e_tg^2 z_t^2,   S / sqrt(V) is about normal if the propensities are right
 
-The terms are martingale differences: each decision is a fresh draw of mu, whatever came before. So rows may
-be counted, users need not be the clusters, and the sum of a user's earlier e is one more column: it shows
-arms that a user keeps. The frequencies of actions over all decisions have a level of their own, since an
-override may show nowhere else; all other columns share another one (Bonferroni).
+The terms are martingale differences: given the past, each decision is a fresh draw from mu. So single
+decisions are the observations, without clustering by user. The sum of a user's earlier e is one more column:
+it detects users who keep their arm. The action frequencies over all decisions have a level of their own,
+since an override may show nowhere else; all other columns share a second one (Bonferroni).
 
-*What cannot be seen.* An override of n decisions hides if n is below the chance variation of a count, about
-sqrt(decisions), and no log can show it. The sentence says which share would have been seen.
+*Detectable overrides.* An override of n decisions is invisible if n is below the random variation of a count,
+about sqrt(decisions). The diagnostic states the share of decisions whose override would have been detected.
 
-*Estimated propensities* fit the contexts (and the time) by construction, up to the error of the fit. That
-error is removed from z: it is replaced by what is left of it after a regression on contexts and time, with
+*Estimated propensities* balance the contexts (and the time) by construction, up to the error of the fit. To
+remove the effect of that error, z is replaced by its residual from a regression on contexts and time, with
 the weights mu (1 - mu) of the score. What remains are the negative controls.
 
-*Outcomes that look ahead.* "Bought within 30 days" of the decision before depends on this decision, and is no
-negative control. `LoggedData.immediate` says so where the log knows; where it does not, an imbalance of
-earlier outcomes alone is a warning if propensities were logged.
+*Outcomes that look ahead.* "Bought within 30 days" of the previous decision depends on this decision, and is
+no negative control. `LoggedData.immediate` holds the part that was known at once, if the log has it. If not,
+and propensities were logged, an imbalance of earlier outcomes alone is only a warning.
 
-*Days.* If all users of a day share a coin, rows are no longer independent draws. A log like that shows a high
-correlation of e within days (`shpi.ope.checks.days`); the sums over days then take the place of the rows.
+*Days.* If one coin is thrown for all users of a day, decisions are not independent draws. Such a log shows a
+high correlation of e within days (`shpi.ope.checks.days`); the variance is then computed from sums over days.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import Diagnostic, Severity
 from shpi.protocols import Float64Array
 
-# Of a false alarm per log: for how often actions are chosen over all decisions, and for all the rest.
-# A false alarm costs a ship; an override of 2 % of 8,000 decisions, unnoticed, costs a false one.
+# Probability of a false alarm per log: for the action frequencies over all decisions, for all other columns.
+# A false alarm prevents a ship; an undetected override of 2 % of 8,000 decisions causes a false one.
 LEVEL_ALL, LEVEL_OTHERS = 0.01, 0.005
-SEEN = 0.84  # standard errors: with those of the level, what is seen in four logs of five
-LEAST_VARIANCE = 25.0  # a normal approximation needs about so many decisions in a cell
-HARMLESS = 0.01  # as a share of what the propensities say: rounding, not overriding
-MOST_FEATURES = 60  # context dimensions that estimated propensities are cleared of
+SEEN = 0.84  # standard errors; the 80 % normal quantile, for a power of 80 %
+LEAST_VARIANCE = 25.0  # the variance V that the normal approximation needs, at least
+HARMLESS = 0.01  # imbalance relative to the propensity, up to which rounding explains it
+MOST_FEATURES = 60  # context dimensions in the regression of z for estimated propensities, at most
 NAME = "propensity balance"
 EARLIER = "earlier decisions of the user"
 
@@ -59,33 +59,33 @@ class Imbalance:
 
     excess: Float64Array  # S
     variance: Float64Array  # V
-    expected: Float64Array  # what the propensities say, sum_t mu(g|x_t) |z_t|
+    expected: Float64Array  # sum_t mu(g|x_t) |z_t|
     weight: Float64Array  # sum_t |z_t|
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The clearest imbalance of a log."""
+    """The most significant imbalance of a log."""
 
-    where: str
-    group: str
-    said: float
-    observed: float
+    where: str  # name of the column
+    group: str  # name of the group of actions
+    said: float  # mean propensity of the group in the column's cell
+    observed: float  # frequency of the group there
     z: float
-    ratio: float  # of the chance of something as clear, to the level for it
+    ratio: float  # p-value divided by its level; significant below 1
     comparisons: int
-    outcome: bool  # it is about outcomes of earlier decisions
-    visible: float | None  # the share of decisions whose override would have been seen; None: nobody knows
+    outcome: bool  # the column is an outcome of earlier decisions
+    visible: float | None  # the share of decisions whose override would be detected; None: unknown
 
     @property
     def relative(self) -> float:
-        """The gap as a share of the rarer side."""
+        """The gap relative to the propensity of the group or of its complement, whichever is smaller."""
         rarer = min(self.said, 1 - self.said) if self.said < 1 else self.said
         return abs(self.observed - self.said) / max(rarer, 1e-12)
 
 
 def about_balance(problem: Problem) -> list[Diagnostic]:
-    """One diagnostic of all imbalances, and one if days were switched as a whole."""
+    """One diagnostic for all imbalances, and one more if days were switched as a whole."""
     if problem.propensity_mode == "absent":
         return []
     days = days_of(problem)
@@ -94,13 +94,13 @@ def about_balance(problem: Problem) -> list[Diagnostic]:
 
 
 def visible_override(problem: Problem) -> float | None:
-    """The share of decisions whose override the frequencies of actions would show; None: nobody knows."""
+    """The share of decisions whose override the action frequencies would show; None if mu(.|x) is unknown."""
     return clearest(problem).visible
 
 
 @once
 def clearest(problem: Problem) -> Finding:
-    """The imbalance that chance explains least."""
+    """The most significant imbalance."""
     groups, days, sample = Groups.of(problem), days_of(problem), problem.sample()
     instruments = Instruments.of(sample)
     estimated = problem.propensity_mode == "estimated"
@@ -113,7 +113,7 @@ def clearest(problem: Problem) -> Finding:
     columns = z.shape[1]
     levels = np.full(columns, LEVEL_OTHERS / max(groups.candidates * (columns - 1), 1))
     levels[0] = LEVEL_ALL / groups.candidates
-    ratio = tail / levels  # below 1: clear
+    ratio = tail / levels  # below 1: significant
     g, j = np.unravel_index(int(np.argmin(ratio)), ratio.shape)
     expected = sums.expected[g, j] / max(sums.weight[g, j], 1e-12)
     names = (*instruments.names, EARLIER)
@@ -131,7 +131,7 @@ def clearest(problem: Problem) -> Finding:
 
 
 def _visible(sums: Imbalance, groups: Groups, level: float) -> float | None:
-    """The share of decisions whose override towards one action is seen in four logs of five."""
+    """The share of decisions whose override towards one action is detected in four of five logs."""
     if not groups.exact:
         return None
     standard_errors = float(normal_upper_quantile(level / 2)) + SEEN
@@ -166,7 +166,7 @@ def _sums(
 
 
 def _said_by(chunk: Chunk, groups: Groups) -> Float64Array:
-    """mu(g|x_t) [n, G]; the number of actions where only that of the taken one is known."""
+    """mu(g|x_t) [n, G]; the number of actions in g if only the taken action's propensity is known."""
     behaviour = chunk.logs.behaviour
     member = groups.of_action[:, None] == np.arange(len(groups))  # [A, G]
     if behaviour is None or not groups.exact:
@@ -176,7 +176,7 @@ def _said_by(chunk: Chunk, groups: Groups) -> Float64Array:
 
 
 def _by_day(chunk: Chunk, terms: Float64Array) -> Float64Array:
-    """Sums by day [D, J]."""
+    """The sums of the terms by day [D, J]."""
     day = chunk.logs.times // MICROSECONDS["d"]
     order = np.argsort(day, kind="stable")
     first = np.flatnonzero(np.append(True, np.diff(day[order]) > 0))
@@ -184,7 +184,7 @@ def _by_day(chunk: Chunk, terms: Float64Array) -> Float64Array:
 
 
 def _features(chunk: Chunk) -> Float64Array:
-    """What the model of the propensities saw [n, F]."""
+    """The features of the propensity model [n, F]."""
     logs = chunk.logs
     columns = [np.ones((len(logs), 1)), logs.contexts[:, :MOST_FEATURES].astype(np.float64)]
     clock = Clock.of(logs)
@@ -194,7 +194,7 @@ def _features(chunk: Chunk) -> Float64Array:
 
 
 def _cleared(z: Float64Array, features: Float64Array, weights: Float64Array) -> Float64Array:
-    """Z minus its weighted regression on the features; 0 where hardly anything is left of it."""
+    """The residuals of z from its weighted regression on the features; 0 if they are negligible."""
     weighted = features * weights[:, None]
     gram = features.T @ weighted
     gram[np.diag_indices_from(gram)] += 1e-8 * np.trace(gram) / len(gram) + 1e-12

@@ -1,11 +1,12 @@
-"""How often actions were chosen beyond what the propensities say, by groups of actions.
+"""Residuals e: chosen actions minus their propensities, by groups g of actions.
 
-Where mu(.|x) is known, e = 1[a_t in g] - mu(g|x_t), of mean 0 on both sides. Where only mu(a_t|x_t) was
-logged, e = 1[a_t in g] / mu(a_t|x_t) - |g|, whose mean is 0 if mu may choose every action of g, and less
-otherwise: then only an excess says that the propensities are wrong.
+If mu(.|x) is known, e = 1[a_t in g] - mu(g|x_t), with mean 0. If only mu(a_t|x_t) was logged,
+e = 1[a_t in g] / mu(a_t|x_t) - |g|, whose mean is 0 if mu supports every action of g, and negative otherwise:
+then only a positive excess shows that the propensities are wrong.
 
-A table shows no action that was never chosen, so those in it were chosen more often than by their propensity.
-Without mu(.|x) an action therefore counts from the row after its first one on, in both terms of e.
+A log contains only actions that were chosen at least once, so on average these were chosen more often than
+their propensities say. Without mu(.|x), an action therefore counts only after its first row, in both terms
+of e.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from shpi.data.audit.propensity import first_rows
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
 
-SINGLE_ACTIONS = 12  # so many actions are looked at one by one; the others in blocks
-BLOCKS = 4  # of the actions that are not looked at one by one
-LEAST_COUNT = 50  # an action looked at by itself was chosen at least so often
+SINGLE_ACTIONS = 12  # at most so many actions are tested one by one; the others in blocks
+BLOCKS = 4  # number of blocks of the actions that are not tested one by one
+LEAST_COUNT = 50  # decisions that chose an action, at least, for it to be tested by itself
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Groups:
-    """Groups of actions, and how many could have been chosen: chance must be shared among all of those."""
+    """Groups of actions to test, and how many candidates there were, for the Bonferroni correction."""
 
     of_action: Int64Array  # [A] the group of each action; -1: in none
     names: tuple[str, ...]
@@ -37,11 +38,11 @@ class Groups:
 
     @classmethod
     def of(cls, problem: Problem) -> Groups:
-        """The most frequent actions one by one, the others in blocks of neighbours."""
+        """Make a group of each frequent action, and blocks of neighbouring actions of the others."""
         logs, counts = problem.head, problem.times_taken
         exact, size, ids = logs.behaviour is not None, logs.n_actions, logs.action_space.ids
         groups = np.full(size, -1, dtype=np.int64)
-        if size == 2 and exact:  # the other one says the same
+        if size == 2 and exact:  # the other action's residuals are the same with a minus sign
             groups[1] = 0
             return cls(of_action=groups, names=(f"action {ids[1]!r}",), candidates=1, exact=exact)
         top = np.argsort(-counts, kind="stable")[:SINGLE_ACTIONS]
@@ -56,7 +57,7 @@ class Groups:
         return cls(of_action=groups, names=tuple(names), candidates=size + BLOCKS, exact=exact)
 
     def residuals(self, chunk: Chunk) -> Float64Array:
-        """E [n, G]; see the top of this file."""
+        """The residuals e [n, G]; see the top of this file."""
         logs, n = chunk.logs, len(chunk.logs)
         member = np.zeros((logs.n_actions, len(self)))
         inside = self.of_action >= 0

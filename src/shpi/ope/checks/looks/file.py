@@ -1,10 +1,10 @@
-"""How often a policy has been evaluated on a log, and what every look found: a small JSON file.
+"""A small JSON file that records each evaluation ("look") of a policy on a log, and the lift that it found.
 
     {"format": "shpi-looks", "version": 1, "planned_users": 2000, "confidence": 0.95,
      "looks": [{"policy": "…", "log": "…", "fingerprint": "…", "users": 312, "lift": 0.01}]}
 
-A log that grows keeps its first moment, its actions and its columns: that is what tells it from another. The
-same table looked at twice is one look.
+A growing log is recognised by its first time, its actions and its columns. Evaluating the same table twice is
+one look.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ FORMAT, VERSION = "shpi-looks", 1
 class Look:
     """One evaluation."""
 
-    policy: str  # a digest of the policy
-    log: str  # what stays the same while a log grows
-    fingerprint: str  # of the log as it was
+    policy: str  # digest of the policy
+    log: str  # digest of what stays the same while a log grows
+    fingerprint: str  # digest of the log at this look
     users: int
     lift: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """All looks that a file knows of. Immutable: `with_look` returns another."""
+    """All looks in a file. Immutable: `with_look` returns a new object."""
 
     looks: tuple[Look, ...] = ()
-    planned_users: int | None = None  # None: nobody has asked for an anytime bound yet
-    confidence: float | None = None
+    planned_users: int | None = None  # plan of the anytime bounds; None: no anytime look yet
+    confidence: float | None = None  # confidence of the anytime bounds
 
     def of(self, policy: str, log: str) -> tuple[Look, ...]:
         """The looks at one policy on one growing log, one for each state of the log."""
@@ -57,12 +57,12 @@ class Looks:
         return tuple(mine.values())
 
     def with_look(self, look: Look) -> Looks:
-        """One look more."""
+        """These looks and one more."""
         return replace(self, looks=(*self.looks, look))
 
     @classmethod
     def read(cls, path: Path) -> Looks:
-        """The file, or nothing if there is none yet."""
+        """Read the file; no looks if it does not exist yet."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -99,7 +99,7 @@ class Looks:
             ) from None
 
     def to_json(self) -> dict[str, Any]:
-        """What the file holds."""
+        """The content of the file."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -110,13 +110,13 @@ class Looks:
 
 
 def digest_of(policy: Any) -> str:
-    """What tells one policy from another: its parts, or its answers where it has none."""
+    """A digest of a policy's parameters; for a policy of a foreign class, the name of the class."""
     from shpi.features.parts import take_apart
 
     digest = hashlib.blake2b(digest_size=8)
     try:
         stack = [take_apart(policy)]
-    except ConfigError:  # a policy of somebody else's make
+    except ConfigError:  # a policy class that this package cannot take apart
         return f"{type(policy).__module__}.{type(policy).__qualname__}"
     while stack:
         parts = stack.pop()
@@ -128,13 +128,13 @@ def digest_of(policy: Any) -> str:
 
 
 def identity_of(logs: LoggedData) -> str:
-    """What stays the same while a log grows."""
+    """A digest of what stays the same while a log grows."""
     first = int(logs.times.min()) if logs.time_unit == "us" else 0
     facts = repr((logs.action_space.ids, logs.schema.dimensions, first))
     return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
 
-# ---------------------------------------------------------------------- an evaluation is a look
+# ---------------------------------------------------------------------- record an evaluation as a look
 
 
 def count_look(
@@ -145,14 +145,14 @@ def count_look(
     *,
     gate: Gate | None = None,
 ) -> Evaluation:
-    """Enter an evaluation into a file of looks, and say in its diagnostics how many there were before.
+    """Record an evaluation in a file of looks; its diagnostics then say how many looks there have been.
 
     Args:
         evaluation: evaluation of this policy on this log.
-        policy: what was evaluated.
-        logs: the log as it is today.
-        path: the file; it is made at the first look.
-        gate: that judged; with ``anytime`` its plan must be that of the first such look.
+        policy: policy that was evaluated.
+        logs: log that it was evaluated on.
+        path: file of looks, created at the first look.
+        gate: gate that judged; with ``anytime``, its plan must be that of the first such look.
     """
     place, first = Path(path), next(raw_chunks(logs))
     known = Looks.read(place)
@@ -175,7 +175,7 @@ def count_look(
 
 
 def _planned(known: Looks, gate: Gate, place: Path) -> Looks:
-    """The plan of the first anytime look is that of all: a plan made after looking is none."""
+    """Fix the plan at the first anytime look, and refuse another plan later."""
     plan = (gate.planned_users, gate.confidence)
     if known.planned_users is None:
         return replace(known, planned_users=plan[0], confidence=plan[1])

@@ -1,4 +1,4 @@
-"""Every user's own lift by plain importance weights: what a bet can be made on."""
+"""Per-user lifts by plain importance weights: the values that the betting bound needs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shpi.protocols import Float64Array
 
 
 def user_lifts(problem: Problem, share: float = 1.0) -> Float64Array:
-    """sum_t gamma^t (w_t - 1) (r_t - r_min) of every user [U]; r_min is 0 unless rewards are below 0.
+    """sum_t gamma^t (w_t - 1) (r_t - r_min) of every user [U]; r_min is 0 unless rewards are negative.
 
     Args:
-        problem: the evaluation.
+        problem: the evaluation problem.
         share: share of the policy in a mixture with the logging policy.
     """
     least = min(problem.reward_range[0], 0.0)
@@ -26,7 +26,7 @@ def user_lifts(problem: Problem, share: float = 1.0) -> Float64Array:
 
 
 def floor_of(problem: Problem) -> float:
-    """The least that a user's value can be: every weight 0, every reward the largest one of the log."""
+    """The smallest possible value of a user: every weight 0, every reward the largest one of the log."""
     low, high = min(problem.reward_range[0], 0.0), problem.reward_range[1]
     most = problem.total(_most_trajectories, max)
     return -(high - low) * float(problem.discounts.sum()) * most
