@@ -95,7 +95,7 @@ class Storefront:
             if real_number(name, getattr(self, name), least=0.0) > 1:
                 raise ConfigError(expected=f"{name} to be at most 1", found=str(getattr(self, name)))
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@
     U_0 = bonus,    U_m(s) = sum_a pi(a|s) (R(s, a) + sum_s' P(s'|s, a) U_{m-1}(s'))
 
 With bonus V_mu, Q_k - V_mu is the k-step advantage of the paper with exact weights. Rows of P may sum to less
-than 1: what is missing leads out of the process, to a value of 0.
+than 1: the rest is the probability of leaving the process, with value 0.
 """
 
 from __future__ import annotations

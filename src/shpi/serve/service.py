@@ -104,7 +104,7 @@ class Service:
             self.monitor.tell(self.store.scan())
             self.store.listener = self.monitor.tell
 
-    # ------------------------------------------------------------------ who serves
+    # ------------------------------------------------------------------ the state in force
 
     @property
     def control(self) -> Control:

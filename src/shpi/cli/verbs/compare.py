@@ -177,7 +177,7 @@ def table_of(
     return 0 if any(row.cpu_seconds is not None for row in rows) else 1
 
 
-# ---------------------------------------------------------------------- what is compared, on what
+# ---------------------------------------------------------------------- log, learners and their options
 
 
 def find_log(

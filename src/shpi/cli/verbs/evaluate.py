@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     return EXITS[first.verdict.decision]
 
 
-# ---------------------------------------------------------------------- what is asked for
+# ---------------------------------------------------------------------- options
 
 
 def gate_of(options: argparse.Namespace) -> Gate:

@@ -30,8 +30,8 @@ class Models:
     bins share one set of tables, with the bin as one more column.
     """
 
-    bins: Bins  # of contexts
-    after_bins: Bins  # of contexts and feedback
+    bins: Bins  # bins of contexts
+    after_bins: Bins  # bins of contexts and feedback
     moving: Int64Array  # context columns that change
     feedback: Int64Array  # columns after a decision that the feedback of users moves
     reward: Tables

@@ -100,7 +100,7 @@ class FittedWorld:
                 found=repr(self.assumed_on),
             )
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def n_actions(self) -> int:
@@ -251,7 +251,7 @@ class FittedWorld:
             check_running(None)
         return self._run[0]
 
-    # ------------------------------------------------------------------ what it knows, and files
+    # ------------------------------------------------------------------ uncertainty, report, files
 
     def uncertainty(self, contexts: FloatArray, actions: IntArray) -> dict[str, Float64Array]:
         """The standard deviation over the members of the expected reward and of P(return), each [n].

@@ -101,7 +101,7 @@ class HIV:
         """The setting of the authors' release: one start for all, rewards divided by 1e7."""
         return cls(**{"reward_unit": 1e7, **changes})
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:

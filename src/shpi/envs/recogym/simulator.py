@@ -124,7 +124,7 @@ class RecoGym:
 
         return ReleasedRecoGym(**changes)
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:

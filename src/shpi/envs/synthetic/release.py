@@ -97,7 +97,7 @@ class ReleasedSynthetic:
                 found=f"shapes {self.mu.shape} and {self.action_features.shape}",
             )
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:

@@ -143,7 +143,7 @@ class Synthetic:
 
         return worlds(seed, **options)
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:

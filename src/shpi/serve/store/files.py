@@ -84,7 +84,7 @@ class FileStore:
         self._seq += 1
         return self._seq
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ reading
 
     def _remember(self, record: Record, place: Place) -> None:
         segment, time = segment_of(place), record.time

@@ -165,7 +165,7 @@ class PostgresStore:
                     await connection.close()
         self._writer = self._reader = None
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ reading
 
     async def _rows(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         if self._reading is None:
