@@ -1,7 +1,7 @@
 """HTML cards that notebooks show for shpi's objects, readable on light and on dark pages.
 
-Notebooks have their own colours, so text and lines take the page's, and only verdict words are coloured. Text
-that comes from users is escaped.
+Notebooks have their own colours: text and lines take the page's; only verdicts and severities have colours.
+Text that comes from users is escaped.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def main(place: str) -> int:
 
 
 def learn(job: dict[str, Any]) -> dict[str, Any]:
-    """Fit and save the policy; return the time and memory it took."""
+    """Fit and save the policy; return CPU seconds, peak memory and, if it has one, its story."""
     from shpi.learners import registry
     from shpi.policies import save_policy
 

@@ -223,7 +223,7 @@ def find_learners(names: str | None, *, online: bool) -> list[str]:
 def find_settings(
     texts: Sequence[str], chosen: Sequence[str], logs: LoggedData, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """The options of each learner: its own, and those given for all learners that it has."""
+    """The options of each learner: those given for it, and those given for all that it has."""
     from shpi.learners import registry
 
     usable = [name for name in chosen if registry.missing(name) is None]
