@@ -1,1 +1,1 @@
-"""Speed and memory, measured against named peers in the same run: ``python -m benchmarks``."""
+"""Benchmarks of speed, memory and statistics, peers in the same run: ``python -m benchmarks``."""

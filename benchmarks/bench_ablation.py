@@ -1,8 +1,8 @@
 """Every choice inside OfflineSHPI: form × value × pi_0 × k without tests, and changes to the defaults.
 
-Two worlds: the synthetic task (1,000 trajectories; what is attained of the possible improvement) and the
+Two worlds: the synthetic task (1,000 trajectories; the attained share of the possible improvement) and the
 storefront (6,000 users of a uniform policy; exact value as a share of the optimum). Without tests, each value
-and the clone of mu are fitted once for each log and serve in all rows. Seeds 100 and 101. Writes
+and the clone of mu are fitted once per log and shared by all rows. Seeds 100 and 101. Writes
 docs/ablation.md.
 """
 
@@ -63,18 +63,18 @@ UNTESTED: dict[str, dict[str, Any]] = {
 
 
 class Fitted(NamedTuple):
-    """A value that was fitted once, to all users of a log."""
+    """A value model that returns a value fitted before, to all users of a log."""
 
     value: FittedValue
 
     def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> FittedValue:
-        """The same again."""
+        """The value that was fitted before."""
         del logs, gamma, seed
         return self.value
 
 
 class World(NamedTuple):
-    """Where it is tried."""
+    """A world in which learners are tried: its logs, score and horizons."""
 
     logs: Callable[[int], LoggedData]
     score: Callable[[Policy, int], float]  # as a share of the best
@@ -107,7 +107,7 @@ Key = tuple[str, ...]
 
 
 def trial(case: tuple[str, int]) -> dict[Key, float]:
-    """All rows of one world and seed."""
+    """Scores of all rows, for one world and seed."""
     name, seed = case
     world = worlds()[name]
     logs = world.logs(seed)

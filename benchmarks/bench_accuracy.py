@@ -1,7 +1,7 @@
-"""How far off is each estimator? The k-step SHPI estimator against others, on the same logs of four worlds.
+"""How large is each estimator's error? The k-step SHPI estimator against others, on logs of four worlds.
 
 Writes docs/ope-accuracy.md. The worlds are those of bench_gate. Policies are mixtures of mu with a better
-policy, further and further from mu. The true lift comes from rollouts of many users with the same random
+policy, at increasing distance from mu. The true lift comes from rollouts of many users with the same random
 numbers under both policies. About five minutes of CPU time for 30 logs per world.
 
 Environment: SHPI_ACCURACY_LOGS, SHPI_ACCURACY_FIRST (the first seed), SHPI_ACCURACY_WORLDS,
@@ -43,35 +43,35 @@ FIRST = int(os.environ.get("SHPI_ACCURACY_FIRST", "0"))
 CHOSEN = os.environ.get("SHPI_ACCURACY_WORLDS", ",".join(WORLDS)).split(",")
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = Path(os.environ.get("SHPI_ACCURACY_PAGE", DOCS / "ope-accuracy.md"))
-SHARES = (0.1, 0.3, 0.6)  # of the better policy in the mixture
+SHARES = (0.1, 0.3, 0.6)  # shares of the better policy in the mixture
 HORIZONS = {"Synthetic": 30}  # longer than the gate's, so that k matters
-TRUTH = 16  # times the gate's users, for the truth: here its error matters, there only its sign
-CLEAR = 2.0  # standard errors of a paired difference of squared errors
+TRUTH = 16  # users for the truth, in multiples of bench_gate's, where only the sign matters
+CLEAR = 2.0  # a paired difference of squared errors is clear beyond this many standard errors
 OURS = ("SHPI(k=1)", "SHPI(k=4)", "SHPI(k=session)", "SHPI(auto)")
 
 
 def estimators() -> list[Estimator]:
-    """The k-step ones first; "auto" is SLOPE over k = H .. 1."""
+    """All estimators, the k-step ones first; "auto" is SLOPE over k = H .. 1."""
     ours: list[Estimator] = [KStepSHPI(k=1), KStepSHPI(k=4), KStepSHPI(), SLOPE(name="SHPI(auto)")]
     return [*ours, PDIS(), SNPDIS(), DR(), WDR(), FQE(), MAGIC(), MIS()]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Errors:
-    """What was measured of one policy in one world."""
+    """Measurements of one policy in one world."""
 
     share: float
-    lift: float  # the truth
-    lift_error: float  # of the rollouts
-    weight: float  # the largest ratio pi/mu of a decision in the first log
-    found: dict[str, Any]  # estimator: its lift in each log [logs], NaN where it had no answer
+    lift: float  # true lift
+    lift_error: float  # its standard error, from the rollouts
+    weight: float  # largest ratio pi/mu of a decision in the first log
+    found: dict[str, Any]  # by estimator: its lift in each log [logs], NaN if it had no answer
 
     def rmse(self, name: str) -> float:
         """The root of the mean squared error, over the logs with an answer."""
         return float(np.sqrt(np.nanmean((self.found[name] - self.lift) ** 2)))
 
     def beats(self, name: str, other: str) -> bool:
-        """Whether the squared errors of the first are clearly smaller, log by log."""
+        """Whether the squared errors of the first estimator are clearly smaller, paired by log."""
         gain = (self.found[other] - self.lift) ** 2 - (self.found[name] - self.lift) ** 2
         gain = gain[np.isfinite(gain)]
         return len(gain) > 2 and bool(gain.mean() > CLEAR * gain.std(ddof=1) / np.sqrt(len(gain)))
@@ -81,7 +81,7 @@ class Errors:
 
 
 def measure(world: World) -> list[Errors]:
-    """All policies of a world, on the same logs."""
+    """Measure all policies of a world on the same logs."""
     logs = [world.log(10_000 + FIRST + number, world.users) for number in range(LOGS)]
     better = world.good(np.random.default_rng(FIRST))
     measured = []
@@ -117,7 +117,7 @@ def _lift(estimator: Estimator, problem: Problem) -> float:
 
 
 def worlds() -> list[World]:
-    """Those that were asked for and whose data are there."""
+    """The chosen worlds whose data are available."""
     chosen = [WORLDS[name]() for name in CHOSEN]
     return [
         replace(world, horizon=HORIZONS.get(world.name, world.horizon), truth_users=TRUTH * world.truth_users)
@@ -172,13 +172,13 @@ def page(by_world: Sequence[tuple[World, list[Errors]]]) -> str:
 
 
 def _words(world: World) -> str:
-    """Those of the gate's benchmark, with the horizon of this one."""
+    """The description of a world from bench_gate, with the horizon of this benchmark."""
     about = world.words.split("; ", 1)[-1]
     return f"At most {world.horizon} decisions, {world.mu.n_actions} actions; {about}"
 
 
 def sentence(measured: Sequence[Errors]) -> str:
-    """Where the k-step estimator wins, and where it loses."""
+    """A sentence on where the k-step estimator wins, and where it loses."""
     rivals = [name for name in measured[0].found if name not in OURS]
     wins, losses = list[str](), list[str]()
     for errors in measured:

@@ -1,13 +1,14 @@
 """Why Q-learning beats SHPI on random treatment: chains of improvements, or networks?
 
-SHPI improves on V^mu. Where mu treats at random, V^mu knows nothing of patients who are treated well for
-long. So V is estimated again for each new policy pi, by LSTD with the ratio of one step,
+SHPI improves on V^mu. If mu treats at random, V^mu has no data on patients who are treated well for long. So
+V is estimated again for each new policy pi, by LSTD with the importance ratio of one step,
 
     sum_t rho_t phi(x_t) (r_t + gamma phi(x_{t+1})'theta - phi(x_t)'theta) = 0,     rho = pi(a|x) / mu(a|x)
 
-and pi is greedy on a regression of r + gamma V(x') - V(x). The first round has V^mu. Features are lines and
-random Fourier features of several bandwidths, in medians of the distance. Beside it SHPI with its own V and
-with a network, and BCQ with and without its constraint. Logs of HIV with epsilon = 1, seeds from 100.
+and pi is greedy on a regression of r + gamma V(x') - V(x). The first round has V^mu. Features are linear and
+random Fourier features of several bandwidths, in multiples of the median distance. For comparison: SHPI with
+its own V and with a network, and BCQ with and without its constraint. Logs of HIV with epsilon = 1, seeds
+from 100.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from shpi.values import FittedTD
 from shpi.values.transitions import next_states
 
 SEEDS, USERS, NEW_USERS, GAMMA, RIDGE, ROUNDS = (100, 101, 102), 2000, 100, 0.99, 1.0, 6
-BANDWIDTHS = ((2.0, 100), (1.0, 200), (0.5, 300))  # with the number of features
+BANDWIDTHS = ((2.0, 100), (1.0, 200), (0.5, 300))  # (bandwidth, number of features)
 
 
 def run() -> list[Row]:
@@ -55,7 +56,7 @@ def compared(seed: int) -> Iterator[Row]:
 
 
 def chained(logs: LoggedData, features: FeatureMap) -> Iterator[Greedy]:
-    """The policy of every round."""
+    """The policies of the chain, round by round."""
     assert logs.rewards is not None
     assert logs.propensities is not None
     rewards, rho = logs.rewards / logs.rewards.std(), np.ones(len(logs))

@@ -1,4 +1,4 @@
-"""Behaviour cloning: the distance to mu with the logged probabilities, against a regression on actions alone.
+"""Behaviour cloning: the distance to mu with logged probabilities, against a regression on actions alone.
 
 Synthetic logs of an epsilon-greedy agent, epsilon 0.3, 1,000 users, seeds 100 and 101. The distance is in
 total variation, averaged over the logged contexts.

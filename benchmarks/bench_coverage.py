@@ -1,4 +1,4 @@
-"""Do nominal 95 % intervals cover 95 %? Many simulated logs per setting, with known truth.
+"""Do nominal 95 % intervals cover 95 %? Many simulated logs per setting, with a known truth.
 
 Writes docs/ope-coverage.md: two-sided intervals and one-sided lower bounds on the lift, per estimator, and
 the ways of making an interval side by side. About a quarter of an hour of CPU time for 500 logs per setting.
@@ -45,21 +45,21 @@ from shpi.ope import (
 from shpi.testing.tabular import TabularMDP, random_mdp
 
 LOGS = int(os.environ.get("SHPI_COVERAGE_LOGS", "500"))
-FIRST = int(os.environ.get("SHPI_COVERAGE_FIRST", "0"))  # the first seed; other ones to try things out
+FIRST = int(os.environ.get("SHPI_COVERAGE_FIRST", "0"))  # first seed; use another one for experiments
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = Path(os.environ.get("SHPI_COVERAGE_PAGE", DOCS / "ope-coverage.md"))
 METHODS = ("skewed", "t", "heavy", "normal", "bootstrap", "bernstein")
 FEWER = 200  # logs for estimators that never decide by default, and for the bootstrap
-FLAGGED = 20  # logs whose diagnostics are counted
-ALWAYS = ("WDR", "SHPI(k=1)", "SHPI(k=4)", "SNPDIS", "SNIPS", "PDIS")  # on every log
-DECIDE = ("WDR", "SHPI(k=1)", "SHPI(k=4)", "SNPDIS", "SNIPS")  # those that may decide without being named
+FLAGGED = 20  # number of logs whose diagnostics are counted
+ALWAYS = ("WDR", "SHPI(k=1)", "SHPI(k=4)", "SNPDIS", "SNIPS", "PDIS")  # run on every log
+DECIDE = ("WDR", "SHPI(k=1)", "SHPI(k=4)", "SNPDIS", "SNIPS")  # may decide by default
 BY_METHOD = ("SNPDIS", "PDIS", "WDR")
 PLAIN = Identity(intercept=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A world, a policy, and the truth."""
+    """A world, a policy, and their true values."""
 
     name: str
     words: str
@@ -74,7 +74,7 @@ class Setting:
 
 
 class Table:
-    """pi(a|x) from the first context dimension, which counts the rows of a table."""
+    """pi(a|x) from a table; the first context dimension is the index of its row."""
 
     def __init__(self, table: ArrayLike) -> None:
         self.table = np.asarray(table, dtype=np.float64)
@@ -90,7 +90,7 @@ class Table:
 
 
 def users(seed: int) -> LoggedData:
-    """Strong user effects, lengths from 1 to 6 that say nothing: rows of one user are much alike."""
+    """A log with strong user effects, so that rows of one user are similar; random lengths from 1 to 6."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 7, size=300)
     n = int(lengths.sum())
@@ -104,7 +104,7 @@ def users(seed: int) -> LoggedData:
 
 
 def narrow(seed: int, users: int, steps: int, right: float, wrong: float, cost: float) -> LoggedData:
-    """Few users carry weights of 33 per step.
+    """A log in which few users carry weights of 33 per step.
 
     Of ten actions mu takes the first with 0.73 and each other with 0.03; pi takes the second instead of the
     first in one decision of five.
@@ -124,7 +124,7 @@ def narrow(seed: int, users: int, steps: int, right: float, wrong: float, cost: 
 
 
 def heavy_users(seed: int) -> LoggedData:
-    """The same decisions as in `narrow`, but most of the reward is the user's own: rows are much alike."""
+    """The decisions of `narrow`, with rewards that depend mostly on the user: rows of a user are similar."""
     rng = np.random.default_rng(seed)
     logs = narrow(seed, 1_000, 3, 0.5, 0.4, 0.0)
     right = logs.actions == logs.contexts[:, 0]
@@ -165,9 +165,9 @@ def tabular(
 
 
 def engagement() -> tuple[TabularMDP, Any, Any]:
-    """Five levels of engagement: bait earns 1 now and drives down, substance earns 0.4 and drives up.
+    """Five levels of engagement: bait earns 1 now and lowers it, substance earns 0.4 and raises it.
 
-    Both earn more from the engaged. The gain of substance shows only many decisions later.
+    Both earn more from engaged users. The gain of substance shows only many decisions later.
     """
     up, down = np.minimum(np.arange(5) + 1, 4), np.maximum(np.arange(5) - 1, 0)
     transition = np.zeros((5, 2, 5))
@@ -221,7 +221,7 @@ def settings() -> list[Setting]:
 
 
 def estimators() -> list[Estimator]:
-    """All of them; the models get linear features, in which these worlds are exact."""
+    """All estimators; the models get linear features, with which they are exact in these worlds."""
     x = PLAIN
     return [
         SNPDIS(), SNIPS(), PDIS(), IPS(), WDR(features=x), DR(features=x), MAGIC(features=x), FQE(features=x),
@@ -234,7 +234,7 @@ Record = dict[tuple[str, str], tuple[float, ...]]
 
 
 def one_log(setting: Setting, seed: int) -> Record:
-    """For every estimator: its error, what it said, hits of lift and value, half-width, effective users."""
+    """By estimator: error, stated standard error, hits of lift and value, half-width, effective users."""
     problem = Problem.of(setting.policy, setting.make(seed), setting.settings)
     lift = setting.value - setting.baseline
     record: Record = {}
@@ -277,7 +277,7 @@ def one_log(setting: Setting, seed: int) -> Record:
 
 
 def _said(problem: Problem, answers: list[Estimate]) -> Record:
-    """Which warnings there are about the log or about an estimator, for each as the one that decides."""
+    """The warnings about the log or about an estimator, for each estimator as the one that decides."""
     record: Record = {}
     for main in answers:
         for diagnostic in diagnose(problem, answers, main.name):
@@ -288,7 +288,7 @@ def _said(problem: Problem, answers: list[Estimate]) -> Record:
 
 
 def _rows_as_users(setting: Setting, seed: int) -> tuple[float, ...]:
-    """What goes wrong when every row is taken for a user: the value of mu, which no weights trouble."""
+    """Whether an interval that treats rows as independent users covers the value of mu (no weights)."""
     rewards = setting.make(seed).rewards
     assert rewards is not None
     error = rewards.std(ddof=1) / np.sqrt(len(rewards))
@@ -302,7 +302,7 @@ def _work(task: tuple[int, int]) -> Record:
 
 
 def measure(number: int, logs: int, jobs: int) -> list[Record]:
-    """The records of one setting: measured now, or by an earlier run with the same settings."""
+    """The records of one setting: measured now, or found from an earlier run with the same settings."""
     folder = os.environ.get("SHPI_COVERAGE_RECORDS")
     place = None if folder is None else Path(folder) / f"{number}-{logs}-{FIRST}.json"
     if place is not None and place.exists():
@@ -327,7 +327,7 @@ def _measured(number: int, logs: int, jobs: int) -> list[Record]:
 
 
 def run() -> list[Row]:
-    """Measure, write the page, and return the share of statements that hold."""
+    """Measure, write the page, and return the coverage."""
     jobs = int(os.environ.get("SHPI_JOBS", "1"))
     by_setting = [(setting, measure(number, LOGS, jobs)) for number, setting in enumerate(settings())]
     text = page(by_setting)
@@ -421,7 +421,7 @@ def _table(records: list[Record]) -> str:
 
 
 def _outside(records: list[Record]) -> str:
-    """Which of those that may decide miss 93 to 97 %, and what their diagnostics say."""
+    """The estimators that may decide and whose coverage is not 93 to 97 %, with their diagnostics."""
     lines = []
     for name in DECIDE:
         rows = np.array([record[name, METHODS[0]] for record in records if (name, METHODS[0]) in record])

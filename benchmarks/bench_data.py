@@ -25,7 +25,7 @@ COLUMNS = shpi.Columns(
 
 
 def generate(folder: str, rows: int, users: int) -> int:
-    """Files of 2.5 million rows in time order, as a logging pipeline would write them."""
+    """Write files of 2.5 million rows in time order, as a logging pipeline would."""
     place, step = Path(folder), 2_500_000
     place.mkdir(parents=True)
     random = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def generate(folder: str, rows: int, users: int) -> int:
 
 
 def by_hand(folder: str) -> int:
-    """The peer: the same files scanned and sorted in polars, nothing checked, nothing built."""
+    """The peer: scan and sort the same files in polars, without any checks."""
     return pl.scan_parquet(f"{folder}/*.parquet").sort(["user", "ts", "seq"]).collect().height
 
 
@@ -60,7 +60,7 @@ def prepare(folder: str, shards: str) -> int:
 
 
 def returns_pass(shards: str, k: int, gamma: float) -> dict[str, float]:
-    """Mean over users of the mean k-step discounted return, as sums over shards."""
+    """The mean over users of the mean k-step discounted return, computed shard by shard."""
     total, users, rows = 0.0, 0, 0
     for logs in ShardedLog.open(shards):
         assert logs.rewards is not None

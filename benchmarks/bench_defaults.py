@@ -1,4 +1,4 @@
-"""OfflineSHPI's defaults on the synthetic task, one configuration for all logs, beside `paper()` and mu.
+"""OfflineSHPI's defaults on the synthetic task, one configuration for all logs, against `paper()` and mu.
 
 Ten trials of 2,000 trajectories for epsilon 0.3, 0 and 1. Trials use seeds 0 to 9; everything was tuned on
 seeds from 100. Writes docs/offline-defaults.md.
@@ -19,7 +19,7 @@ from benchmarks.synthetic_task import Outcome, log_of, logging_policy, outcome, 
 from shpi.learners import OfflineSHPI
 
 EPSILONS, SEEDS = (0.3, 0.0, 1.0), range(10)
-NOISE = 3.0  # standard errors of the paired difference; 30 trials are looked at
+NOISE = 3.0  # most standard errors by which one of 30 trials may be worse than mu
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "offline-defaults.md"
 PRINTED = {0.3: "8411 (0.987)", 0.0: "8346 (0.979) in Table 3", 1.0: "8346 (0.979) in the appendix"}
 
@@ -32,9 +32,9 @@ class Trial(NamedTuple):
     mu: float
     ours: float
     paper: float
-    difference: float  # of the attained share
+    difference: float  # paired difference of the attained share to mu's
     noise: float  # its standard error
-    reward: float  # the gain in discounted reward, in percent of the size of mu's
+    reward: float  # gain in discounted reward, in percent of the absolute value of mu's
     reward_z: float
     tests: int
     returned: str
@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
 
 def trial(case: tuple[float, int]) -> Trial:
-    """Learn from one log, try on new users."""
+    """Learn from one log, and test on new users."""
     epsilon, seed = case
     logs = log_of(epsilon, seed)
     began = time.process_time()
@@ -98,7 +98,7 @@ def run() -> list[Row]:
 
 
 def _z(t: Trial) -> float:
-    """How many standard errors better than mu; differences below 1e-4 are none."""
+    """By how many standard errors the policy is better than mu; standard errors are at least 1e-4."""
     return t.difference / max(t.noise, 1e-4)
 
 
@@ -107,7 +107,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def write_page(trials: list[Trial]) -> None:
-    """The tables of the documentation."""
+    """Write the tables of the documentation."""
     head = [
         "# What the defaults attain",
         "",

@@ -1,13 +1,13 @@
 """`evaluate` with its gate on a million decisions, against version 0.1 in the same run.
 
     python -m benchmarks evaluate_before                                     a million: 10 to 15 minutes
-    SHPI_BENCH_EVALUATE_ROWS=50000 python -m benchmarks evaluate_before      a look
+    SHPI_BENCH_EVALUATE_ROWS=50000 python -m benchmarks evaluate_before      a quick look
     SHPI_BENCH_BEFORE=COMMIT python -m benchmarks evaluate_before            against another commit
 
-47 columns, 112 actions, 100 decisions a user, one thread. The files of the old version come from git, into
-a temporary folder; both versions run on the same packages, each in a process of its own, with the same arrays
-and the same policy. CPU time is that of `evaluate` alone. Memory is the most that the process had, the log
-included; from shards some of it are pages of mapped files, so what is its own stands beside it.
+47 columns, 112 actions, 100 decisions per user, one thread. The old version is checked out of git into a
+temporary folder; both versions run on the same packages, each in its own process, with the same arrays and
+the same policy. CPU time is that of `evaluate` alone. Memory is the peak of the process, the log included;
+from shards, part of it is pages of mapped files, so anonymous memory is reported, too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from benchmarks.report import Row, in_process
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = int(os.environ.get("SHPI_BENCH_EVALUATE_ROWS", "1000000"))
 BEFORE = os.environ.get("SHPI_BENCH_BEFORE", "aaac9fb")  # version 0.1
-COLUMNS, ACTIONS, DECISIONS = 47, 112, 100  # the last: decisions per user
+COLUMNS, ACTIONS, DECISIONS = 47, 112, 100  # context columns, actions, decisions per user
 ROWS_PER_SHARD = 250_000
-GOAL_ROWS = 500_000  # from here on the goals hold: a short log costs more per row
+GOAL_ROWS = 500_000  # the goals apply from this size on: a short log costs more per row
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1",
 }  # fmt: skip
@@ -74,7 +74,7 @@ def _rows(before: dict[str, Any], memory: dict[str, Any], shards: dict[str, Any]
 
 
 def _checked_out(place: Path) -> bool:
-    """The source of the version before, as git has it."""
+    """Check out the source of the old version; False if git does not have it."""
     call = ["git", "archive", "--format=tar", BEFORE, "src"]
     try:
         files = subprocess.run(call, cwd=ROOT, capture_output=True, check=True).stdout
@@ -95,11 +95,11 @@ def _measured(checkout: Path, function: str, place: str) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- in processes of their own
-# Both versions run these: only what both of them have.
+# Both versions run these functions, so they use only what both have.
 
 
 def generate(folder: str, rows: int) -> int:
-    """Arrays of a log, in blocks of users: mu follows the first column, rewards the second and the user."""
+    """Write the arrays of a log: mu depends on the first column, rewards on the second and on the user."""
     place, users = Path(folder), rows // DECISIONS
     place.mkdir()
     random, n = np.random.default_rng(0), users * DECISIONS

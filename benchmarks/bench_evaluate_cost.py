@@ -3,7 +3,7 @@
     git worktree add --detach ../before aaac9fb          # version 0.1
     SHPI_BEFORE=../before python -m benchmarks evaluate_cost
 
-Both versions make the logs themselves, in turn and in processes of their own: a busy machine slows both.
+Both versions make the logs themselves, alternately and in their own processes: a busy machine slows both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.report import Row
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 2
-# Runs under either version: only what both of them have.
+# Runs under either version, so it uses only what both have.
 CODE = """
 import json, time
 import numpy as np
@@ -49,7 +49,7 @@ print(json.dumps(seconds))
 
 
 def run() -> list[Row]:
-    """The ratio for each log; none without a version to compare with."""
+    """The ratio for each log; no rows without a version to compare with."""
     before = os.environ.get("SHPI_BEFORE")
     if before is None:
         print("SHPI_BEFORE names a checkout of the version to compare with", file=sys.stderr)

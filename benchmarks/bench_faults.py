@@ -1,13 +1,13 @@
-"""Kill workers, processes, machines and drivers in every phase of the work: the result must be the same.
+"""Kills workers, processes, nodes and drivers in every phase of the work: the result must be the same.
 
     python -m benchmarks faults
-    SHPI_BENCH_FAULTS_ROWS=20000 SHPI_BENCH_FAULTS=audit,evaluate python -m benchmarks faults     a look
+    SHPI_BENCH_FAULTS_ROWS=20000 SHPI_BENCH_FAULTS=audit,evaluate python -m benchmarks faults     a quick look
 
 A log of 200,000 decisions in 16 shards. Each phase (the sample that a learner sees, the counts of an audit,
 the sums of LSTD, a fit of the bandit from shards to policy, and an evaluation) runs undisturbed in one
-process, then once for each kill: SIGKILL of one of two processes, of a worker of Ray, of a machine of Ray
-(its manager, so that all that it holds is lost) early and late. A kill that comes after the end is tried
-again, earlier. Then a driver is killed while it shards, fits and evaluates, and goes on by what it kept; and
+process, then once for each kill: SIGKILL of one of two processes, of a Ray worker, and of a Ray node (its
+manager, so that all its objects are lost), early and late. A kill that comes after the end is repeated
+earlier. Then a driver is killed while it shards, fits and evaluates, and resumes from what it kept; and
 shards are written to a disk of 3 MB. Linux only: workers are found in /proc.
 """
 
@@ -39,8 +39,8 @@ from shpi.policies import LinearScorer, Softmax
 from shpi.values import LSTD
 
 ROWS, SHARDS = int(os.environ.get("SHPI_BENCH_FAULTS_ROWS", "200000")), 16
-TRIES = 5  # until a kill comes before the end
-FULL = 74  # exit code of a refusal by the system
+TRIES = 5  # attempts to kill before the end
+FULL = 74  # exit code if the system refuses space, memory or permission
 
 Work = Callable[[ShardedLog, Executor | None], Any]
 
@@ -99,7 +99,7 @@ def run() -> Iterator[Row]:
 def _kills_of_processes(shards: ShardedLog, expected: dict[str, Any]) -> Iterator[Row]:
     executor = Processes(jobs=2)
     for name, work in ((name, PHASES[name]) for name in expected):
-        work(shards, executor)  # processes that have imported everything
+        work(shards, executor)  # warm up: processes import everything
         yield _attacked(f"SIGKILL of a process: {name}", shards, work, executor, _kill_child, expected[name])
 
 
@@ -134,7 +134,7 @@ def _attacked(
     share: float = 0.4,
     repair: Callable[[], object] = lambda: None,
 ) -> Row:
-    """1 if the result after the kill is that of the undisturbed work."""
+    """A row with 1 if the result after the kill equals that of the undisturbed work."""
     usual = min(_seconds(work, shards, executor) for _ in range(2))
     for attempt in range(TRIES):
         after = share * usual / 2**attempt
@@ -171,20 +171,20 @@ def _kill_child() -> None:
 
 
 def _kill_worker() -> None:
-    """A worker of Ray that is at work, or any; not what belongs to a machine, such as its agents."""
+    """Kill a busy Ray worker, or else an idle one; not a process of the node, such as its agents."""
     workers = _below(os.getpid(), "ray::do") or _below(os.getpid(), "ray::IDLE")
     os.kill(workers[0], signal.SIGKILL)
 
 
 def _below(parent: int, word: str) -> list[int]:
-    """Processes that this one started, and those that they started, with a word in their command."""
+    """Descendants of a process with a word in their command."""
     parents: dict[int, int] = {}
     commands: dict[int, str] = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
             fields = (place / "stat").read_text().rpartition(")")[2].split()
             commands[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:  # it ended meanwhile
+        except OSError:  # the process has ended in the meantime
             continue
         parents[int(place.name)] = int(fields[1])
 
@@ -215,7 +215,7 @@ Path(sys.argv[3]).write_bytes(PHASES[sys.argv[4]](ShardedLog.open(sys.argv[1]), 
 
 
 def _killed_until_done(script: str, arguments: list[str], progress: Callable[[], int]) -> tuple[int, int]:
-    """Kill a process whenever it has done two more units; the kills, and what the last run began with."""
+    """Kill a process after every two units of progress; return the kills, and where the last run began."""
     kills, before = 0, 0
     while True:
         process = subprocess.Popen([sys.executable, "-c", script, *arguments])
@@ -255,7 +255,7 @@ def _driver_killed(folder: Path, shards: ShardedLog, name: str, expected: bytes)
 
 
 def _full_disk(folder: Path, table: str) -> Iterator[Row]:
-    """A disk of 3 MB, where this process may mount one."""
+    """Write shards to a disk of 3 MB, if this process may mount one."""
     disk = folder / "disk"
     disk.mkdir()
     if os.geteuid() or shutil.which("mount") is None:

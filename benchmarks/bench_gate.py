@@ -1,14 +1,14 @@
 """How often does the gate ship a policy that is not better, and how often one that is?
 
 Writes docs/gate-false-ships.md, and through `bench_gate_hard` docs/gate-hard-worlds.md. Every policy is
-judged on a fresh log of its own, by the gate with its default settings, in four worlds. What a policy is
-truly worth is known in one of two ways:
+judged on its own fresh log, by the gate with its default settings, in four worlds. The true lift of a policy
+is known in one of two ways:
 
-*twins*   Every action gets a twin that does the same, and mu tosses a coin between the two. A policy that
-          prefers one twin or the other, however it likes, has importance weights but a lift of exactly 0.
-*rollouts*   mu mixed with another policy, in random proportions, and rolled out for many users with the same
-          random numbers as mu. It counts as worse or better if the difference is beyond 4 standard errors;
-          what lies between is left out, so that noise does not decide what is true.
+*twins*   Every action gets a twin with the same effect, and mu tosses a coin between the two. A policy that
+          prefers one of the twins has importance weights, but a lift of exactly 0.
+*rollouts*   mu is mixed with another policy, in random proportions, and rolled out for many users with the
+          same random numbers as mu. The policy counts as worse or better if the difference is beyond 4
+          standard errors; policies in between are left out, so that noise does not decide what is true.
 
 Environment: SHPI_GATE_POLICIES (per world and kind; 130), SHPI_GATE_FIRST (the first seed), SHPI_GATE_WORLDS,
 SHPI_GATE_PAGE; SHPI_GATE_CASES names a folder in which finished worlds are kept and found again. KuaiRand's
@@ -48,39 +48,39 @@ POLICIES = int(os.environ.get("SHPI_GATE_POLICIES", "130"))
 FIRST = int(os.environ.get("SHPI_GATE_FIRST", "0"))
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = Path(os.environ.get("SHPI_GATE_PAGE", DOCS / "gate-false-ships.md"))
-CLEAR = 4.0  # standard errors
-LARGER = 3  # the second size of logs, for the power, in multiples of the first
+CLEAR = 4.0  # standard errors beyond which a policy is truly worse or better
+LARGER = 3  # second size of logs, for the power, in multiples of the first
 DECISIONS = ("ship", "hold", "need more data", "first step")  # in the order of the page's columns
-GROUPS = 14  # of KuaiRand's actions
+GROUPS = 14  # groups of KuaiRand's actions
 SEEN = ("past_decisions", "past_long_views", "day_decisions", "day_long_views", "hour_sin", "hour_cos")
-TRUTH_SEED = 1_000_000_007  # users that no log has
+TRUTH_SEED = 1_000_000_007  # seed of the users for the truth, who are in no log
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class World:
-    """Where policies are judged."""
+    """A world in which the gate judges policies."""
 
     name: str
     words: str
     simulator: Any
     mu: Any
-    bad: Callable[[np.random.Generator], Any]  # policies to mix mu with
+    bad: Callable[[np.random.Generator], Any]  # draws a worse policy to mix mu with
     good: Callable[[np.random.Generator], Any]
     horizon: int
-    users: int  # of a log
+    users: int  # users of a log
     truth_users: int
     k: Any = 4
     truncated: Any = "censored"
-    acts: Callable[[Any], Any] = lambda policy: policy  # from what is evaluated to what the simulator asks
-    sees: Callable[[LoggedData], LoggedData] = lambda logs: logs  # from its log to what is evaluated
+    acts: Callable[[Any], Any] = lambda policy: policy  # the evaluated policy as the simulator needs it
+    sees: Callable[[LoggedData], LoggedData] = lambda logs: logs  # the simulator's log as it is evaluated
 
     @cached_property
     def own(self) -> Any:
-        """What mu brings to each of the users of the truth [n]."""
+        """The returns of mu, for the users of the truth [n]."""
         return self.returns(self.mu)
 
     def returns(self, policy: Any) -> Any:
-        """Of the users of the truth, whose random numbers are the same for all policies."""
+        """The returns of a policy, for the users of the truth; all policies get the same random numbers."""
         return mean_return(
             self.simulator, self.acts(policy), self.truth_users, TRUTH_SEED, horizon=self.horizon
         ).returns
@@ -106,11 +106,11 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One policy, and what the gate said."""
+    """One policy, and the gate's decision."""
 
     kind: str  # "twins", "worse" or "better"
     users: int
-    truth: float  # lift
+    truth: float  # true lift
     lift: float
     error: float
     decision: str
@@ -123,7 +123,7 @@ class Case:
 
 
 class Twins:
-    """mu, with each action's probability shared between two twins as a random linear function likes it."""
+    """mu, with each action's probability split between two twins by a random logistic function of x."""
 
     def __init__(self, mu: Any, logs: LoggedData, rng: np.random.Generator) -> None:
         self.mu = mu
@@ -138,7 +138,7 @@ class Twins:
         return 2 * int(self.mu.n_actions)
 
     def action_probs(self, contexts: Any, candidates: Any = None) -> Any:
-        """[n, 2A]: the first of the twins, then the second."""
+        """Probabilities [n, 2A]: all first twins, then all second twins."""
         z = np.clip((contexts - self.centre) / self.scale, -5, 5) @ self.weights + self.bias
         first = 1 / (1 + np.exp(-self.strength * z))
         mu = self.mu.action_probs(contexts)
@@ -235,7 +235,7 @@ def recogym() -> World:
 
 
 class Grouped:
-    """A policy over groups of actions: within a group each action is as likely as the others."""
+    """A policy over groups of actions: within a group, all actions are equally likely."""
 
     def __init__(self, policy: Any, groups: Any, columns: Any) -> None:
         self.policy, self.groups, self.columns = policy, np.asarray(groups), columns
@@ -243,11 +243,11 @@ class Grouped:
 
     @property
     def n_actions(self) -> int:
-        """Of the world."""
+        """|A| of the world."""
         return len(self.groups)
 
     def action_probs(self, contexts: Any, candidates: Any = None) -> Any:
-        """[n, A]."""
+        """Probabilities [n, A]."""
         return (self.policy.action_probs(contexts[:, self.columns]) / self.sizes)[:, self.groups]
 
 
@@ -280,13 +280,13 @@ def kuairand() -> World | None:
     liked = np.bincount(logs.random.actions, weights=logs.random.rewards, minlength=world.n_actions)
     order = np.argsort(liked / np.maximum(shown, 1))
     groups = np.empty(world.n_actions, dtype=np.int64)
-    groups[order] = np.arange(world.n_actions) * GROUPS // world.n_actions  # the least liked come first
+    groups[order] = np.arange(world.n_actions) * GROUPS // world.n_actions  # the least popular come first
     names = list(logs.standard.schema.dimensions)
     columns = [names.index(name) for name in SEEN]
     mu = UniformPolicy(GROUPS)
 
     def some(first: int) -> Callable[[np.random.Generator], Any]:
-        """Random proportions over five groups."""
+        """Draws random proportions over five groups."""
 
         def draw(rng: np.random.Generator) -> Any:
             probs = np.zeros(GROUPS)
@@ -324,7 +324,7 @@ WORLDS: dict[str, Callable[[], World | None]] = {
 
 
 def kept(name: str, world: World) -> tuple[list[Case], int, float]:
-    """Cases, policies left out, CPU seconds: measured now, or by an earlier run with the same settings."""
+    """Cases, policies left out, CPU seconds: measured now, or found from an earlier run."""
     folder = os.environ.get("SHPI_GATE_CASES")
     place = None if folder is None else Path(folder) / f"{name}-{POLICIES}-{FIRST}.json"
     if place is not None and place.exists():
@@ -341,7 +341,7 @@ def kept(name: str, world: World) -> tuple[list[Case], int, float]:
 
 
 def measure(world: World, policies: int) -> tuple[list[Case], int]:
-    """All cases of a world, and how many policies were left out because their truth was not clear."""
+    """Measure a world: its cases, and the number of policies left out since their truth was not clear."""
     cases: list[Case] = []
     unclear = 0
     for number in range(policies):
@@ -399,7 +399,7 @@ def run() -> list[Row]:
             measured.append((world, *kept(name, world)))
             cases = measured[-1][1]
             print(summary(world, cases), file=sys.stderr, flush=True)
-            draft = PAGE.with_name(f".{PAGE.name}.part")  # after every world: all this takes a while
+            draft = PAGE.with_name(f".{PAGE.name}.part")  # written after every world: the run is long
             draft.write_text(page(measured), encoding="utf-8")
             draft.replace(PAGE)
     rows = []
@@ -422,7 +422,7 @@ def sizes(world: World) -> tuple[int, int]:
 
 
 def interval(hits: int, total: int) -> tuple[float, float]:
-    """Clopper and Pearson's, 95 %."""
+    """The 95 % Clopper-Pearson interval."""
     low = stats.beta.ppf(0.025, hits, total - hits + 1) if hits else 0.0
     high = stats.beta.ppf(0.975, hits + 1, total - hits) if hits < total else 1.0
     return float(low), float(high)
@@ -435,7 +435,7 @@ def rate(cases: Sequence[Case]) -> str:
 
 
 def summary(world: World, cases: Sequence[Case]) -> str:
-    """For the terminal: what happened to each kind."""
+    """A line for the terminal: the decisions on each kind of policy."""
     lines = [world.name]
     wrong = [trial for trial in cases if trial.kind != "better" and trial.decision == "ship"]
     lines += [f"  false ship: {trial}" for trial in wrong]
@@ -518,7 +518,7 @@ def page(measured: Sequence[tuple[World, list[Case], int, float]]) -> str:
 
 
 def _caution(bad: Sequence[Case], by_world: Sequence[tuple[str, list[Case]]]) -> str:
-    """What the table must not be read as."""
+    """A caveat on how to read the table."""
     none = [trial for trial in bad if trial.kind == "twins"]
     text = (
         "\nThe share over all policies depends on how many of them are clearly worse. The column of those "
@@ -554,7 +554,7 @@ def _power(world: World, cases: Sequence[Case], users: int) -> str:
 
 
 def _mains(world: World, cases: Sequence[Case]) -> str:
-    """Which estimators decided, and which fatal diagnostics there were, by kind of policy."""
+    """The estimators that decided, and the fatal diagnostics, by kind of policy."""
     lines = [f"* **{world.name}**\n"]
     for kind, words in (("twins", "no lift at all"), ("worse", "worse"), ("better", "better")):
         mine = [trial for trial in cases if trial.kind == kind]

@@ -1,6 +1,6 @@
-"""The gate's checks of what it takes for granted: propensities, hidden causes, time, clusters, looks, users.
+"""The gate's checks of its assumptions: propensities, confounding, time, clusters, looks, training users.
 
-Every figure is a share of logs, from seeds that no threshold was chosen on. SHPI_CHECK_LOGS sets the logs per
+Every figure is a share of logs, from seeds that were not used to choose thresholds. SHPI_CHECK_LOGS: logs per
 row (100), SHPI_CHECK_PARTS the parts by name, SHPI_WORKERS the number of processes.
 """
 
@@ -24,7 +24,7 @@ SOUND = (
     "no lift, looked at daily", "random worlds",
 )  # fmt: skip
 FALSE = ("overridden decisions", "rarely overridden decisions", "hidden column", "rule changes with time")
-# Worlds with several sizes of noise, in which a log of a quarter of the usual users is often undecided.
+# Worlds with various noise levels, where a log of a quarter of the usual users often needs more data.
 NEEDED = ("clickbait", "user types", "random worlds", "rare rewards", "small log", "no lift, looked at daily")
 LIFT = 0.055
 
@@ -130,7 +130,7 @@ def _users() -> list[Row]:
 
 
 def _needed() -> list[Row]:
-    """Gate.power promises 80 %: with so many fresh users in all, as often as that, it ships."""
+    """Gate.power promises 80 %: with as many fresh users as it asks for, the gate should ship that often."""
     trials = each(needed, [(name, seed) for name in NEEDED for seed in _seeds()], "users needed")
     asked = [trial for trial in trials if trial.flags["asked"]]
     rows = [_row("with as many fresh users as the gate asked for: ships", asked, "shipped", ">= 0.7")]

@@ -1,13 +1,13 @@
-"""The gate in the hard worlds: false ships, power, first steps, and how often bounds hold.
+"""The gate in the hard worlds: false ships, power, first steps, and coverage of its bounds.
 
-Writes docs/gate-hard-worlds.md. Every policy is judged on a fresh log of its own by `Gate()` with its default
-settings, in every world of `shpi.testing.hard_worlds`, once with a true lift of exactly 0 and once with one
-that is worth finding. Where the log does not say how users end, it is judged as it is, and as its owner would
-describe it.
+Writes docs/gate-hard-worlds.md. Every policy is judged on its own fresh log by `Gate()` with default
+settings, in every world of `shpi.testing.hard_worlds`, once with a true lift of exactly 0 and once with a
+lift that is worth finding. If the log does not say how trajectories end, it is judged as it is, and as its
+owner would describe it.
 
 Environment: SHPI_HARD_POLICIES (without lift, per world; 100), SHPI_HARD_BETTER (with lift; 30),
 SHPI_HARD_FIRST (the first seed; 1000), SHPI_HARD_WORLDS (names, separated by semicolons), SHPI_HARD_PAGE;
-SHPI_HARD_CASES names a file in which judgements are kept, one JSON line each, and found again. SHPI_WORKERS
+SHPI_HARD_CASES names a file that keeps judgements, one JSON line each, for later runs. SHPI_WORKERS
 processes judge in parallel. benchmarks/gate_before.json has the counts of version 0.1, and the seeds of the
 reported logs with lift that it shipped.
 """
@@ -48,7 +48,7 @@ def run() -> list[Row]:
     cases: list[Judged] = []
     for name in wanted:
         cases += measured(name)
-        draft = PAGE.with_name(f".{PAGE.name}.part")  # after every world: all this takes a while
+        draft = PAGE.with_name(f".{PAGE.name}.part")  # written after every world, since the whole run is long
         draft.write_text(page(cases), encoding="utf-8")
         draft.replace(PAGE)
     rows = []
@@ -65,7 +65,7 @@ def run() -> list[Row]:
 
 
 def tasks(name: str) -> list[Task]:
-    """All that is judged in a world."""
+    """All tasks of a world."""
     example = WORLDS[name].make(FIRST, 40)
     describes = "truncated" in example.options or example.setting.churn_after is not None
     readings = (False, True) if describes else (False,)
@@ -79,7 +79,7 @@ def tasks(name: str) -> list[Task]:
 
 
 def measured(name: str) -> list[Judged]:
-    """Judged now, or kept from an earlier run."""
+    """The judgements of a world: made now, or kept from an earlier run."""
     place = os.environ.get("SHPI_HARD_CASES")
     kept: dict[Task, Judged] = {}
     if place is not None and Path(place).exists():
@@ -99,12 +99,12 @@ def _plain(value: Any) -> Any:
 
 
 def allowed(total: int) -> int:
-    """So many false ships of so many are within the noise of 5 %: one world in forty has more."""
+    """The number of false ships that is within the noise of 5 %: one world in forty has more."""
     return int(stats.binom.ppf(0.975, total, 0.05))
 
 
 def interval(hits: int, total: int) -> str:
-    """Clopper and Pearson's, 95 %."""
+    """Hits with the 95 % Clopper-Pearson interval, as text."""
     low = stats.beta.ppf(0.025, hits, total - hits + 1) if hits else 0.0
     high = stats.beta.ppf(0.975, hits + 1, total - hits) if hits < total else 1.0
     return f"{hits} of {total} ({low:.0%} to {high:.0%})"
@@ -169,7 +169,7 @@ def page(cases: Sequence[Judged]) -> str:
 
 
 def _at_their_word(cases: Sequence[Judged]) -> str:
-    """How many ships say how few false propensities would undo them, where they are false and where not."""
+    """How many ships state how few wrong propensities would undo them, with wrong and with right ones."""
     ships = [case for case in cases if case.decision == "ship" and case.at_their_word is not None]
     false, right = ([case for case in ships if (case.world == RARELY) == rarely] for rarely in (True, False))
     worlds = len({case.world for case in right})
@@ -201,14 +201,14 @@ def _line(name: str, told: bool, cases: Sequence[Judged], before: dict[str, dict
 
 
 def _lost(better: Sequence[Judged], old: dict[str, list[int]]) -> str:
-    """How many were rightly shipped before and not now, and how many of these can take a first step."""
+    """How many policies 0.1 shipped rightly and the gate now does not, and how many get a first step."""
     if "shipped" not in old:
         return ""
     return "{} ({})".format(*_counted(lost(better, old)))
 
 
 def lost(better: Sequence[Judged], old: dict[str, list[int]]) -> list[Judged]:
-    """Those that were rightly shipped before, and are not now."""
+    """The policies that version 0.1 shipped rightly, and that are not shipped now."""
     return [
         case
         for case in better
@@ -223,7 +223,7 @@ def _counted(some: Sequence[Judged]) -> tuple[int, int]:
 
 
 def _all_lost(cases: Sequence[Judged], before: dict[str, dict[str, list[int]]]) -> str:
-    """The sum of the last column, and what the others wait for."""
+    """The sum of the last column, and what the remaining policies wait for."""
     better = [case for case in cases if case.wanted > 0 and not case.told]
     names = dict.fromkeys(case.world for case in better)
     gone = [x for name in names for x in lost([o for o in better if o.world == name], before.get(name, {}))]

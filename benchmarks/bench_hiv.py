@@ -1,7 +1,7 @@
-"""HIV: decisions per CPU-second against the original and against scipy, with the error beside them.
+"""HIV: decisions per CPU-second against the original and against scipy, with the errors.
 
-The original's figure was measured once, on a machine of this kind. A busy machine slows all that runs now,
-by up to a half: the ratios to scipy, measured in the same run, are the fairer ones.
+The original's figure was measured once, on a machine like this one. A busy machine slows our figures by up to
+a half: the ratios to scipy, measured in the same run, are fairer.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from shpi.envs.hiv.simulator import HIV
 from shpi.envs.hiv.taylor import advance
 from shpi.errors import MissingExtraError
 
-ORIGINAL = 1967.0  # decisions per CPU-second of RepBM with numba, one core of a machine of this kind
+ORIGINAL = 1967.0  # decisions per CPU-second of RepBM with numba, on one core of a similar machine
 SHARED = Path(os.environ.get("SHPI_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
 def steps_per_second(world: HIV, n: int, decisions: int) -> float:
-    """Decisions per CPU-second under uniformly random treatment; the median of five parts of the time."""
+    """Decisions per CPU-second under uniformly random treatment; the median of five parts of the run."""
     actions = np.random.default_rng(0).integers(0, 4, (decisions, n))
     world.reset(n, seed=0)
     speeds = []
@@ -81,7 +81,7 @@ def peer(solve: Callable[[np.ndarray, np.ndarray], np.ndarray], decisions: int) 
 
 
 def errors(integrator: str) -> tuple[float, float] | None:
-    """Relative error against the converged reference, if it is there: largest and median trajectory."""
+    """Relative error against the converged reference, if available: largest and median trajectory."""
     folder = SHARED / "golden"
     if not (folder / "hiv_tight_reference.npz").exists():
         return None
@@ -124,7 +124,7 @@ def _function(integrator: str) -> Callable[..., np.ndarray]:
 
 def peak_bytes(n: int) -> int:
     """Peak bytes of a reset and two decisions."""
-    world = HIV(start_spread=0.05, integrator="numpy")  # it has the larger workspace
+    world = HIV(start_spread=0.05, integrator="numpy")  # the integrator with the larger workspace
     tracemalloc.start()
     world.reset(n, seed=0)
     for _ in range(2):
@@ -135,7 +135,7 @@ def peak_bytes(n: int) -> int:
 
 
 def rows_of(integrator: str, vode: tuple[float, float], lsoda: tuple[float, float]) -> list[Row]:
-    """The figures of one integrator. The promised speed is that of the compiled one."""
+    """The figures of one integrator. The goal for speed applies to the compiled one."""
     world = HIV(start_spread=0.05, integrator=integrator)
     cohort = np.random.default_rng(1).normal(0.0, 0.2, (500, 12)).clip(-0.8, 0.8)
     different = HIV(start_spread=0.05, patient=cohort, integrator=integrator)

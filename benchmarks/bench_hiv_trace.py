@@ -1,9 +1,9 @@
-"""HIV from a uniform log: what BCQ does there that SHPI does not, followed decision by decision.
+"""HIV from a uniform log: where BCQ and SHPI differ, decision by decision.
 
-A policy is learned from random treatment and new patients follow it. For every decision it is noted what they
-earn, and whether their state lies outside everything in the log (beyond its range in some dimension).
-Two policies are put together in time, to see which part of a treatment makes the difference. Writes
-docs/hiv-uniform.md and its figures. Two CPU-minutes per seed.
+A policy is learned from random treatment and applied to new patients. Every decision records their reward,
+and whether their state is outside the support of the log (beyond its range in some dimension). Switching from
+one policy to another in time shows which part of a treatment makes the difference. Writes docs/hiv-uniform.md
+and its figures. Two CPU-minutes per seed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LATE = f"SHPI for {EARLY} decisions, then BCQ"
 
 
 class Trace(NamedTuple):
-    """What new patients did and earned."""
+    """Actions and rewards of new patients, and whether they are outside the log's range."""
 
     rewards: Float64Array  # [patients, T]
     actions: Int64Array  # [patients, T]
@@ -51,7 +51,7 @@ class Trace(NamedTuple):
 
 
 def follow(early: Policy, late: Policy, seed: int, low: Float64Array, high: Float64Array) -> Trace:
-    """New patients under one policy for the first decisions and another one after them."""
+    """Follow new patients under one policy for the first decisions and another one afterwards."""
     simulator, draws = world("hiv", {}), np.random.default_rng(seed)
     contexts = np.asarray(simulator.reset(PATIENTS, seed + NEW_USERS))
     rewards, actions, outside = [], [], []
@@ -192,7 +192,7 @@ def _shares(actions: Int64Array) -> Float64Array:
 
 
 def _words(by_seed: Mapping[int, Mapping[str, Trace]]) -> list[str]:
-    """What the table says, with its own figures."""
+    """Sentences on the table, with its figures."""
 
     def share(name: str) -> str:
         return (

@@ -1,8 +1,8 @@
-"""Kill the writer at a random moment, 400 times for each kind of file: the target is old or new, never half.
+"""Kills a writer at random moments, 400 times per kind of file: the target must be old or new, never partial.
 
 A child process writes without pause and gets SIGKILL at a random moment within about three writes. Then the
-target is opened: it must be complete. How often a write had ended before the kill is counted too, so that one
-sees that both sides of the last step were hit. At the end one more write must leave nothing but the target.
+target is opened and must be complete. The number of kills after a finished write is counted, too, to show
+that kills hit both sides of the final step. At the end one more write must leave nothing but the target.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shpi.policies import TabularPolicy, load_policy
 from shpi.testing.tastes import Tastes
 
 KILLS = 400
-WRITES = 3.0  # until the kill, at most
+WRITES = 3.0  # most writes until the kill
 
 Write = Callable[[Path, int], object]
 Check = Callable[[Path], None]
@@ -52,7 +52,7 @@ def run() -> Iterator[Row]:
 
 
 def attack(write: Write, check: Check) -> tuple[int, int, int]:
-    """How many kills left a broken target, how many files are left over, and how often it was a new one."""
+    """The kills that left a broken target, the files left over, and the kills that left a new target."""
     chance, broken, changed = random.Random(0), 0, 0
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "target"
@@ -79,10 +79,10 @@ def attack(write: Write, check: Check) -> tuple[int, int, int]:
 
 
 def _apart(work: Callable[[], object]) -> bool:
-    """Whether work succeeds in a process of its own.
+    """Whether work succeeds in a separate process.
 
-    The parent must never use the table engine: its threads do not survive a fork, and every writer would wait
-    for them until it is killed, without having written anything.
+    The parent must never use polars: its threads do not survive a fork, and every writer would wait for them
+    until it is killed, without having written anything.
     """
     child = os.fork()
     if child == 0:
@@ -122,7 +122,7 @@ def _check_log(target: Path) -> None:
 
 
 def _shards(target: Path, number: int) -> object:
-    """Shards are never replaced, so the last folder is moved away: after a kill it is whole or absent."""
+    """Write shards, after moving the last folder away, since shards are never replaced."""
     if target.exists():
         away = target.with_name("moved")
         shutil.rmtree(away, ignore_errors=True)
@@ -150,7 +150,7 @@ _FACTS: dict[str, Any] = {
 
 
 def _results(target: Path, number: int) -> object:
-    """Append a cell of twenty rows; now and then start the first one over, which rewrites the file."""
+    """Append a cell of twenty rows; sometimes restart the first one, which rewrites the file."""
     store, cell = Store(target), f"c{number % 8}"
     store.append("t", [Result(**_FACTS, metric=f"m{i}", cell=cell) for i in range(20)])
     if number % 3 == 0:
@@ -159,7 +159,7 @@ def _results(target: Path, number: int) -> object:
 
 
 def _check_results(target: Path) -> None:
-    """Every cell is whole, and once all are there none but the first is ever missing."""
+    """Check that every cell is whole, and that once all are there only the first is ever missing."""
     rows = Store(target).read("t")
     assert len(rows) % 20 == 0
     if target.with_name("seen").exists():

@@ -1,7 +1,8 @@
 """Every learner on one small log: the exact value in the storefront, seeds 0 to 2.
 
-Learners of logs have 2,000 users of a uniform policy; those that act meet 1,000. Networks take fewer steps
-than by default: 1,000 for BCQ and CQL, 500 for CB+MF and NN-IPS. Writes the table of docs/learners/index.md.
+Offline learners get 2,000 users of a uniform policy; online learners interact with 1,000. Networks take fewer
+steps than by default: 1,000 for BCQ and CQL, 500 for CB+MF and NN-IPS. Writes the table of
+docs/learners/index.md.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def run() -> list[Row]:
 
 
 def value(shop: Storefront, name: str, log: LoggedData, seed: int) -> float:
-    """The exact value of what a learner finds."""
+    """The exact value of a learner's policy."""
     options: dict[str, Any] = {"seed": seed}
     if name in STEPS:
         options["steps"] = STEPS[name]
@@ -49,7 +50,7 @@ def value(shop: Storefront, name: str, log: LoggedData, seed: int) -> float:
 
 
 def write(values_of: dict[str, list[float]]) -> None:
-    """Put the table between the two marks of the page."""
+    """Write the table between the two marks of the page."""
     head = ["| learner | " + " | ".join(f"s = {seed}" for seed in SEEDS) + " | mean |"]
     head.append("|---" * (len(SEEDS) + 2) + "|")
     rows = [

@@ -1,9 +1,9 @@
-"""Does the stated lower bound of the lift hold? Small logs of every world, the null kinds among them.
+"""Does the stated lower bound of the lift hold? Small logs of every world, null worlds included.
 
-The truth is exact in finite worlds and null kinds; elsewhere it is measured on new users, the same for mu and
-for the policy, and ``beyond doubt`` counts the bounds that the truth misses by more than two of its own
-standard errors. Logs of the paper's simulators are cut off: users are stopped where the log stops, and once
-more followed until nothing is left to discount. SHPI_LIFT_LOGS sets the number of logs per world.
+The truth is exact in finite and null worlds; elsewhere it is measured on new users, the same for mu and for
+the policy, and ``beyond doubt`` counts the bounds that the truth misses by more than two of its own standard
+errors. Logs of the paper's simulators are truncated: the lift is measured up to the end of the log, and again
+until discounted rewards are negligible. SHPI_LIFT_LOGS sets the number of logs per world.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from benchmarks.worlds.base import Lift
 
 LOGS_PER_WORLD = int(os.environ.get("SHPI_LIFT_LOGS", "16"))
 FIRST_SEED = 20_000
-LEAST = 0.93
-SMALLER = {  # users of worlds whose logs are slow at their own size
+LEAST = 0.93  # share of the bounds that must hold
+SMALLER = {  # users of worlds that are slow at their usual size
     "finite-a-5000": 1_000,
     "finite-b-5000": 1_000,
     "finite-c-5000": 1_000,
@@ -40,7 +40,7 @@ Which = Callable[[LiftTrial], Lift]
 
 
 def cases(logs_per_world: int = LOGS_PER_WORLD) -> list[LogCase]:
-    """The logs of all worlds; KuaiRand's only where its files are."""
+    """The logs of all worlds; KuaiRand's only if its files are available."""
     worlds = [world for world in LOGS if "SHPI_DATA" in os.environ or not world.name.startswith("kuairand")]
     seeds = range(FIRST_SEED, FIRST_SEED + logs_per_world)
     return [LogCase(w.name, seed, SMALLER.get(w.name)) for w in (*worlds, *NULLS) for seed in seeds]
@@ -70,7 +70,7 @@ def _lasting(trial: LiftTrial) -> Lift:
 
 
 def _held(trials: list[LiftTrial], which: Which, doubt: float = 0.0) -> float:
-    """The share of trials in which the truth is not below the bound."""
+    """The share of trials in which the bound holds: the truth is not below it."""
     held = 0
     for trial in trials:
         assert trial.lower is not None
@@ -80,7 +80,7 @@ def _held(trials: list[LiftTrial], which: Which, doubt: float = 0.0) -> float:
 
 
 def _note(trials: list[LiftTrial]) -> str:
-    """How much is stated and how much is true, in shares of the true lift where that says something."""
+    """The stated and the true lift, in shares of the true lift where that is meaningful."""
     true = sum(trial.lift.value for trial in trials) / len(trials)
     stated = sum(trial.estimate or 0.0 for trial in trials) / len(trials)
     lower = sum(trial.lower or 0.0 for trial in trials) / len(trials)

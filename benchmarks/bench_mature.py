@@ -1,21 +1,22 @@
-"""Rewards that have not matured when the log ends: dropped, or completed by what is expected of the rest?
+"""Rewards that have not matured when the log ends: drop them, or complete them by their expected rest?
 
-Three kinds of logs, all with truths that are known:
+Three kinds of logs, all with a known truth:
 
 *finite worlds*  Ten random worlds with a terminal state; reward: the sum of the next 6 rewards. Logs of 12
                  steps that end together, or each user's at a random step. V is LSTD on the reward, A_k with
                  k = 3 is compared with linear algebra. The policy takes the action with the largest mean of
                  A_1; attained is its true A_1 as a share of the largest, in the states of the log. Likewise
-                 for `OfflineSHPI` with 1,000 users, and what its V did when it took sums that look ahead for
-                 things known at the next decision.
+                 for `OfflineSHPI` with 1,000 users, and for its V if it treats sums that look ahead as known
+                 at the next decision.
 *on a clock*     The same worlds with times: users join over thirty days, how long they stay away depends on
                  what they were shown, and the log ends at day 20. E[R | x, a] against logs that go on.
-*storefront*     Logs that end while the months of their users are under way. Reward: the conversions of the
-                 next 8 decisions. E[R | x, a] as a contextual bandit finds it, against dynamic programming,
+*storefront*     Logs that end in the middle of their users' months. Reward: the conversions of the next 8
+                 decisions. E[R | x, a] as a contextual bandit estimates it, against dynamic programming,
                  and the exact value of its policy.
 
-"before" is the rule of earlier versions: drop, but never users who terminated. "later" is the log that goes
-on until all rewards have matured: what no completion can beat on average. Errors are in spreads of the truth.
+"before" is the rule of earlier versions: drop, but never users who terminated. "later" is the log continued
+until all rewards have matured, which no completion can beat on average. Errors are in standard deviations of
+the truth.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def finite() -> Iterator[Row]:
 
 
 def logged(seed: int, users: int) -> tuple[TabularMDP, Float64Array, LoggedData]:
-    """A world, its logging policy, and a log in which all who stay make `STEPS` decisions."""
+    """A world, its logging policy, and a log in which all users who stay make `STEPS` decisions."""
     mdp = random_mdp(6, 3, seed, gamma=GAMMA, n_terminal=1, noise=0.3)
     mdp = replace(mdp, reward=np.where(mdp.terminal[:, None], 0.0, mdp.reward + 1.0))
     mu = mdp.random_policy(seed + 50, concentration=2.0)
@@ -92,14 +93,14 @@ def with_metric(logs: LoggedData) -> LoggedData:
 
 
 def cut_at_random(logs: LoggedData, seed: int) -> LoggedData:
-    """Each trajectory ends after a random number of decisions, of which the next context is known."""
+    """Cut each trajectory after a random number of decisions; the context after the cut is known."""
     longest = int(np.diff(logs.offsets).max())
     ends = np.random.default_rng([seed, 5]).integers(1, longest + 1, logs.n_trajectories)
     return keep_prefixes(logs, logs.steps < ends[logs.trajectory_of_row], logs.ledger)
 
 
 def treated(logs: LoggedData, reward: Any, complete: Complete, **options: Any) -> dict[str, LoggedData]:
-    """The log with rewards as before, dropped and completed."""
+    """The log with unmatured rewards treated as in earlier versions, dropped, and completed."""
     marked = logs.with_rewards(reward, censored="mark", **options)
     gone = np.repeat(logs.terminated, np.diff(logs.offsets))
     observed = np.ones(len(logs), bool) if marked.reward_observed is None else marked.reward_observed
@@ -112,7 +113,7 @@ def treated(logs: LoggedData, reward: Any, complete: Complete, **options: Any) -
 
 
 def judged(logs: LoggedData, mdp: TabularMDP, mu: Float64Array) -> tuple[float, float, float]:
-    """The bias of V and the root mean square error of A_k in spreads of the truth, and the share attained."""
+    """The bias of V and the RMSE of A_k in standard deviations of the truth, and the share attained."""
     plain = replace(mdp, gamma=1.0)
     truth = replace(mdp, reward=plain._backup(plain.values_by_time(mu, WINDOW - 1)[0]))
     value, live = TABLE.fit(logs, gamma=GAMMA, seed=0), ~mdp.terminal
@@ -148,7 +149,7 @@ def means(logs: LoggedData, mdp: TabularMDP, targets: Float64Array, used: Any) -
 
 
 def past() -> Iterator[Row]:
-    """V that sees past rewards: what was known at once, or sums that reach into the future."""
+    """V that sees past rewards: those known at once, or sums that reach into the future."""
     for name in ("known at once", "as before: sums that look ahead"):
         slopes = []
         for seed in WORLDS:
@@ -232,13 +233,13 @@ def timed(mdp: TabularMDP, mu: Float64Array, users: int, seed: int) -> LoggedDat
 
 
 def until(logs: LoggedData, end: float) -> LoggedData:
-    """The log as it was at some time: nobody has seen the contexts after it."""
+    """The log as it was at some time, without the contexts after it."""
     cut = keep_prefixes(logs, logs.times <= end, logs.ledger)
     return replace(cut, final_observed=np.zeros(cut.n_trajectories, dtype=bool))
 
 
 def later_means(logs: LoggedData, mdp: TabularMDP, reward: Any) -> tuple[Float64Array, Float64Array]:
-    """The mean reward of each state and action up to `END`, as it turned out, and the share of decisions."""
+    """The final mean reward of each state and action up to `END`, and the share of decisions."""
     marked, early = logs.with_rewards(reward, censored="mark", log_end=LATER), logs.times <= END
     assert marked.rewards is not None
     cell = mdp.states_of(logs.contexts)[early] * mdp.n_actions + logs.actions[early]
@@ -250,7 +251,7 @@ def later_means(logs: LoggedData, mdp: TabularMDP, reward: Any) -> tuple[Float64
 
 
 def storefront() -> Iterator[Row]:
-    """What is learned while months are under way."""
+    """Learning from logs that end in the middle of users' months."""
     shop, reward = Storefront(), SumWithin(metric="m", horizon=SHOP_WINDOW)
     ahead = np.zeros(shop.n_states)
     for _ in range(SHOP_WINDOW - 1):

@@ -1,9 +1,9 @@
 """Peak memory and CPU seconds of reading, learning and evaluating, for logs that are large in one direction.
 
-Every row is a process of its own. The goal is about anonymous memory, which can end a process; pages of
-mapped files are resident too, and the system takes them back when it needs them. What is refused beforehand
-counts as an answer, with the memory it took to say so. ``SHPI_BENCH_SHAPES=actions,users`` chooses shapes,
-``SHPI_BENCH_SCALE=0.1`` makes all smaller.
+Every row is a separate process. The goal limits anonymous memory, which can get a process killed; pages of
+mapped files are resident, too, but the system can reclaim them. A step that is refused beforehand counts as
+an answer, with the memory used until then. ``SHPI_BENCH_SHAPES=actions,users`` chooses shapes,
+``SHPI_BENCH_SCALE=0.1`` makes all of them smaller.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from shpi.errors import ShpiError
 
 SCALE = float(os.environ.get("SHPI_BENCH_SCALE", "1"))
 CHOSEN = os.environ.get("SHPI_BENCH_SHAPES", "")
-STEP = 1_000_000  # rows of a file
+STEP = 1_000_000  # rows per file
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How large a log is in each direction."""
+    """The size of a log in each direction."""
 
     words: str
     rows: int
     users: int
     actions: int = 10
     columns: int = 10
-    shards: bool = False  # evaluated in shards, because it need not fit in memory
-    goal: float = 2.0  # GB of anonymous memory that no step may exceed
+    shards: bool = False  # evaluated in shards, since it may not fit in memory
+    goal: float = 2.0  # most anonymous memory of a step, in GB
 
 
 SHAPES = {
@@ -74,7 +74,7 @@ def run() -> Iterator[Row]:
 
 
 def generate(folder: str, name: str) -> int:
-    """Rows in time order; actions are drawn uniformly, and one of ten pays more."""
+    """Write rows in time order; actions are uniform, and one in ten has a higher reward."""
     shape, random = SHAPES[name], np.random.default_rng(0)
     total = int(SCALE * shape.rows)
     once = shape.users == shape.rows
@@ -128,7 +128,7 @@ def evaluate(folder: str, name: str) -> str:
 
 
 class _Favours:
-    """Twice the probability of mu for the actions that pay more."""
+    """A policy with twice mu's probability for the actions with a higher reward."""
 
     def __init__(self, logs: shpi.LoggedData) -> None:
         weights = 1.0 + (np.asarray(logs.action_space.ids) % 10 == 0)

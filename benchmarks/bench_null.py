@@ -1,9 +1,9 @@
-"""Nothing to prove: rewards that do not depend on actions, and worlds where mu is optimal.
+"""Nothing to gain: rewards that do not depend on actions, and worlds where mu is optimal.
 
-*Proven wrongly*: the returned policy says that it is better than mu, and it is not. *Harmful*: it is worse
-than mu by more than 1 % of the attainable; in worlds where mu is optimal that is the distance from mu to the
-worst policy, and where actions make no difference there is no harm to do. SHPI_NULL_LOGS sets the number of
-logs per kind, SHPI_NULL_KINDS how the names of the kinds begin, SHPI_WORKERS the number of processes.
+*Proven wrongly*: the returned policy claims to be better than mu, and is not. *Harmful*: it is worse than mu
+by more than 1 % of the attainable; in worlds where mu is optimal that is the distance from mu to the worst
+policy, and if actions make no difference, no harm is possible. SHPI_NULL_LOGS sets the number of logs per
+kind, SHPI_NULL_KINDS prefixes of the names of kinds, SHPI_WORKERS the number of processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.worlds import NULLS
 LOGS_PER_KIND = int(os.environ.get("SHPI_NULL_LOGS", "66"))
 KINDS = tuple(os.environ.get("SHPI_NULL_KINDS", "null").split(","))
 FIRST_SEED = 10_000
-MOST = 0.05  # wrong proofs and harm, as shares
+MOST = 0.05  # largest share of wrong proofs, and of harmful policies
 
 
 def run(*, logs_per_kind: int = LOGS_PER_KIND, kinds: tuple[str, ...] = KINDS) -> list[Row]:
@@ -38,7 +38,7 @@ def run(*, logs_per_kind: int = LOGS_PER_KIND, kinds: tuple[str, ...] = KINDS) -
 
 
 def _share(trials: list[LiftTrial], what: str) -> float:
-    """Of the trials that could have gone wrong like that."""
+    """The share of trials that went wrong, among those that could."""
     could = trials if what == "proven" else [trial for trial in trials if trial.attainable is not None]
     return sum(getattr(trial, what) for trial in could) / len(could) if could else 0.0
 

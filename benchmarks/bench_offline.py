@@ -1,9 +1,9 @@
-"""OfflineSHPI with its defaults: CPU seconds against gradient steps of d3rlpy's DiscreteBCQ, and growth.
+"""OfflineSHPI's defaults: CPU seconds against gradient steps of d3rlpy's DiscreteBCQ, and scaling.
 
 Logs of 47-dimensional contexts that drift, 112 actions and a softmax logging policy, 100 decisions per user.
 The peer's steps are measured on the same 300,000 decisions and scaled to 10,000. Everything runs on one
-thread, and CPU time is compared, so that other work on the machine matters less. It still matters (by a third
-on a busy machine), so both sides are measured three times in turn, and medians are compared.
+thread, and CPU time is compared, so that other load on the machine matters less. It still matters (by a third
+on a busy machine), so both sides are measured three times alternately, and medians are compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BLOCK = 50_000
 
 
 def example(n: int) -> LoggedData:
-    """A log of n decisions; rewards are linear in (x, a), with as much noise."""
+    """A log of n decisions; rewards are linear in (x, a), with as much noise as signal."""
     rng, users = np.random.default_rng(0), n // LENGTH
     contexts = np.empty((users, LENGTH + 1, WIDTH), dtype=np.float32)
     contexts[:, 0] = rng.standard_normal((users, WIDTH), dtype=np.float32)
@@ -60,14 +60,14 @@ def example(n: int) -> LoggedData:
 
 
 def fit(n: int, iterations: int) -> dict[str, float]:
-    """CPU seconds of one default fit, and how many tests it made. Runs in a process of its own."""
+    """CPU seconds of one default fit, and its number of tests. Runs in a separate process."""
     logs, start = example(n), time.process_time()
     policy = OfflineSHPI(iterations=iterations, progress=False).fit(logs)
     return {"cpu": time.process_time() - start, "tests": len(policy.trials)}
 
 
 def peer_seconds() -> float:
-    """CPU seconds of 10,000 gradient steps, from fewer."""
+    """CPU seconds of 10,000 gradient steps, extrapolated from fewer."""
     logs = example(300_000)
     assert logs.rewards is not None
     with tempfile.TemporaryDirectory() as folder:

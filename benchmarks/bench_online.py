@@ -1,8 +1,8 @@
-"""OnlineSHPI: the share of the attainable improvement after 1,000 users, and what each deviation brings.
+"""OnlineSHPI: the share of the attainable improvement after 1,000 users, and the effect of each deviation.
 
 The synthetic task (d = 2, ten actions, T = 150), from mu(epsilon = 1), which is uniform. Attained is the mean
-of (Y_T - Y_0) / (Y* - Y_0) over 500 users that practice never met. Settings were chosen on seeds of 100 and
-more; the table of deviations uses these, the results use seeds 0-9.
+of (Y_T - Y_0) / (Y* - Y_0) over 500 new users. Settings were chosen on seeds from 100; the table of
+deviations uses these, the results use seeds 0-9.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def synthetic_rows() -> Iterator[Row]:
 
 
 def deviation_rows() -> Iterator[Row]:
-    """One change back to the paper at a time, and all of them at once."""
+    """Each change back to the paper's algorithm alone, and all of them together."""
     settings = {"the defaults": {}, **DEVIATIONS}
     for name, changes in settings.items():
         attained = [practised(OnlineSHPI(seed=seed, progress=False, **changes)) for seed in TUNING_SEEDS]
@@ -67,7 +67,7 @@ def deviation_rows() -> Iterator[Row]:
 
 
 def hybrid_rows() -> Iterator[Row]:
-    """Offline first, on a small log, then a small online budget."""
+    """Offline learning on a small log, then a small online budget."""
     env, before, after = Synthetic.small(), [], []
     for seed in range(3):
         logs = env.rollout(LoggingPolicy(env, 1.0), 60, seed)

@@ -1,4 +1,4 @@
-"""How long off-policy evaluation takes: every estimator on a million decisions, and its peak memory."""
+"""CPU time and peak memory of off-policy evaluation: every estimator on a million decisions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run() -> list[Row]:
 
 
 def evaluate_million() -> dict[str, Any]:
-    """Build the log, then let every default estimator answer."""
+    """Build the log, then run every default estimator."""
     from shpi.ope import Problem, Settings, default_estimators
 
     logs, policy = make_log(), make_policy(1)
@@ -89,7 +89,7 @@ def make_policy(seed: int) -> Any:
 
 
 def make_log(shard: int | None = None) -> Any:
-    """Users whose context drifts with what they are shown; some leave for good. One eighth for a shard."""
+    """Users whose context drifts with the actions; some leave for good. A shard has an eighth of them."""
     from shpi.data.logged import LoggedData
     from shpi.policies import sample_actions
 

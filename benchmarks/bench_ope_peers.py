@@ -1,7 +1,7 @@
-"""Our estimators against obp and scope-rl: the same numbers from the same log, and how wide intervals are.
+"""Our estimators against obp and scope-rl: the same estimates from the same log, and widths of intervals.
 
-Writes docs/ope-peers.md. The peers run in an environment of their own (`make .venv-peers/.done`, or the one
-that SHPI_PEERS names); without it there are no rows. DR gets the same Q everywhere: ours.
+Writes docs/ope-peers.md. The peers run in a separate environment (`make .venv-peers/.done`, or the one that
+SHPI_PEERS names); without it there are no rows. DR gets the same Q everywhere: ours.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Case:
     words: str
     logs: LoggedData
     policy: Any
-    value: float  # the truth
+    value: float  # true value of the policy
 
 
 def cases() -> list[Case]:
@@ -62,7 +62,7 @@ def cases() -> list[Case]:
 
 
 def ours() -> list[Estimator]:
-    """DR in the textbook's form, as the others have it."""
+    """Our estimators, with DR in its textbook form, as the peers have it."""
     return [IPS(), SNIPS(), PDIS(), SNPDIS(), DR(features=PLAIN, paired=False)]
 
 
@@ -94,7 +94,7 @@ def run() -> list[Row]:
 
 
 def answers(case: Case, python: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Ours and theirs."""
+    """The estimates of our library and of the peers."""
     problem = Problem.of(case.policy, case.logs, Settings())
     mine = {}
     for estimator in ours():
@@ -122,7 +122,7 @@ def answers(case: Case, python: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def as_arrays(case: Case, problem: Problem) -> dict[str, Any]:
-    """The log, pi(.|x) and our Q_{H-t}(x, .), each from the fit that has not seen the user."""
+    """The log, pi(.|x) and our cross-fitted Q_{H-t}(x, .), from the fit without the user's fold."""
     users = next(problem.chunks())
     fits = cross_fits(problem, "pi", PLAIN, None)
     features = fits[0].design.of(case.logs.contexts)

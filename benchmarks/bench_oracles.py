@@ -1,4 +1,4 @@
-"""Oracles and state ratios: CPU seconds of the stages of an iteration, and how they grow."""
+"""Oracles and state ratios: CPU seconds of the stages of an iteration, and how they scale."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def seconds(work: Callable[[], Any], repeat: int = 1) -> tuple[float, Any]:
 
 
 def iterations(n: int, count: int) -> float:
-    """CPU seconds of a whole policy iteration's regressions: prepare, tune, then fit and score each time."""
+    """CPU seconds of all regressions of a policy iteration: prepare, tune, then fit and score each time."""
     logs, targets = example(n)
 
     def work() -> None:
@@ -119,7 +119,7 @@ def _ratio(estimator: RatioEstimator, logs: LoggedData, pi: Policy) -> Ratio:
 
 
 def ratio_rows() -> list[Row]:
-    """Against the exact ratio of a random world of 20 states and 4 actions, 40,000 rows, gamma 0.99."""
+    """Errors against the exact ratio of a random world: 20 states, 4 actions, 40,000 rows, gamma 0.99."""
     mdp = random_mdp(20, 4, 0, gamma=0.99)
     mu, pi = mdp.random_policy(1, concentration=3.0), mdp.random_policy(2, concentration=3.0)
     logs = mdp.log(mu, 400, 100, seed=0, ragged=False)

@@ -1,9 +1,10 @@
-"""What each difference between the readings of Algorithm 2 does, one change at a time.
+"""The effect of each difference between the readings of Algorithm 2, one change at a time.
 
     paper() to repaired()     the synthetic task of this package, 2,000 trajectories, epsilon 0.3 and 1
     released() to paper()     the worlds of the authors' release, 10 trajectories, epsilon 0.3 and 1
 
-Chosen on seeds 200 to 202. Writes docs/readings.md. An agent of the release takes half a CPU-minute to train.
+Seeds 200 to 202 were used for choices. Writes docs/readings.md. Training an agent of the release takes half a
+CPU-minute.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from shpi.protocols import Policy, Simulator
 from shpi.values import BellmanResidual, Constant, FittedValue, ValueModel
 
 SEEDS, WORLD_SEEDS, EPSILONS = range(600, 610), range(10), (0.3, 1.0)
-NEW_USERS = 10_007  # those who try a policy: the seed of the log plus this
+NEW_USERS = 10_007  # added to the seed of a log for the seed of the new users
 USERS, FEW, ROLLOUTS = 2000, 10, 100
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "readings.md"
 Learn = Callable[[int], OfflineSHPI]
@@ -44,7 +45,7 @@ class Shared(NamedTuple):
     fitted: dict[tuple[int, int], tuple[LoggedData, FittedValue]]
 
     def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> FittedValue:
-        """The value as the model itself would fit it to the last log."""
+        """The value function that the model fits; the last one is cached."""
         if (id(logs), seed) not in self.fitted:
             self.fitted.clear()
             self.fitted[id(logs), seed] = logs, self.model.fit(logs, gamma=gamma, seed=seed)
@@ -143,7 +144,7 @@ def releases(
             logs = with_q_shares(plain, agent(seed), epsilon, seed=seed)
             for name in readings:
                 where, data, learn = test, logs, UNDONE.get(name, UNDONE["`released()`"])
-                if name.startswith("true propensities"):  # negative ratios have no product to clip
+                if name.startswith("true propensities"):  # products of negative ratios cannot be clipped
                     data = plain
                 elif name == "2,000 trajectories":
                     data = _many(train, mu, agent(seed), epsilon, seed)

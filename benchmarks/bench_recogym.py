@@ -1,4 +1,4 @@
-"""How fast the RecoGym simulator is, per CPU-second, against the original's figures.
+"""Speed of the RecoGym simulator, per CPU-second, against the original's figures.
 
 The original's figures were measured on one core of a 2-core Xeon machine, median of 5, per CPU-second, with
 uniform actions and users that leave. An event is a product view or a recommendation.
@@ -35,7 +35,7 @@ def events_per_second(sim: RecoGym, users: int, steps: int, seed: int) -> float:
 
 
 def bytes_per_user(users: int) -> float:
-    """The most that a batch holds at once, a step's results included."""
+    """Peak bytes per user of a batch, a step's results included."""
     sim = RecoGym()
     tracemalloc.start()
     sim.reset(users, 0)

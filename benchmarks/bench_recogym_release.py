@@ -1,6 +1,7 @@
-"""What there is to learn in RecoGym as the authors' release wraps it: constants, noise, and empty contexts.
+"""What can be learned in RecoGym of the authors' release: constant policies, noise, and empty contexts.
 
-The world has seed 0. Constants are compared on 600 users (seed 1), the best is tried on 8,000 (seed 2).
+The world has seed 0. Constant policies are compared on 600 users (seed 1), the best is tested on 8,000 (seed
+2).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ USERS, FEW, ROLLOUTS = 8000, 600, 200
 
 @dataclass(frozen=True)
 class MostViewed:
-    """One of the products that were viewed most in the last organic phase; any product without one."""
+    """Recommends one of the products viewed most in the last organic phase; any product without one."""
 
     n_actions: int
 

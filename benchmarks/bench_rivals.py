@@ -1,12 +1,12 @@
-"""The neural rivals: BCQ beside d3rlpy's on the same logs, NN-IPS and CB+MF on clicks.
+"""The neural rivals: our BCQ against d3rlpy's on the same logs, NN-IPS and CB+MF on clicks.
 
-*Parity.* Both BCQs see the same transitions, with contexts and rewards scaled by the same numbers, and have
-the same networks, batch, steps, learning rate, threshold, penalty and hard copies, and act on the last
-iterate; beside it stand our defaults (a target that follows slowly, and the averaged network). Each policy is
-then played in the simulator. The difference is paired, one log per seed, and given in standard errors over
-the seeds: the goal is a one-sided t test at 5 % with 4 degrees of freedom. Five seeds can miss a difference
-where returns vary by orders of magnitude from one seed to the next, as in HIV and in the synthetic world
-under epsilon 1; the notes have the means.
+*Parity.* Both BCQs get the same transitions, with contexts and rewards scaled alike, and have the same
+networks, batch, steps, learning rate, threshold, penalty and hard target updates, and use the last iterate;
+our defaults (a soft target update, and the averaged network) are shown, too. Each policy is then rolled out
+in the simulator. The difference is paired, one log per seed, and given in standard errors over the seeds: the
+goal is a one-sided t test at 5 % with 4 degrees of freedom. Five seeds can miss a difference where returns
+vary by orders of magnitude between seeds, as in HIV and in the synthetic world under epsilon 1; the notes
+have the means.
 
 *Speed.* CPU seconds of one thread in the same run. Ours are those of a whole fit, d3rlpy's those of drawing
 batches and updating alone.
@@ -43,16 +43,16 @@ WORLDS: tuple[tuple[str, dict[str, float]], ...] = (("synthetic", {}), ("hiv", {
 class Pair(NamedTuple):
     """One log, three policies."""
 
-    ours: float  # what the policy earned in the simulator
+    ours: float  # return of our policy in the simulator
     defaults: float  # likewise, with our defaults
     theirs: float
     our_seconds: float
     their_seconds: float
-    agreement: float  # of d3rlpy's own actions with those of its weights in our policy
+    agreement: float  # share of d3rlpy's actions that its weights give in our policy, too
 
 
 def train_both(logs: LoggedData, learner: DiscreteBCQ) -> tuple[BatchConstrained, float, PeerBCQ, Replay]:
-    """Ours with its CPU seconds, and the peer's, on the same scaled transitions."""
+    """Train our BCQ (with its CPU seconds) and the peer's on the same scaled transitions."""
     began = time.process_time()
     policy = learner.fit(logs)
     seconds = time.process_time() - began
@@ -80,7 +80,7 @@ def train_both(logs: LoggedData, learner: DiscreteBCQ) -> tuple[BatchConstrained
 
 
 def peer_policy(peer: PeerBCQ, replay: Replay, threshold: float) -> BatchConstrained:
-    """d3rlpy's networks on our contexts."""
+    """Our policy class with d3rlpy's networks."""
     q, imitation = (MlpScorer(parts[0::2], parts[1::2], replay.inputs) for parts in (peer.q, peer.imitation))
     return BatchConstrained(q=q, imitation=imitation, threshold=threshold)
 
@@ -93,7 +93,7 @@ def compare(world: Simulator, epsilon: float, seed: int, learner: DiscreteBCQ) -
     served = (policy, defaults, theirs)
     ours, plain, peers = (mean_return(world, p, ROLLOUTS, 10_000 + seed).mean for p in served)
     rebuilt = theirs.action_probs(logs.contexts[: len(peer.greedy)]).argmax(axis=1)
-    # The peer's rows have one more per trajectory, its last context: only the first trajectory is compared.
+    # The peer has one more row per trajectory, its last context: only the first trajectory is compared.
     first = int(logs.offsets[1])
     agreement = float((rebuilt == peer.greedy)[:first].mean())
     return Pair(ours, plain, peers, seconds, peer.cpu, agreement)

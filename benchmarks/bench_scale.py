@@ -1,17 +1,17 @@
-"""A log that grows tenfold: CPU per decision and peak memory of shard, audit, split, fit and evaluate.
+"""Logs of growing size: CPU per decision and peak memory of shard, audit, split, fit and evaluate.
 
     python -m benchmarks scale                                          1 and 10 million decisions
     SHPI_BENCH_SCALE=100000000 python -m benchmarks scale               100 million: 60 GB on the disk, hours
     SHPI_BENCH_SCALE_STEPS=shard,audit,fit python -m benchmarks scale   some of the steps
     SHPI_BENCH_JOBS=1,2 python -m benchmarks scale                      in one process, then in two
-    SHPI_BENCH_KEEP=1 python -m benchmarks scale                        the log and the figures stay
+    SHPI_BENCH_KEEP=1 python -m benchmarks scale                        keep the log and the figures
 
 The log is generated on disk: users of 20 decisions on average, 16 columns, 20 actions, chosen by a softmax of
-the first column; the reward depends on both and on a slow state of the user. Each step is a process of its
-own; with two processes their CPU time is added, and what they wrote must be what one wrote. Peak memory is
-that of the largest process, pages of mapped files that happen to be in memory included. What a step took is
-written beside the log, so the same command goes on after an interruption, and further steps, sizes and
-numbers of processes go on with a log that was kept. Without SHPI_BENCH_KEEP all goes at the end. The table of
+the first column; the reward depends on both and on a slow state of the user. Each step is a separate process;
+with two processes their CPU times are added, and their output must equal that of one. Peak memory is that of
+the largest process, resident pages of mapped files included. The figures of a step are written beside the
+log, so the same command resumes after an interruption, and further steps, sizes and numbers of processes
+reuse a log that was kept. Without SHPI_BENCH_KEEP everything is removed at the end. The table of
 docs/larger-than-memory.md is printed last.
 """
 
@@ -43,19 +43,19 @@ SIZES = [int(size) for size in os.environ.get("SHPI_BENCH_SCALE", "1000000,10000
 STEPS = os.environ.get("SHPI_BENCH_SCALE_STEPS", "shard,audit,split,fit,fit_in_memory,evaluate").split(",")
 JOBS = [int(jobs) for jobs in os.environ.get("SHPI_BENCH_JOBS", "1").split(",")]  # numbers of processes
 KEEP = bool(os.environ.get("SHPI_BENCH_KEEP"))
-ALONE = ("shard", "fit_in_memory")  # steps that one process does
-LOOKS_AT_HALF = ("fit", "evaluate")
-MOST_IN_MEMORY = 2_000_000  # decisions up to which the fit is compared with the same one in memory
-ACTIONS, DIMENSIONS, DECISIONS = 20, 16, 20  # the last: decisions per user
-BLOCK = 1_000_000  # rows of a file
+ALONE = ("shard", "fit_in_memory")  # steps that run in one process
+LOOKS_AT_HALF = ("fit", "evaluate")  # steps that get half of the users
+MOST_IN_MEMORY = 2_000_000  # up to this many decisions, the fit is compared with one in memory
+ACTIONS, DIMENSIONS, DECISIONS = 20, 16, 20  # actions, context columns, decisions per user
+BLOCK = 1_000_000  # rows per file
 FEATURES = tuple(f"f{j}" for j in range(DIMENSIONS))
 COLUMNS = shpi.Columns(user="user", time="t", action="item", propensity="p", reward="r", context=FEATURES)
 
 
 def generate(folder: str, rows: int) -> int:
-    """Files of a million rows, in time order."""
+    """Write files of a million rows, in time order."""
     place = Path(folder)
-    shutil.rmtree(place, ignore_errors=True)  # of an interrupted run
+    shutil.rmtree(place, ignore_errors=True)  # left by an interrupted run
     place.mkdir(parents=True)
     random = np.random.default_rng(0)
     users = rows // DECISIONS
@@ -102,7 +102,7 @@ def fit(place: str, jobs: int) -> str:
 
 
 def fit_in_memory(place: str, jobs: int) -> float:
-    """CPU seconds of the same fit when the log is in memory already."""
+    """CPU seconds of the same fit with the log already in memory."""
     logs = join(list(ShardedLog.open(f"{place}/train")))
     began = time.process_time()
     shpi.OfflineSHPI(gamma=0.9, seed=0, progress=False).fit(logs)
@@ -118,7 +118,7 @@ def evaluate(place: str, jobs: int) -> str:
 
 
 def timed(step: str, place: str, jobs: int) -> Any:
-    """A step, after which its processes have ended, so that what they took is known."""
+    """Run a step and end its processes, so that their CPU time and memory are known."""
     result = globals()[step](place, jobs)
     end_processes()
     return result
@@ -158,7 +158,7 @@ def _wanted(size: int) -> list[tuple[str, int]]:
 
 
 def _taken(place: Path, size: int) -> dict[str, Any]:
-    """What every step took: measured now, or before an interruption."""
+    """CPU time and memory of every step: measured now, or before an interruption."""
     notes = place / "taken.json"
     taken: dict[str, Any] = json.loads(notes.read_text()) if notes.exists() else {}
     if "shard" not in taken and not (place / "table-is-complete").exists():
@@ -168,13 +168,13 @@ def _taken(place: Path, size: int) -> dict[str, Any]:
         if _name(step, jobs) in taken:
             continue
         written = {"shard": ("shards",), "split": ("train", "held-out"), "fit": ("policy",)}.get(step, ())
-        for name in written:  # of an interrupted run
+        for name in written:  # left by an interrupted run
             shutil.rmtree(place / _of(name, jobs), ignore_errors=True)
         taken[_name(step, jobs)] = in_process(__name__, "timed", step, str(place), jobs)
         write_text(notes, json.dumps(taken))
         if step == "shard":
             shutil.rmtree(place / "table")
-        for name in written if jobs > 1 else ():  # it was compared by its digest
+        for name in written if jobs > 1 else ():  # its digest was compared
             shutil.rmtree(place / _of(name, jobs), ignore_errors=True)
     return taken
 

@@ -1,9 +1,9 @@
 """`shpi serve` under load: decisions and rewards per CPU second of the server, latency, and kills.
 
-Server and sender are processes of their own on this machine. Requests per CPU second are the server's own
-user and system time, which other work on the machine changes little; latency is wall time, and means
-something on a quiet machine only. The peer is FastAPI with pydantic and SQLite (WAL, synchronous=FULL, group
-commit) doing the same; for the decision alone, Vowpal Wabbit's predict. Both live in the peers' environment.
+Server and client are separate processes on this machine. Requests per CPU second count the server's user and
+system time, which other load on the machine changes little; latency is wall time, and meaningful on a quiet
+machine only. The peer is FastAPI with pydantic and SQLite (WAL, synchronous=FULL, group commit) doing the
+same; for the decision alone, Vowpal Wabbit's predict. Both run in the peers' environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shpi.serve.store.files import read_records
 from shpi.serve.store.postgres import PostgresStore
 from shpi.serve.store.records import Decision, Record, Reward
 
-Read = Callable[[], Iterable[Record]]  # what is stored
+Read = Callable[[], Iterable[Record]]  # reads the stored records
 COUNT = 12_000
 KILLS = int(os.environ.get("SHPI_SERVE_KILLS", "20"))
 HERE = Path(__file__).parent / "serving"
@@ -96,7 +96,7 @@ def _decision() -> Iterator[Row]:
 
 
 def _best(work: object, repeats: int = 15) -> float:
-    """Microseconds of CPU time, the least of some: what other processes take is not ours."""
+    """Microseconds of CPU time, the least of several measurements."""
     times = []
     for _ in range(repeats):
         began = time.process_time()
@@ -119,7 +119,7 @@ def _measured(
 def _ours(place: Path) -> Iterator[Row]:
     port = free_port()
     with ours(make_folder(place / "ours"), port) as server:
-        send(port, ranks(NAMES, 500))  # warm
+        send(port, ranks(NAMES, 500))  # warm up
         decided, seconds = _measured(server, ranks(NAMES, COUNT), keep=True)
         ids = [json.loads(body)["event_id"] for body in decided.bodies]
         rewarded, more = _measured(server, rewards(ids))
@@ -159,7 +159,7 @@ def _peer(place: Path) -> Iterator[Row]:
 
 
 def killed(times: int, toml: str = "", records: Read | None = None) -> tuple[int, int, int, int]:
-    """Kill the server under load; lost, doubled and changed records, and how many were acknowledged."""
+    """Kill the server under load; return lost, duplicated, changed and acknowledged records."""
     chance = random.Random(0)
     with tempfile.TemporaryDirectory() as place:
         folder = make_folder(Path(place) / "service", toml)

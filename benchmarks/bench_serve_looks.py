@@ -1,7 +1,7 @@
-"""False roll-backs of an equal canary in 200 looks: the confidence sequence of `shpi serve`, and a z-test.
+"""False rollbacks of an equal canary in 200 looks: the confidence sequence of `shpi serve`, and a z-test.
 
-Users of both arms have rewards of the same distribution; after every 20 users somebody looks, and rolls back
-at the first look that calls the canary worse. The second figure is the power against one that is worse by 0.3
+Rewards have the same distribution in both arms; there is a look after every 20 users, and a rollback at the
+first look that calls the canary worse. The second figure is the power against a canary that is worse by 0.3
 standard deviations.
 """
 

@@ -1,13 +1,13 @@
-"""Weeks of a simulated shop through `shpi serve`: what is gained, what is stopped, what comes of nothing.
+"""Weeks of a simulated shop through `shpi serve`: true gains, rollbacks of worse policies, false promotions.
 
     two weeks   over HTTP, from the old rule as apprentice, with drift: the true value in the end
-    worse       a policy that is worse by construction is offered to the gate, and then put past it: a canary
+    worse       a policy that is worse by construction: the gate must stop it, and without the gate the canary
                 must roll it back
-    nothing     every item is as good as any other: nothing may be promoted
+    nothing     all items are equally good: nothing may be promoted
 
 SHPI_SHOP_RUNS sets the runs of the last two (100; 0 leaves them out), SHPI_SHOP_WEEKS the seeds of the first
-(3), SHPI_SHOP_SEED the first seed (100). Every run is printed when it is over. Seeds 1 and 2 were used while
-the shop was made; none of them is reported.
+(3), SHPI_SHOP_SEED the first seed (100). Every run is printed when it is over. Seeds 1 and 2 were used during
+development and are not reported.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def _two_weeks() -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Worse:
-    """Learns to show what is clicked least: an error of sign."""
+    """A learner with a sign error: it shows what is clicked least."""
 
     def fit(self, logs: LoggedData) -> Policy:
-        """The worst item of all, whatever the context."""
+        """A policy that always shows the worst item."""
         assert logs.rewards is not None
         features = Identity().fit(logs.contexts[:1])
         means = [logs.rewards[logs.actions == a].mean() for a in range(logs.n_actions)]
@@ -115,7 +115,7 @@ def _service(place: str, seed: int) -> Path:
 
 
 def _offered(seed: int) -> bool:
-    """Whether the gate lets a worse policy pass."""
+    """Whether the gate passes a worse policy."""
     with tempfile.TemporaryDirectory() as place:
         folder, traffic = _service(place, seed), Traffic(Shop(), arrivals=120, seed=seed)
         with Running(folder) as server:
@@ -126,7 +126,7 @@ def _offered(seed: int) -> bool:
 
 
 def _rolled_back(seed: int) -> bool:
-    """Whether a worse policy that was put past the gate is rolled back before it is promoted."""
+    """Whether a worse policy that skipped the gate is rolled back before it is promoted."""
     with tempfile.TemporaryDirectory() as place:
         folder, traffic = _service(place, seed), Traffic(Shop(), arrivals=150, seed=seed)
         with Running(folder) as server:
@@ -158,7 +158,7 @@ def _smuggle(folder: Path, control: Control, server: Running) -> None:
 
 
 def _nothing(seed: int) -> bool:
-    """Whether anything is promoted where nothing can be gained."""
+    """Whether anything is promoted although nothing can be gained."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "shop"
         weeks = run_weeks(

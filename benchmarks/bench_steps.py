@@ -1,8 +1,8 @@
-"""How far can a k-step bound be believed where it decides? The storefront, where every lift is known exactly.
+"""How reliable is a k-step bound where it decides? The storefront, where every lift is known exactly.
 
-Writes docs/gate-steps.md. Logs of uniform choices; policies that are far from them, so that estimators which
-follow all decisions have fewer than 30 effective users and the k-step estimator decides. Its lower bound
-leaves out what comes after k decisions; the gate therefore asks a longer one too (`shpi.ope.verdict.longer`).
+Writes docs/gate-steps.md. The logs are uniform and the policies far from it, so that estimators which follow
+all decisions have fewer than 30 effective users and the k-step estimator decides. Its lower bound ignores
+effects after k decisions, so the gate also asks an estimator with a longer k (`shpi.ope.verdict.longer`).
 About two minutes of CPU time. Environment: SHPI_STEPS_LOGS, SHPI_STEPS_FIRST (the first seed),
 SHPI_STEPS_PAGE.
 """
@@ -46,13 +46,13 @@ class Case:
 class Outcome:
     """A log in which the k-step estimator decides."""
 
-    own: float  # lower bound of the lift
-    witness: float | None  # of the longer one
-    steps: int  # that the longer one follows
+    own: float  # its lower bound of the lift
+    witness: float | None  # lower bound by the longer estimator
+    steps: int  # k of the longer estimator
 
     @property
     def both(self) -> float | None:
-        """What the gate goes by; None: it does not ship."""
+        """The bound that the gate uses; None: it does not ship."""
         return None if self.witness is None else min(self.own, self.witness)
 
 
@@ -66,7 +66,7 @@ def cases(shop: Storefront) -> Iterator[Case]:
 
 
 def outcomes(shop: Storefront, case: Case) -> list[Outcome]:
-    """Those of the logs in which it decides: WDR has too few effective users, and it has enough."""
+    """The logs in which the k-step estimator decides: WDR has too few effective users, and it has enough."""
     steps: list[Outcome] = []
     logging, policy = TabularPolicy(shop.uniform()), TabularPolicy(case.table)
     for seed in range(FIRST, FIRST + (LOGS if case.users < USERS[-1] else max(LOGS // 2, 1))):
@@ -75,7 +75,7 @@ def outcomes(shop: Storefront, case: Case) -> list[Outcome]:
         try:
             if WDR().estimate(problem).effective_users >= LEAST_EFFECTIVE:
                 continue
-        except ShpiError:  # no user left who did what the policy would do
+        except ShpiError:  # no user has actions that the policy would take
             pass
         own = KStepSHPI(k="session").estimate(problem)
         if own.effective_users < LEAST_EFFECTIVE:
@@ -95,7 +95,7 @@ def run() -> list[Row]:
     """Measure, write the page, and return the shares over all logs."""
     shop = Storefront()
     lines: list[str] = []
-    too_high = np.zeros(3)  # by itself, with the witness, logs
+    too_high = np.zeros(3)  # bounds above the truth: alone, with the witness; number of logs
     for case in cases(shop):
         truth = shop.exact_value(case.table) - shop.exact_value(shop.uniform())
         tried = outcomes(shop, case)

@@ -1,11 +1,11 @@
-"""Four strangers' logs, from raw files to a verdict on the command line: learned, true, estimated, verdict.
+"""Four logs in foreign formats, from raw files to a verdict on the command line, compared with the truth.
 
     python -m benchmarks strangers                     20 seeds of each; about 40 minutes
     STRANGERS_SEEDS=2 STRANGERS_USERS=1500 python -m benchmarks strangers
 
-Every run is printed when it is done, and kept in build/strangers.jsonl, where a run that was stopped goes on.
-All of them make docs/outsiders-logs.md. Goals: the true lift lies in the interval in at least 93 %
-of the runs; the value of the logging policy is right on average; no more than eight commands.
+Every run is printed when it is done, and kept in build/strangers.jsonl, from which a stopped run resumes. All
+of them together make docs/outsiders-logs.md. Goals: the true lift lies in the interval in at least 93 % of
+the runs; the value of the logging policy is right on average; no more than eight commands.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run() -> list[Row]:
 
 
 def _kept() -> dict[tuple[str, int], Outcome]:
-    """Runs that were made before, by world and seed."""
+    """Earlier runs, by world and seed."""
     lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
     outcomes = [Outcome(**json.loads(line)) for line in lines]
     return {(outcome.world, outcome.seed): outcome for outcome in outcomes}

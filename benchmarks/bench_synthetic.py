@@ -16,7 +16,7 @@ GOAL = ">= 1000000"
 
 
 def steps_per_second(world: Synthetic, n: int, repeats: int) -> tuple[float, float]:
-    """User-steps per CPU-second: the steps alone, and whole trajectories with their reset; best of some."""
+    """User-steps per CPU-second: the steps alone, and whole trajectories with the reset; best of several."""
     rng = np.random.default_rng(0)
     actions = rng.integers(0, world.n_actions, (world.horizon, n))
     alone, whole = [], []
@@ -33,7 +33,7 @@ def steps_per_second(world: Synthetic, n: int, repeats: int) -> tuple[float, flo
 
 
 def naive_steps_per_second(steps: int = 1500) -> float:
-    """The peer: the definition written out for one user at a time, as a plain environment would be."""
+    """The peer: a plain implementation of the definition for one user at a time."""
     rng, vectors = np.random.default_rng(0), Synthetic().action_features
     began = time.process_time()
     w = [rng.normal(size=2) for _ in range(30)]

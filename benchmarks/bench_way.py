@@ -1,9 +1,9 @@
-"""How much code a row travels through: the functions of shpi that `fit` and `evaluate` call, and their files.
+"""How much code runs for a row: the functions of shpi that `fit` and `evaluate` call, and their files.
 
-The table is that of version 0.1's README: 5,000 decisions of 400 users, three items, two context columns.
-A function counts once, however often it is called. Lambdas, comprehensions and what only an import calls do
-not count. ``python -m benchmarks.bench_way [SRC]`` prints the functions of every file; SRC is the `src`
-folder of another version.
+The table is that of version 0.1's README: 5,000 decisions of 400 users, three items, two context columns. A
+function counts once, however often it is called. Lambdas, comprehensions and functions called only during
+imports do not count. ``python -m benchmarks.bench_way [SRC]`` prints the number of functions of every file;
+SRC is the `src` folder of another version.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _rows(counts: dict[str, dict[str, int]]) -> Iterator[Row]:
 
 
 def measured(source: Path) -> dict[str, dict[str, int]]:
-    """The number of functions called, by verb and file, in an interpreter of its own."""
+    """The number of functions called, by verb and file, counted in a separate interpreter."""
     command = [sys.executable, "-m", "benchmarks.bench_way", "--count", str(source)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     counts: dict[str, dict[str, int]] = json.loads(done.stdout)
@@ -59,7 +59,7 @@ def measured(source: Path) -> dict[str, dict[str, int]]:
 
 
 def count(source: Path) -> dict[str, dict[str, int]]:
-    """Run the verbs of the version below ``source`` and count what they call."""
+    """Run the verbs of the version in ``source`` and count the functions that they call."""
     sys.path.insert(0, str(source))
     from shpi.cli.main import main
 
@@ -73,7 +73,7 @@ def count(source: Path) -> dict[str, dict[str, int]]:
             return ["fit", table, "--columns", columns, "--out", str(Path(name) / policy)]
 
         evaluate = ["evaluate", str(Path(name) / "policy"), table, "--columns", columns, "--out", report]
-        # Both verbs once before, so that everything is imported when the counting begins.
+        # Run both verbs once first, so that everything is imported when counting begins.
         for words in (fit("policy"), evaluate):
             _called(main, words, source)
         return {"fit": _called(main, fit("again"), source), "evaluate": _called(main, evaluate, source)}

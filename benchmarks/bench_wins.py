@@ -1,18 +1,18 @@
-"""Who wins where: mu, our defaults, those of an earlier version, BCQ, bandit and SPIBB on every kind of log.
+"""Which method wins where: mu, our defaults, those of version 0.1, BCQ, bandit, SPIBB on every kind of log.
 
     python -m benchmarks wins                          run what is missing, and print the table
     python -m benchmarks.bench_wins --methods bcq,bandit,mu --worlds hiv --seeds 500-509
     python -m benchmarks.bench_wins --methods new --again        after a change of the learner
     python -m benchmarks.bench_wins --table                      print, write docs/wins.md, run nothing
 
-Results are kept in benchmarks/wins/<method>.jsonl: a run that was killed goes on where it stopped, and rivals
-are not run again. ``--worlds`` takes names or how they begin. The learner is that of the package which Python
-imports: to measure another version, check it out elsewhere and give its results a name of their own,
+Results are kept in benchmarks/wins/<method>.jsonl: a killed run resumes where it stopped, and rivals are not
+run again. ``--worlds`` takes names or prefixes. The learner is that of the package which Python imports: to
+measure another version, check it out elsewhere and give its results another name,
 
     git worktree add --detach ../before aaac9fb
     PYTHONPATH=../before/src python -m benchmarks.bench_wins --methods new --method-name old
 
-KuaiRand's log is left out unless SHPI_DATA says where its files are.
+KuaiRand's log is left out unless SHPI_DATA names the folder of its files.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _LEARNERS = {"new": "shpi", "bandit": "bandit", "bcq": "bcq", "spibb": "spibb"}
 
 
 def applies(method: str, world: World) -> bool:
-    """SPIBB counts contexts, so it needs few; the best constant action is asked for in KuaiRand only."""
+    """Whether a method is run: SPIBB only with finite contexts, the best constant action only in KuaiRand."""
     if method == "constant":
         return world.name.startswith("kuairand")
     return method != "spibb" or world.finite
 
 
 def learner_for(method: str, world: World, seed: int) -> Any:
-    """The learner with its one configuration; the discount is the world's."""
+    """The learner with its default configuration and the world's discount."""
     name = _LEARNERS[method]
     options: dict[str, Any] = {"gamma": world.gamma, "progress": False, "seed": seed}
     if name in NEURAL:
@@ -71,7 +71,7 @@ def fitted(method: str, world: World, seed: int, logs: LoggedData) -> tuple[Poli
 
 
 def measure(methods: Sequence[str], world: World, seed: int, label: str = "new") -> list[Result]:
-    """Fit and try the methods on one log; ``label`` is what our own learner is called in the results."""
+    """Fit and test the methods on one log; ``label`` is the name of our own learner in the results."""
     logs, mu = world.make_log(seed), world.truth(world.mu(seed), seed)
     results = []
     for method in methods:
@@ -107,7 +107,7 @@ def complete(
     label: str = "new",
     again: bool = False,
 ) -> None:
-    """Run what is missing, world by world; a line of progress per log, without figures."""
+    """Run the missing trials, world by world, with a line of progress per log."""
     labels = {method: label if method == "new" else method for method in methods}
     done = {} if again else {m: {(r.world, r.seed) for r in wins_store.load(labels[m])} for m in methods}
     began, total = time.monotonic(), len(worlds) * len(seeds)
@@ -121,7 +121,7 @@ def complete(
 
 
 def available(prefixes: Sequence[str] = ()) -> list[World]:
-    """The logs whose names begin like that; all if nothing is said."""
+    """The logs whose names have one of the prefixes; all if there are none."""
     chosen = [world for world in LOGS if not prefixes or world.name.startswith(tuple(prefixes))]
     if not chosen:
         raise SystemExit(f"no world begins with {', '.join(prefixes)}; known: {', '.join(names())}")

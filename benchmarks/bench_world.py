@@ -23,7 +23,7 @@ from shpi.policies import UniformPolicy
 
 
 def steps_per_second(world: FittedWorld, n: int, steps: int, repeats: int) -> float:
-    """Decisions of users that are still there, per CPU-second; best of some."""
+    """Decisions of users who have not ended, per CPU-second; best of several measurements."""
     rng, best = np.random.default_rng(0), 0.0
     for repeat in range(repeats):
         actions = rng.integers(0, world.n_actions, (steps, n))
@@ -48,7 +48,7 @@ def log_steps_per_second(world: FittedWorld, n: int) -> float:
 def bytes_of_simulator(world: FittedWorld, n: int) -> int:
     """Peak bytes of a reset and a few steps."""
     world.reset(10, 0)
-    world.step(np.zeros(10, dtype=np.int64))  # the donors' indexes are built once, for any number of users
+    world.step(np.zeros(10, dtype=np.int64))  # warm up: the donors' indexes are built once
     tracemalloc.start()
     world.reset(n, 0)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Single trials of the gate's checks, in a form that can be counted; see `bench_gate_checks`."""
+"""Single trials of the gate's checks, for `bench_gate_checks` to count."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from shpi.ope.results import Verdict
 from shpi.ope.verdict.deliberation import Deliberation
 from shpi.testing.hard_worlds import WORLDS, Case, looks
 
-MOST_USERS = 60_000  # of a fresh log
+MOST_USERS = 60_000  # most users of a fresh log
 METHODS = ("each look by itself", "asymptotic", "betting")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What one trial saw: flags by name, and what kind of case it was."""
+    """The result of one trial: the kind of case, flags and numbers by name."""
 
     kind: str
     flags: dict[str, bool]
@@ -33,7 +33,7 @@ class Found:
 
 
 def kind_of(name: str, case: Case) -> str:
-    """How strong the trouble is, where a world has several strengths."""
+    """The name of a case, with the strength of the problem if a world has several."""
     setting = case.setting
     if name.endswith("overridden decisions"):
         share = float(setting.chain.initial[1] * setting.mu[0, 0])
@@ -48,7 +48,7 @@ def kind_of(name: str, case: Case) -> str:
 
 
 def alarm(task: tuple[str, int]) -> Found:
-    """Which checks speak up about the log of a world."""
+    """The checks that raise an alarm on the log of a world."""
     name, seed = task
     case = WORLDS[name].make(seed)
     problem = Problem.of(case.policy, case.logs)
@@ -67,7 +67,7 @@ def alarm(task: tuple[str, int]) -> Found:
 
 
 def ship(task: tuple[str, int, float]) -> Found:
-    """World, seed, true lift: what ships by users alone, and what the cautions leave of it."""
+    """For (world, seed, true lift): whether the gate ships without its checks, and with them."""
     name, seed, lift = task
     case = WORLDS[name].make(seed, lift=lift)
     options: dict[str, Any] = {"estimators": [WDR()], "details": False, "seed": seed, **case.options}
@@ -85,7 +85,7 @@ def horizon_settings(case: Case) -> Settings:
 
 
 def daily(task: tuple[int, float]) -> Found:
-    """Seed, true lift: on which of 30 days a gate ships first, by each method; 0: never."""
+    """For (seed, true lift): the first of 30 days on which the gate ships, by method; 0: never."""
     seed, lift = task
     case = WORLDS["no lift, looked at daily"].make(seed, lift=lift)
     first = dict.fromkeys(METHODS, 0)
@@ -98,7 +98,7 @@ def daily(task: tuple[int, float]) -> Found:
         )
         assert evaluation.verdict is not None
         last = evaluation.verdict.ship
-        if not last:  # the others can only refuse
+        if not last:  # the other methods are stricter
             continue
         problem = Problem.of(case.policy, log)
         for method in METHODS:
@@ -113,9 +113,9 @@ def daily(task: tuple[int, float]) -> Found:
 
 
 def needed(task: tuple[str, int]) -> Found:
-    """World, seed: if the gate wants more users, does a fresh log of as many as it says ship?
+    """For (world, seed): if the gate asks for more users, whether it ships on a fresh log of that size.
 
-    The true lift is anything between 0 and half again what is worth finding in that world.
+    The true lift is random, between 0 and 1.5 times the lift worth finding in that world.
     """
     name, seed = task
     world = WORLDS[name]
@@ -145,7 +145,7 @@ def _verdict(case: Case, seed: int) -> Verdict:
 
 
 def own_users(seed: int) -> Found:
-    """A bandit from half of the users of a log without any effect, judged on them and on the others."""
+    """A bandit learned from half of the users of a log without effects, judged on them and on the others."""
     rng = np.random.default_rng(seed)
     users, width, actions = 400, 20, 5
     chosen = rng.integers(actions, size=users)
@@ -176,7 +176,7 @@ def own_users(seed: int) -> Found:
 
 
 def cost(task: tuple[str, int]) -> Found:
-    """CPU seconds of a whole evaluation, and of the checks in it."""
+    """CPU seconds of a whole evaluation, and of its checks."""
     name, seed = task
     case = WORLDS[name].make(seed)
     began = time.process_time()

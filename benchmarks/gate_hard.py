@@ -1,4 +1,4 @@
-"""One judgement of the gate in a hard world, in a form that can be kept and counted."""
+"""One judgement of the gate in a hard world, as a record that can be stored and counted."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from shpi.ope.checks.cautions import AT_THEIR_WORD
 from shpi.ope.diagnostics.diagnose import fatal_for
 from shpi.testing.hard_worlds import WORLDS
 
-K = 4  # of the k-step estimator
+K = 4  # k of the k-step estimator
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """One policy, what it is worth, and what the gate said."""
+    """One policy, its true lift, and the gate's verdict."""
 
     world: str
     seed: int
     users: int
-    wanted: float  # the true lift as a share of the baseline
-    told: bool  # the evaluation was told what an owner of the log would know of its endings
+    wanted: float  # true lift as a share of the baseline
+    told: bool  # whether the evaluation got the owner's knowledge of how trajectories end
     truth: float
     lift: float
     error: float
-    lower: float  # two-sided
+    lower: float  # lower end of the two-sided interval
     upper: float
-    bound: float  # one-sided
+    bound: float  # one-sided lower bound
     decision: str
     main: str
     needed: int | None
-    step: float | None  # the share of a proven first step
-    step_truth: float | None  # what that mixture is truly worth
+    step: float | None  # share of a proven first step
+    step_truth: float | None  # true lift of that mixture
     fatal: tuple[str, ...]
     warned: tuple[str, ...]
-    share: float = 1.0  # of the policy in the mixture whose lift leads; 1: the policy itself
-    lead_truth: float | None = None  # what that mixture is truly worth; None: the policy itself leads
-    recent_truth: float | None = None  # the true lift over mu as it was in the last third of the log
+    share: float = 1.0  # share of the policy in the mixture that the report leads with; 1: the policy itself
+    lead_truth: float | None = None  # true lift of that mixture; None: the policy itself
+    recent_truth: float | None = None  # true lift over mu of the last third of the log
 
-    at_their_word: bool | None = None  # the verdict says how few false propensities would undo it
+    at_their_word: bool | None = None  # whether the verdict says how few wrong propensities would undo it
 
     @property
     def led(self) -> float:
-        """The truth about the lift that leads the report."""
+        """The true value of the lift that the report leads with."""
         return self.truth if self.lead_truth is None else self.lead_truth
 
 
 def judge(task: tuple[str, int, int | None, float, bool]) -> Judged | None:
-    """World, seed, users, true lift, and whether the evaluation is told how users end.
+    """Judge (world, seed, users, true lift, whether the evaluation is told how trajectories end).
 
-    None where the policy of that seed cannot have such a lift, or where evaluate refuses the log.
+    None if the policy of that seed cannot have such a lift, or if evaluate refuses the log.
     """
     name, seed, users, wanted, told = task
     try:

@@ -1,4 +1,4 @@
-"""One log, our defaults, and the truth about what they return and state."""
+"""One trial: fit our defaults to a log, and compare the policy and its stated lift with the truth."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from benchmarks.worlds.base import Lift
 from benchmarks.worlds.simulated import SimulatedWorld
 from shpi.learners import OfflineSHPI
 
-GOING_ON = 600  # decisions after which 0.2 % of the discounted rewards are left
-FOLLOWED = 200  # users who are
+GOING_ON = 600  # decisions of a long rollout: 0.2 % of the discounted rewards come later
+FOLLOWED = 200  # users of a long rollout
 ALIKE = 1e-9  # differences below this share of the value are rounding errors
 
 
 class LogCase(NamedTuple):
-    """Which log; ``users`` None takes the world's own size."""
+    """The world, seed and size of a log; ``users`` None: the world's own size."""
 
     world: str
     seed: int
@@ -26,26 +26,26 @@ class LogCase(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LiftTrial:
-    """What was returned."""
+    """The true and the stated lift of the returned policy."""
 
     case: LogCase
     proven: bool
-    lift: Lift  # over mu, in truth
-    lasting: Lift  # the same for users who go on after the last decision of the log
-    attainable: float | None  # the scale of the lift
-    tolerance: float  # within which two values are the same
-    estimate: float | None  # the lift as the policy states it
-    lower: float | None  # and its bound
+    lift: Lift  # true lift over mu, up to the end of the log
+    lasting: Lift  # true lift if users go on after the last decision of the log
+    attainable: float | None  # scale of the lift
+    tolerance: float  # values closer than this are equal
+    estimate: float | None  # lift that the policy states
+    lower: float | None  # lower bound that the policy states
     seconds: float
 
     @property
     def harmful(self) -> bool:
-        """Worse than mu by more than 1 % of what is attainable."""
+        """Whether the policy is worse than mu by more than 1 % of what is attainable."""
         return self.attainable is not None and self.lift.value < -0.01 * self.attainable
 
 
 def lift_trial(case: LogCase) -> LiftTrial:
-    """Fit, and compare with the truth."""
+    """Fit our defaults to a log, and compare with the truth."""
     world = by_name(case.world)
     world = world if case.users is None else world.with_users(case.users)
     logs = world.make_log(case.seed)

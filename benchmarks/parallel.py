@@ -1,4 +1,4 @@
-"""Many independent trials in a few processes, with one line of progress."""
+"""Runs many independent trials in a few processes, with one line of progress."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Case = TypeVar("Case")
 Outcome = TypeVar("Outcome")
 
 WORKERS = int(os.environ.get("SHPI_WORKERS", "2"))
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # one per process
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # set to one thread per process
 
 
 def each(
     work: Callable[[Case], Outcome], cases: Sequence[Case], title: str, workers: int = WORKERS
 ) -> list[Outcome]:
-    """``work`` of every case, in their order; fresh processes, so ``work`` must be a module's function."""
+    """Results of ``work`` for every case, in order; fresh processes, so ``work`` must be at top level."""
     for name in THREADS:
         os.environ.setdefault(name, "1")
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -33,7 +33,7 @@ def each(
         futures = [pool.submit(work, case) for case in cases]
         try:
             for future in as_completed(futures):
-                future.result()  # a failure stops the others at once
+                future.result()  # raises a failure at once
                 progress.advance(task)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

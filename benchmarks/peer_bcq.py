@@ -1,9 +1,9 @@
-"""Train d3rlpy's DiscreteBCQ on transitions from a file. Runs in the peers' environment, without shpi.
+"""Trains d3rlpy's DiscreteBCQ on transitions from a file. Runs in the peers' environment, without shpi.
 
 python peer_bcq.py SETTINGS.json
 
 The settings name an npz file with contexts [n, d], actions [n], rewards [n], offsets [N + 1], terminated [N]
-and final_contexts [N, d], and where to write the weights. The gradient steps alone are timed: drawing a batch
+and final_contexts [N, d], and where to write the weights. Only the gradient steps are timed: drawing a batch
 and updating, without d3rlpy's own loop, which also writes logs.
 """
 
@@ -21,7 +21,7 @@ import torch
 
 
 def episodes(file: Path) -> list[Any]:
-    """One episode per trajectory. A truncated one gets its final context as a last row, never decided on."""
+    """One episode per trajectory. A truncated one gets its final context as a last row, with no decision."""
     with np.load(file, allow_pickle=False) as log:
         contexts, actions, rewards, offsets, terminated, finals = (
             log[name]

@@ -3,8 +3,8 @@
 python peer_ope.py LOG.npz OUT.json
 
 The file holds users [1] (their number), steps [1] (the same for every user), actions [n], rewards [n],
-propensities [n], policy [n, A] and q [n, A]. Written is {library: {estimator: {"value", method: [low, up]}}};
-a library that cannot be imported is left out, with the reason.
+propensities [n], policy [n, A] and q [n, A]. Writes {library: {estimator: {"value", method: [low, up]}}}; a
+library that cannot be imported is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-RESAMPLES = 2_000
+RESAMPLES = 2_000  # bootstrap samples
 
 
 def bounds(interval: dict[str, float]) -> list[float]:
-    """The two ends, whatever the level is called."""
+    """The two ends of an interval, whatever the keys say about its level."""
     return [next(float(interval[key]) for key in interval if side in key) for side in ("lower", "upper")]
 
 
 def obp(log: dict[str, Any]) -> dict[str, Any]:
-    """Logs of one decision only."""
+    """Estimates of obp, for logs of one decision per user only."""
     from obp.ope import (
         DoublyRobust,
         InverseProbabilityWeighting,
@@ -56,7 +56,7 @@ def obp(log: dict[str, Any]) -> dict[str, Any]:
 
 
 def scope_rl(log: dict[str, Any]) -> dict[str, Any]:
-    """Logs of any length, the same for all users."""
+    """Estimates of scope-rl, for logs of any length, the same for all users."""
     from scope_rl.ope.discrete import (
         DoublyRobust,
         PerDecisionImportanceSampling,

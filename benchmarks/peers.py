@@ -1,4 +1,4 @@
-"""Run peers that cannot live in our environment: a subprocess of theirs, and files in between."""
+"""Runs peers that cannot share our environment: in a subprocess of their own, with files in between."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = "d3rlpy is not installed: run `make .venv-peers/.done` (it gets an env
 
 
 class PeerBCQ(NamedTuple):
-    """What d3rlpy's DiscreteBCQ brought."""
+    """The result of training d3rlpy's DiscreteBCQ."""
 
     cpu: float  # seconds of its gradient steps, drawing batches included
     wall: float
@@ -32,7 +32,7 @@ class PeerBCQ(NamedTuple):
 
 
 def peer_python() -> Path | None:
-    """The interpreter of the peers' environment, beside ours or under SHPI_PEERS; None if there is none."""
+    """The interpreter of the peers' environment, beside ours or in SHPI_PEERS; None if there is none."""
     home = Path(os.environ.get("SHPI_PEERS", f"{sys.prefix}-peers"))
     python = home / "bin" / "python"
     return python if python.exists() else None
@@ -41,7 +41,7 @@ def peer_python() -> Path | None:
 def write_npz(
     logs: LoggedData, contexts: FloatArray, finals: FloatArray, rewards: FloatArray, to: Path
 ) -> Path:
-    """The transitions of a log whose last contexts are known, with the inputs and rewards that are given."""
+    """Write the transitions of a log with known final contexts, with the given inputs and rewards."""
     if not (logs.final_observed | logs.terminated).all():
         raise ValueError("every trajectory needs a known end")
     np.savez(

@@ -1,4 +1,4 @@
-"""What a benchmark returns, and how it is printed."""
+"""The rows that a benchmark returns, how they are printed, and measurements in fresh processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 
 
 class Row(NamedTuple):
-    """One measured figure. ``goal`` is what the project promises, e.g. ``<= 2``; empty if nothing is."""
+    """One measured figure. ``goal`` is the project's target, e.g. ``<= 2``; empty if there is none."""
 
     name: str
     value: float
@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal holds; None where there is none."""
+        """Whether the goal is met; None if there is none."""
         if not self.goal:
             return None
         sign, bound = self.goal.split()
@@ -48,12 +48,12 @@ def show(title: str, rows: Sequence[Row]) -> None:
 def in_process(
     module: str, function: str, *arguments: Any, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run ``module.function(*arguments)`` in a fresh process; its result, seconds and peaks of memory.
+    """Run ``module.function(*arguments)`` in a fresh process; return its result, seconds and peak memory.
 
     Processes that it started and that have ended count in ``cpu``; the largest of them is
     ``peak_of_children``. ``peak`` counts all resident pages. ``anonymous`` leaves out those of mapped files,
-    which the system can take back at any time; it is looked at five times a second, on Linux only (elsewhere
-    it is ``peak``).
+    which the system can reclaim at any time; it is sampled five times a second, on Linux only (elsewhere it
+    is ``peak``).
     """
     code = (
         "import importlib, json, resource, sys, time\n"
@@ -87,7 +87,7 @@ def in_process(
 
 
 def _anonymous(process: int) -> int:
-    """The bytes of memory that a process holds now, pages of files left out; 0 where nobody can say."""
+    """The anonymous memory of a process now, in bytes; 0 if unknown."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -97,5 +97,5 @@ def _anonymous(process: int) -> int:
 
 
 def machine() -> str:
-    """One line about where the figures were taken."""
+    """One line about the machine."""
     return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"

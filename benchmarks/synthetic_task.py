@@ -1,4 +1,4 @@
-"""The task of the paper's tables: logs of an epsilon-greedy agent, and what a policy attains on new users."""
+"""The task of the paper's tables: logs of an epsilon-greedy agent, and a policy's score on new users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shpi.envs.synthetic.simulator import Synthetic
 from shpi.protocols import Float64Array, FloatArray, Policy
 
 USERS, ROLLOUTS, GAMMA = 2000, 200, 0.99
-NEW_USERS = 10_000  # seeds of the users on whom policies are tried start here
+NEW_USERS = 10_000  # first seed of the users on whom policies are tested
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,7 +34,7 @@ def log_of(epsilon: float, seed: int, users: int = USERS) -> LoggedData:
 
 
 def outcome(policy: Policy, seed: int, users: int = ROLLOUTS) -> Outcome:
-    """Serve new users, the same for every policy of a trial."""
+    """Test a policy on new users, the same for every policy of a trial."""
     world, chance = Synthetic.small(), np.random.default_rng(seed)
     contexts: FloatArray = world.reset(users, NEW_USERS + seed)
     total = np.zeros(users)
@@ -46,5 +46,5 @@ def outcome(policy: Policy, seed: int, users: int = ROLLOUTS) -> Outcome:
 
 
 def standard_error(differences: Float64Array) -> float:
-    """Of the mean of paired differences."""
+    """The standard error of the mean of paired differences."""
     return float(differences.std(ddof=1) / np.sqrt(len(differences)))

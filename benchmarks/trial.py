@@ -1,4 +1,4 @@
-"""A log of one of the worlds, and new users on whom policies learned from it are tried."""
+"""A log of one of the worlds, and new users on whom policies learned from it are tested."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shpi.protocols import Policy, Simulator
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
-    """The log that mu(epsilon) wrote."""
+    """A log of mu(epsilon), with its simulator."""
 
     simulator: Simulator
     mu: Policy
@@ -22,11 +22,11 @@ class Trial:
 
     @classmethod
     def of(cls, world: str, epsilon: float, users: int, seed: int) -> Trial:
-        """Simulate it."""
+        """Simulate the log."""
         simulator = make(world)
         mu = LoggingPolicy(simulator, epsilon)
         return cls(simulator=simulator, mu=mu, logs=rollout(simulator, mu, users, seed), seed=seed)
 
     def tried(self, policy: Policy, users: int) -> float:
-        """The mean return of new users, the same for every policy."""
+        """The mean return of new users, who are the same for every policy."""
         return float(mean_return(self.simulator, policy, users, self.seed + 10_007).mean)

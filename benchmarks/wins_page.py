@@ -1,4 +1,4 @@
-"""docs/wins.md from the results of `bench_wins`: one line per log."""
+"""Writes docs/wins.md from the results of `bench_wins`: one line per log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of `bench_wins` as lines of JSON, one file per method: a run that was killed goes on from there."""
+"""Results of `bench_wins` as JSON lines, one file per method, from which a killed run resumes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ FOLDER = Path(__file__).resolve().parent / "wins"
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one method attained on one log."""
+    """The result of one method on one log."""
 
     world: str
     seed: int
     method: str
     users: int
     headline: float
-    value: float  # the promised metric: the discounted sum of rewards per user
+    value: float  # the metric of the lift: the discounted sum of rewards per user
     mu_headline: float
     mu_value: float
-    optimum: float | None  # of the value
-    lift_error: float  # standard error of value - mu_value, 0 where both are exact
-    seconds: float  # CPU, of the fit alone
-    code: str  # a digest of the package that was run
+    optimum: float | None  # largest possible value
+    lift_error: float  # standard error of value - mu_value, 0 if both are exact
+    seconds: float  # CPU seconds of the fit alone
+    code: str  # digest of the package that was run
     proven: bool | None = None
-    lift: float | None = None  # as the policy itself states it
+    lift: float | None = None  # lift that the policy states
     lift_lower: float | None = None
 
 
@@ -39,7 +39,7 @@ def path_of(method: str) -> Path:
 
 
 def load(method: str) -> list[Result]:
-    """What is known of a method; the last line of a (world, seed) counts, and half a line does not."""
+    """The results of a method; the last line of a (world, seed) counts, incomplete lines do not."""
     path, kept = path_of(method), {}
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for line in lines:

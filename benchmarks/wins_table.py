@@ -14,13 +14,13 @@ from shpi.protocols import Float64Array
 
 SHOWN = ("mu", "new", "old", "bandit", "bcq", "spibb", "constant")
 RIVALS = ("bandit", "bcq", "spibb")
-NOISE = 2.0  # standard errors of a paired difference that count as none
+NOISE = 2.0  # a paired difference within this many standard errors counts as none
 GOALS = {"storefront-uniform": ">= 2.35", "finite-200": ">= 0.90", "finite-5000": ">= 0.98"}
-HELD = "hiv-1"  # the log in which a rival may be better
+HELD = "hiv-1"  # the log on which a rival may be better
 
 
 def table(worlds: Sequence[World], seeds: Sequence[int]) -> list[Row]:
-    """Headlines and their differences, log by log; then the three families together."""
+    """Headline scores and their differences, log by log; then the three families together."""
     results = {method: wins_store.load(method) for method in SHOWN}
     rows: list[Row] = []
     for world in worlds:
@@ -65,7 +65,7 @@ def _rows_of(world: str, by_method: dict[str, dict[int, Result]]) -> list[Row]:
 
 
 def _compared(name: str, ours: dict[int, Result], theirs: dict[int, Result], goal: str) -> Row:
-    """The paired difference of headlines in standard errors; that of the promised metric in the note."""
+    """The paired difference of headline scores in standard errors; that of the discounted sum in the note."""
     seeds = sorted(set(ours) & set(theirs))
     headline = np.array([ours[s].headline - theirs[s].headline for s in seeds])
     value = np.array([ours[s].value - theirs[s].value for s in seeds])
@@ -101,7 +101,7 @@ def _error(values: Float64Array) -> float:
 
 
 def in_errors(differences: Float64Array) -> float:
-    """The mean in standard errors; 0 where there is no difference at all."""
+    """The mean in standard errors; 0 if there is no difference at all."""
     if not np.any(differences):
         return 0.0
     return float(differences.mean() / max(_error(differences), 1e-12 * np.abs(differences).max()))

@@ -1,4 +1,4 @@
-"""Parse the command line and hand over to a verb."""
+"""Parses the command line and runs a verb."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ Every verb has an example: shpi VERB --help. Exit codes of all verbs: 2 bad inpu
 memory or permission. Colours obey NO_COLOR; progress is shown in a terminal only.
 """
 
-EXIT_OK, EXIT_UNFIT, EXIT_USAGE = 0, 1, 2  # exit codes: done; a log unfit for learning; a wrong call or file
-EXIT_BUG, EXIT_MACHINE = 70, 74  # of every verb, as in sysexits.h: a bug; no space, memory or permission
+EXIT_OK, EXIT_UNFIT, EXIT_USAGE = 0, 1, 2  # exit codes: done; a log unfit for learning; a bad option or file
+EXIT_BUG, EXIT_MACHINE = 70, 74  # exit codes as in sysexits.h: a bug; no space, memory or permission
 
 
 def build_parser(verb: str = "") -> argparse.ArgumentParser:
-    """The parser of a verb, or of all verbs: only the modules that it needs are imported."""
+    """The parser of one verb, or of all verbs; imports only the modules that it needs."""
     parser = argparse.ArgumentParser(
         prog="shpi", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -66,26 +66,26 @@ def build_parser(verb: str = "") -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; whatever goes wrong is one clear sentence on standard error."""
+    """Run one verb; any error becomes one sentence on standard error."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     with forgiving_output():
         options = build_parser(words[0] if words else "").parse_args(words)
         try:
             with spelled_for_the_command_line():
                 code: int = options.run(options)
-                sys.stdout.flush()  # a full disk is a failure of this verb
+                sys.stdout.flush()  # so that a full disk is reported as this verb's failure
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
         except (SystemExit, GeneratorExit):
             raise
-        except BaseException as error:  # a panic of polars is no Exception
+        except BaseException as error:  # a panic of polars is not an Exception
             return _explain(error, options.verb)
     return code
 
 
 def _explain(error: BaseException, verb: str) -> int:
-    """One sentence on standard error, and the exit code that belongs to it."""
+    """Print one sentence to standard error, and return the exit code."""
     ours = error if isinstance(error, ShpiError) else translated(error)
     if ours is not None:
         print(f"shpi {verb}: {ours}", file=sys.stderr)

@@ -7,8 +7,8 @@
     fitted       WorldModel             a simulator fitted to any log
     kuairand     kuairand_world         the world of KuaiRand, a short-video app
     registry     make, names            simulators by name
-    rollout      rollout, mean_return   from a simulator and a policy to a log, or to returns
-    gym          Gymnasium faces        registered by importing this package, if Gymnasium is installed
+    rollout      rollout, mean_return   run a policy in a simulator: a log, or just the returns
+    gym          Gymnasium adapters     registered by importing this package, if Gymnasium is installed
 
 All have ``reset(n, seed)``, ``step(actions)``, ``candidates()`` and ``rollout(policy, n, seed)``.
 """

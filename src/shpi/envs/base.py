@@ -1,4 +1,4 @@
-"""Checks that all simulators share: the users it starts, the actions it is given, the order of calls."""
+"""Checks that all simulators share: the arguments of a reset, the actions, the order of calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shpi.protocols import BoolArray, Int64Array, IntArray
 
 
 def check_reset(n: int, seed: int, first: int = 0) -> Int64Array:
-    """The users first .. first+n-1, [n], if the arguments of a reset make sense."""
+    """Check the arguments of a reset, and return the users first .. first+n-1, [n]."""
     count, start = whole_number("n", n, least=1), whole_number("first", first, least=0)
     checked_seed(seed)
     return np.arange(start, start + count, dtype=np.int64)
@@ -28,7 +28,7 @@ def check_actions(
     *,
     ended: BoolArray | None = None,
 ) -> Int64Array:
-    """The actions [n] as int64. What is given for a user that has ended is ignored, and becomes 0."""
+    """The actions [n] as int64, checked. Actions of users that have ended are ignored and become 0."""
     given: NDArray[Any] = np.asarray(actions)
     if given.shape != (n,):
         raise ActionError(
@@ -42,7 +42,7 @@ def check_actions(
             found=f"dtype {given.dtype}",
             remedy="pass positions 0..A-1 as integers",
         )
-    # In the common case the bounds alone are looked at; an error is then searched for its row.
+    # Usually only the bounds are checked; after an error, its row is searched for.
     if ended is not None and ended.any():
         given = np.where(ended, 0, given)
     if given.min() < 0 or given.max() >= n_actions:
@@ -67,7 +67,7 @@ def check_actions(
 
 
 def check_running(ended: BoolArray | None, step: int = 0, horizon: int | None = None) -> None:
-    """Raise unless at least one user can still be stepped. ``ended`` is None before the first reset."""
+    """Raise an error unless at least one user has not ended. ``ended`` is None before the first reset."""
     if ended is None:
         raise EpisodeError(
             expected="a reset before the first step", found="none", remedy="call reset(n, seed) first"
@@ -88,7 +88,7 @@ def check_running(ended: BoolArray | None, step: int = 0, horizon: int | None = 
 
 
 def whole_number(name: str, value: int, *, least: int) -> int:
-    """A parameter that counts something, as a plain int that is at least ``least``."""
+    """Check a count, and return it as a plain int; it must be at least ``least``."""
     try:
         number = None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
@@ -99,7 +99,7 @@ def whole_number(name: str, value: int, *, least: int) -> int:
 
 
 def real_number(name: str, value: float, *, above: float | None = None, least: float | None = None) -> float:
-    """A finite parameter, greater than ``above`` and at least ``least`` where these are given."""
+    """Check a finite number; it must be greater than ``above`` and at least ``least``, where given."""
     bound = "".join(
         (f" > {above:g}" if above is not None else "", f" >= {least:g}" if least is not None else "")
     )

@@ -1,13 +1,13 @@
-"""Gymnasium faces of the simulators; ``import shpi.envs`` registers them where Gymnasium is installed.
+"""Gymnasium environments of the simulators; ``import shpi.envs`` registers them if Gymnasium is installed.
 
     gymnasium.make("shpi/HIV-v0")                          one user
     gymnasium.make("shpi/Synthetic-v0", tau=5)             parameters of the simulator
     gymnasium.make_vec("shpi/HIV-v0", num_envs=1000)       a batch simulator, not a thousand environments
 
 Episode i of an environment that was reset with seed s is user i of the batch simulator with seed s, so both
-see the same chance. Observations are float32, as a log keeps them. An episode is *terminated* when the user
-is gone, and *truncated* at the horizon. Where actions are masked, ``info["action_mask"]`` says which may be
-taken (int8, 1 = allowed).
+use the same random numbers. Observations are float32, as in a log. An episode is *terminated* when the user
+is gone, and *truncated* at the horizon. If actions are masked, ``info["action_mask"]`` says which are allowed
+(int8, 1 = allowed).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SimulatorEnv(gymnasium.Env[Float32Array, np.int64]):
     """One user of a simulator at a time.
 
     Args:
-        world: a registered name, or a simulator of one's own.
+        world: a registered name, or a simulator object.
         params: parameters of the named simulator.
     """
 
@@ -90,19 +90,19 @@ class SimulatorEnv(gymnasium.Env[Float32Array, np.int64]):
 
 @dataclass
 class _Cohort:
-    """Users that started together. They are advanced together, also when only some are still looked at."""
+    """Users that started together. They advance together, even if only some of them are still running."""
 
     simulator: Simulator
-    slots: Int64Array  # [m] the place of each user in the vector environment
-    running: BoolArray  # [m] False from the user's end on; its place then belongs to a younger cohort
+    slots: Int64Array  # [m] index of each user in the vector environment
+    running: BoolArray  # [m] False once the user has ended; its index then belongs to a younger cohort
     steps: int = 0
 
 
 class SimulatorVectorEnv(VectorEnv[Float32Array, Any, Any]):
-    """Many users at once, with the autoreset of Gymnasium: who has ended is replaced at the next step.
+    """Many users at once, with Gymnasium's autoreset: a user who has ended is replaced at the next step.
 
-    Users who start together form a cohort, which one simulator advances as arrays. Where everyone stays to
-    the horizon there is a single cohort at any time. New users are numbered on in the order of their start.
+    Users who start together form a cohort, which one simulator advances as arrays. If everyone stays until
+    the horizon, there is always a single cohort. New users are numbered in the order of their start.
     """
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -210,7 +210,7 @@ def _mask_info(simulator: Simulator, *, single: bool) -> dict[str, Any]:
 
 
 def _scatter(infos: dict[str, Any], key: str, places: Int64Array, values: Any, n: int) -> None:
-    """Gymnasium's form of vector infos: an array over all places, and under ``_key`` where it is valid."""
+    """Write a Gymnasium vector info: an array over all users, and a mask of valid entries as ``_key``."""
     if key not in infos:
         infos[key] = np.zeros((n, *values.shape[1:]), dtype=values.dtype)
         infos[f"_{key}"] = np.zeros(n, dtype=bool)
@@ -226,7 +226,7 @@ def _scatter_mask(
 
 
 def register() -> None:
-    """Register every id with Gymnasium; doing it twice does no harm."""
+    """Register every id with Gymnasium; calling it twice is harmless."""
     for identifier, name in IDS.items():
         if identifier not in gymnasium.registry:
             gymnasium.register(

@@ -4,12 +4,12 @@
 
 epsilon = 0 is the trained agent itself, 0.3 a realistic logging policy, 1 uniform exploration.
 
-`with_q_shares` puts what the authors' release reports in place of these propensities:
+`with_q_shares` replaces these propensities by what the authors' release reports:
 
-    P_t = 1 / A where the action was drawn at random, Q(x, a*) / sum_b Q(x, b) where it was the greedy one
+    P_t = 1 / A if the action was drawn at random, Q(x, a*) / sum_b Q(x, b) if it was the greedy one
 
-That is not a probability: it is negative or above 1 where Q has both signs, and near 1 / A where its values
-are alike. Learners that need probabilities should not be given such a log.
+That is not a probability: it can be negative or above 1 if Q has both signs, and is near 1 / A if its values
+are similar. Do not give such a log to learners that need probabilities.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LoggingPolicy(PolicyMethods):
     """A trained agent that decides uniformly at random with probability epsilon.
 
     Args:
-        simulator: the world; its trained agent is loaded, unless ``agent`` is given.
+        simulator: the simulator, whose trained agent is loaded, unless ``agent`` is given.
         epsilon: the share of random decisions.
         agent: any policy in place of the trained one; then no simulator is needed.
         world: the name of the world, stored with a saved policy.
@@ -68,7 +68,7 @@ class LoggingPolicy(PolicyMethods):
     def _trained(simulator: Simulator, epsilon: float) -> Policy:
         from shpi.envs.agents import load_agent
 
-        # Pure exploration asks no agent, so it also works in worlds that have none.
+        # Pure exploration needs no agent, so it also works in worlds that have none.
         return UniformPolicy(simulator.n_actions) if epsilon == 1 else load_agent(simulator)
 
     @property
@@ -78,7 +78,7 @@ class LoggingPolicy(PolicyMethods):
 
     @property
     def width(self) -> int | None:
-        """The width d of a context, where the agent says it."""
+        """The dimension d of a context, if the agent knows it."""
         width: int | None = getattr(self.agent, "width", None)
         return width
 
@@ -93,7 +93,7 @@ class LoggingPolicy(PolicyMethods):
 def with_q_shares(logs: LoggedData, agent: Greedy, epsilon: float, *, seed: int) -> LoggedData:
     """A log of `LoggingPolicy(epsilon=epsilon, agent=agent)` with the propensities that the release reports.
 
-    Whether a greedy action was a random draw is drawn here, given that it was taken: so it has the same law.
+    Whether a greedy action was a random draw is drawn here, given the action: the distribution is the same.
 
     Args:
         logs: a log with the contexts in which the actions were chosen.
@@ -104,7 +104,7 @@ def with_q_shares(logs: LoggedData, agent: Greedy, epsilon: float, *, seed: int)
     scores = agent.scorer.scores(logs.contexts)  # [n, A]
     n, count = scores.shape
     best = scores.argmax(axis=1)
-    chance = epsilon / count / (1.0 - epsilon + epsilon / count)  # that the greedy action was a random one
+    chance = epsilon / count / (1.0 - epsilon + epsilon / count)  # P(the greedy action was drawn at random)
     drawn = (logs.actions != best) | (np.random.default_rng(seed).random(n) < chance)
     shares = scores[np.arange(n), best] / scores.sum(axis=1)
     return replace(logs, propensities=np.where(drawn, 1.0 / count, shares), propensity_mode="logged")

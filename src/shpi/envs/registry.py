@@ -1,4 +1,4 @@
-"""Simulators by name, imported when they are asked for."""
+"""Simulators by name, imported when they are needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shpi.protocols import Simulator
 
 
 class World(NamedTuple):
-    """The module of a simulator, and the parameters that its name stands for."""
+    """The module of a simulator, and the preset parameters of its name."""
 
     module: str
     attribute: str

@@ -1,8 +1,8 @@
-"""From a simulator and a policy to a log, or to the returns alone. Neither depends on the batch split.
+"""Runs a policy in a simulator: a log, or just the returns. Neither depends on the split into batches.
 
 Actions are drawn by inverse CDF, a_t = F^{-1}(u_t | x_t), where u_t is a number of the user's own stream.
-The policy is shown the contexts in float32, as the log keeps them: asking it again about the logged contexts
-gives the logged propensities.
+The policy gets the contexts in float32, as in the log, so its probabilities at the logged contexts are the
+logged propensities.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Returns(NamedTuple):
     """The returns of a policy, user by user."""
 
     returns: Float64Array  # [n] the undiscounted sum of rewards
-    scores: Float64Array | None  # [n] the simulator's own measure, where it has one
+    scores: Float64Array | None  # [n] the simulator's own score, if it has one
 
     @property
     def mean(self) -> float:
-        """The mean of the simulator's own measure, or of the returns where there is none."""
+        """The mean of the simulator's own score, or of the returns if there is none."""
         return float((self.returns if self.scores is None else self.scores).mean())
 
 
@@ -125,7 +125,7 @@ class _Decision(NamedTuple):
 def _advance(
     simulator: Simulator, policy: Policy, n: int, seed: int, first: int, steps: int
 ) -> Iterator[tuple[int, Any, _Decision, Step]]:
-    """Time, the rows that decide (a slice or positions), their decisions, and what these brought."""
+    """Time, the rows that decide (a slice or positions), their decisions, and the resulting `Step`."""
     contexts: FloatArray = simulator.reset(n, seed, first=first)
     streams = Streams(seed, np.arange(first, first + n, dtype=np.int64))
     rows: Any = slice(None)
@@ -188,7 +188,7 @@ def _log_part(
         rows_of_step.append(rows)
         columns_of_step.append(_columns(decision, step, rows, n, keep_behaviour))
         lengths[rows] += 1
-        # The last context of a user is the one after its end, or after the last decision of all.
+        # The final context of a user is the one after its end, or after the last step.
         last = ~terminated if t == steps - 1 else step.ended & ~terminated
         if last.any():
             final[last] = step.contexts[last]
@@ -227,7 +227,7 @@ def _columns(
 def _in_user_order(
     rows_of_step: list[Any], columns_of_step: list[dict[str, NDArray[Any]]], lengths: Int64Array
 ) -> dict[str, NDArray[Any]]:
-    """From lists over time to flat arrays in (user, time) order: user i at time t is row offsets[i] + t."""
+    """Turn lists over time into flat arrays in (user, time) order: user i at time t is row offsets[i] + t."""
     offsets = ragged.offsets_from_lengths(lengths)
     flat = {
         name: np.empty((int(offsets[-1]), *values.shape[1:]), dtype=values.dtype)
@@ -237,7 +237,7 @@ def _in_user_order(
         place = offsets[:-1][rows] + t
         for name, values in columns_of_step[t].items():
             flat[name][place] = values
-        columns_of_step[t] = {}  # copied: let the memory go
+        columns_of_step[t] = {}  # copied: free the memory
     return flat
 
 
@@ -272,7 +272,7 @@ def _assemble(simulator: Simulator, blocks: list[_Part], first: int) -> LoggedDa
 
 
 def action_space(simulator: Simulator) -> ActionSpace:
-    """The simulator's actions, with its ``action_ids`` and ``action_features`` [A, m] where it has them."""
+    """The simulator's actions, with its ``action_ids`` and ``action_features`` [A, m] if it has them."""
     ids: tuple[int | str, ...] = getattr(simulator, "action_ids", tuple(range(simulator.n_actions)))
     features: Float64Array | None = getattr(simulator, "action_features", None)
     if features is None:

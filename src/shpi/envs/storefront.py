@@ -1,20 +1,20 @@
 """The storefront of the paper's introduction (its Figure 1) as a finite decision process with exact values.
 
-A month has room for five sessions, a session for two recommendations. The user comes with a need: an
-*everyday* one, or a *special* one that few sessions are about. The shop has five items:
+A month has up to five sessions, a session two recommendations. The user comes with a need: *everyday*, or, in
+few sessions, *special*. The shop has five items:
 
     bestseller   converts half of the everyday needs at once, hardly any special one, and is a small
-                 add-on for who has bought already
+                 add-on for users who have bought already
     everyday     functional: answers the everyday need. Three in ten buy at once; the others have seen
                  what they were looking for, and buy when it is shown again
     special      functional: answers the special need, never at once, always when shown again
     discovery    nobody buys it now; it makes the user come back sooner, and with other needs
     filler       nobody wants it
 
-Hence the story of the paper. A *bandit* sees what converts at once and shows the bestseller for ever.
+This gives the paper's example. A *bandit* sees what converts at once and always shows the bestseller.
 *Session RL* converts every session with the functional items and never spends a recommendation on discovery,
-because what follows the session counts for nothing. *SHPI* pays V_mu of the state where its k = 3 steps end,
-so it gives up the add-on, and sometimes more, for the next session.
+because nothing after the session counts. *SHPI* adds V_mu of the state where its k = 3 steps end, so it gives
+up the add-on, and sometimes more, for the next session.
 
 A state is (slot 1..5, need, position in the session, what the first recommendation did), or "gone".
 """
@@ -37,7 +37,7 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array, IntArray, Policy
 
 ITEMS = ("bestseller", "everyday", "special", "discovery", "filler")
 BESTSELLER, EVERYDAY, SPECIAL, DISCOVERY, FILLER = range(5)
-FIRST, COLD, WARM, BOUGHT, INSPIRED = range(5)  # the first position, and four memories at the second
+FIRST, COLD, WARM, BOUGHT, INSPIRED = range(5)  # the first position, and four cases of the second
 _PLACES = 5  # FIRST to INSPIRED
 _MOVE, _REWARD, _START = 0, 1, 2  # labels of the random streams
 
@@ -55,8 +55,8 @@ class Storefront:
     """The storefront for many users at once, and its exact values.
 
     Args:
-        max_sessions: slots of a month.
-        return_plain: the chance that a slot becomes a session after one without discovery.
+        max_sessions: number of slots for sessions in a month.
+        return_plain: the chance that a slot becomes a session after a session without discovery.
         return_inspired: the same after a session with discovery.
         special_plain: the chance that a session is about a special need, at first and without discovery.
         special_inspired: the same after a session with discovery.
@@ -95,7 +95,7 @@ class Storefront:
             if real_number(name, getattr(self, name), least=0.0) > 1:
                 raise ConfigError(expected=f"{name} to be at most 1", found=str(getattr(self, name)))
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:
@@ -124,7 +124,7 @@ class Storefront:
 
     @property
     def context_names(self) -> tuple[str, ...]:
-        """The state's number, and what it means."""
+        """The number of the state, and its parts."""
         return ("state", "slot", "special_need", "second", "warm", "bought", "inspired")
 
     @cached_property
@@ -184,7 +184,7 @@ class Storefront:
         return moves
 
     def _next_session(self, slot: int, inspired: bool) -> Float64Array:
-        """Where the user is found next after a session in ``slot``, [S]."""
+        """The distribution of the next state after a session in ``slot``, [S]."""
         comes = self.return_inspired if inspired else self.return_plain
         special = self.special_inspired if inspired else self.special_plain
         row, waiting = np.zeros(self.n_states), 1.0
@@ -247,11 +247,11 @@ class Storefront:
     # ------------------------------------------------------------------ the five policies, as tables [S, A]
 
     def uniform(self) -> Float64Array:
-        """Every item alike: the paper's logging policy mu."""
+        """All items equally likely: the paper's logging policy mu."""
         return np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
 
     def bandit(self) -> Float64Array:
-        """argmax_a R(s, a): k = 1 and no bonus."""
+        """The policy argmax_a R(s, a): k = 1 and no bonus."""
         nothing = np.zeros(self.n_states)
         return tabular.greedy(
             tabular.lookahead(self._leaving, self.expected_reward, self.uniform(), nothing, 1)

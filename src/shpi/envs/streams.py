@@ -1,6 +1,6 @@
-"""Random numbers that belong to a user, not to a batch: a pure function of (seed, user, label, counter).
+"""Random numbers that depend on the user, not on the batch: a pure function of (seed, user, label, counter).
 
-Ten thousand users simulated at once and the same users in ten calls of one thousand see the same numbers,
+Ten thousand users simulated at once and the same users in ten calls of one thousand get the same numbers,
 bit for bit, because no generator is shared between them. Each number is a hash of its own address:
 
     key_u             = mix(mix(s_0 + u G) + s_1)                 once per user, s = SeedSequence(seed)
@@ -26,13 +26,13 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array, IntArray
 UInt64Array = NDArray[np.uint64]
 
 _WORD = (1 << 64) - 1  # a mask of 64 bits
-_G = 0x9E3779B97F4A7C15  # odd, the golden ratio: the increment of SplitMix64
+_G = 0x9E3779B97F4A7C15  # odd, 2^64 / golden ratio: the increment of SplitMix64
 _H = 0xD1342543DE82EF95  # odd, another increment, for labels and columns
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # multipliers of SplitMix64
 _ROUNDS = ((np.uint64(30), np.uint64(_M1)), (np.uint64(27), np.uint64(_M2)))
 _LAST_SHIFT, _TO_52_BITS = np.uint64(31), np.uint64(12)
 _ONE = np.uint64(0x3FF0000000000000)  # the bits of 1.0
-_NEARLY_ONE = 1.0 - 2.0**-53  # takes [1, 2) to (0, 1)
+_NEARLY_ONE = 1.0 - 2.0**-53  # subtracted, it takes [1, 2) to (0, 1)
 _BLOCK = 1 << 13  # numbers hashed at a time, so that the passes over them stay in the cache
 
 
@@ -81,7 +81,7 @@ class Streams:
         out = np.empty((n, width))
         columns = np.arange(1, width + 1, dtype=np.uint64)[:, None] * np.uint64(_H)
         for block in _blocks(n, max(_BLOCK // max(width, 1), 1)):
-            z = columns + self._row(block, start, step)  # [width, rows]: long rows, also when width is 2
+            z = columns + self._row(block, start, step)  # [width, rows]: rows are long even if width is 2
             _mix(z)
             _to_unit(z, out[block].T)
         return out
@@ -100,7 +100,7 @@ class Streams:
         return out
 
     def _address(self, label: int, counter: int | IntArray) -> tuple[np.uint64, UInt64Array | None]:
-        """The offset of the label and a common counter, and the further step of each user's own counter."""
+        """The offset of the label and a common counter, and the further offsets of counters by user."""
         start = _mix_word(self._label_word + label * _H)
         if not isinstance(counter, np.ndarray) or counter.ndim == 0:
             return np.uint64((start + int(counter) * _G) & _WORD), None
@@ -113,7 +113,7 @@ class Streams:
 
 
 def checked_seed(seed: int) -> int:
-    """The seed as a plain int, if it is a whole number that is not negative."""
+    """Check that the seed is a non-negative integer, and return it as a plain int."""
     try:
         number = -1 if isinstance(seed, bool | np.bool_) else operator.index(seed)
     except TypeError:

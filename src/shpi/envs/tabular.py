@@ -1,4 +1,4 @@
-"""Exact values and policies of a finite decision process that comes to an end; nothing is sampled here.
+"""Exact values and policies of a finite decision process that terminates; nothing is sampled here.
 
     P [S, A, S'] transition probabilities, R [S, A] expected rewards, pi [S, A] a policy, gamma = 1
     V_pi            = sum_a pi(a|s) (R + P V_pi)
@@ -6,7 +6,7 @@
     U_0 = bonus,    U_m(s) = sum_a pi(a|s) (R(s, a) + sum_s' P(s'|s, a) U_{m-1}(s'))
 
 With bonus V_mu, Q_k - V_mu is the k-step advantage of the paper with exact weights. Rows of P may sum to less
-than 1: what is missing leads out of the process, to a value of 0.
+than 1: the rest is the probability of leaving the process, with value 0.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from shpi.errors import ConfigError
 from shpi.protocols import Float64Array, IntArray
 
-_TIE = 1e-12  # values nearer than this are equal, and the action with the lower number is taken
+_TIE = 1e-12  # values closer than this are equal: the action with the lower number wins
 
 
 def check_table(table: Float64Array, n_states: int, n_actions: int) -> Float64Array:
-    """A policy table [S, A], whose rows are distributions."""
+    """Check that the rows of a policy table [S, A] are distributions, and return it."""
     given = np.asarray(table, dtype=np.float64)
     if given.shape != (n_states, n_actions):
         raise ConfigError(
@@ -48,7 +48,7 @@ def evaluate(transition: Float64Array, reward: Float64Array, table: Float64Array
 
 
 def visits(transition: Float64Array, table: Float64Array, start: Float64Array) -> Float64Array:
-    """The expected number of times that each state is seen, [S]."""
+    """The expected number of visits to each state, [S]."""
     moves = np.einsum("sa,sat->st", table, transition)
     count: Float64Array = np.linalg.solve(np.eye(len(moves)) - moves.T, start)
     return count

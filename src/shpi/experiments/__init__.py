@@ -1,4 +1,4 @@
-"""The paper's tables and figures, and more, each in a file of its own.
+"""The paper's tables and figures, and further experiments, one file each.
 
     catalogue   the experiments by name
     paper       the paper's tables and figures; `paper.appendix` has those of the appendix

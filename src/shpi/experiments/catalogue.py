@@ -1,4 +1,4 @@
-"""The experiments by name, in the order of the page; each is imported when it is asked for."""
+"""The experiments by name, in the order of the page; each is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find(name: str) -> Experiment:
 
 
 def chosen(wanted: Sequence[str]) -> tuple[Experiment, ...]:
-    """Those that are asked for, "all" for all, in the order of the page."""
+    """The experiments of these names ("all" for all), in the order of the page."""
     for name in wanted:
         if name != "all":
             find(name)

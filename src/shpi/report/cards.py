@@ -1,7 +1,7 @@
-"""What a notebook shows of an object: small cards that read well on light and on dark pages.
+"""HTML cards that notebooks show for shpi's objects, readable on light and on dark pages.
 
-Notebooks have their own colours, so cards have none but those of their signs: text and lines take the page's
-own. Whatever comes from users is escaped.
+Notebooks have their own colours: text and lines take the page's; only verdicts and severities have colours.
+Text that comes from users is escaped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shpi.ope.candidates import Comparison
     from shpi.ope.results import Evaluation
 
-MANY = 12  # rows of a card
+MANY = 12  # most rows of a card
 _BOX = (
     "border:1px solid rgba(128,128,128,.4);border-radius:8px;padding:10px 14px;max-width:760px;"
     "font-family:system-ui,sans-serif;font-size:14px;line-height:1.45;overflow-x:auto"
@@ -32,7 +32,7 @@ _AMBER = "#b26a00"
 
 
 def log_card(logs: LoggedData) -> str:
-    """A log: its size, its parts, its question."""
+    """The card of a log: its size, its parts, its metric."""
     names = [feature.name for feature in logs.schema.features]
     facts = [
         (
@@ -54,7 +54,7 @@ def log_card(logs: LoggedData) -> str:
 
 
 def audit_card(report: AuditReport) -> str:
-    """An audit: the verdict, then the findings, the worst first."""
+    """The card of an audit: the verdict, then the findings, the worst first."""
     word = "fit" if report.fit else "unfit"
     rows = [
         (_word(finding.severity), f"<code>{esc(finding.code)}</code>", esc(finding.message, 600))
@@ -70,12 +70,12 @@ def audit_card(report: AuditReport) -> str:
 
 
 def policy_card(policy: Policy, kind: str) -> str:
-    """A policy: its kind in a few words, what it chooses from and looks at."""
+    """The card of a policy: its kind, its actions, and its features."""
     return _card("Policy", "", _policy_facts(policy, kind))
 
 
 def improved_card(policy: ImprovedPolicy, kind: str) -> str:
-    """A policy that was tested while it was learned, and what the test said."""
+    """The card of a policy that was tested while it was learned, with the results of the test."""
     said = _word("ship", "proven better than the logging policy") if policy.proven else _word("", "unproven")
     rows = [("candidate", "lift", "at least", "")] if policy.trials else []
     rows += [
@@ -102,7 +102,7 @@ def _policy_facts(policy: Policy, kind: str) -> str:
 
 
 def evaluation_card(evaluation: Evaluation) -> str:
-    """An evaluation: the verdict with its reasons, then every estimator with its mark."""
+    """The card of an evaluation: the verdict with its reasons, then every estimator with its mark."""
     reasons = () if evaluation.verdict is None else evaluation.verdict.reasons
     listed = "".join(f"<li>{esc(reason)}</li>" for reason in reasons[:MANY])
     sure = level(evaluation.decisive.lift_interval.level)
@@ -132,7 +132,7 @@ def evaluation_card(evaluation: Evaluation) -> str:
 
 
 def comparison_card(comparison: Comparison) -> str:
-    """Several candidates: a row each."""
+    """The card of several candidates, one row each."""
     rows = [("candidate", "verdict", "lift", "interval", "in %")]
     for evaluation in comparison.evaluations[:MANY]:
         best = evaluation.lead.estimate
@@ -170,7 +170,7 @@ def _table(rows: Sequence[Sequence[str]], *, head: bool = False) -> str:
 
 
 def _word(kind: str, words: str | None = None) -> str:
-    """A word in its colour; the word itself says what the colour says."""
+    """A word in its colour; the word also carries the meaning by itself."""
     colour = _COLOURS.get(kind, _AMBER)
     return f'<b style="color:{colour}">{esc(kind if words is None else words)}</b>'
 

@@ -1,4 +1,4 @@
-"""Every estimator in words: its name in full, one sentence, and how far it can be trusted."""
+"""Every estimator in words: its full name, one sentence, and how far it can be trusted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Mark = Literal["decides", "agrees", "disagrees", "may be biased", "failed a chec
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What a reader who does not know the abbreviation needs."""
+    """The explanation of an estimator for readers who do not know its abbreviation."""
 
     full: str
     sentence: str
-    model: bool = False  # more users do not make it right where its model is wrong
+    model: bool = False  # rests on a model; if that is wrong, more users do not help
 
 
 ABOUT = {
@@ -99,7 +99,7 @@ _KINDS = {"KStepSHPI": "SHPI", "DirectMethod": "DM", "OracleFQE": "FQE"}
 
 
 def about(evaluation: Evaluation, name: str) -> About:
-    """What an estimator of an evaluation is; by its class if the evaluation tells it, else by its name."""
+    """The explanation of an estimator, by its class if the evaluation records it, else by its name."""
     for described in evaluation.configuration.get("estimators", ()):
         kind = (
             described.get("kind", "") if isinstance(described, dict) and described.get("name") == name else ""
@@ -110,12 +110,12 @@ def about(evaluation: Evaluation, name: str) -> About:
 
 
 def may_be_biased(evaluation: Evaluation, estimate: Estimate) -> bool:
-    """Whether it rests on a model, or follows the policy for some decisions only."""
+    """Whether an estimate rests on a model, or follows the policy for a limited number of decisions."""
     return about(evaluation, estimate.name).model or estimate.steps is not None
 
 
 def mark(evaluation: Evaluation, estimate: Estimate) -> Mark:
-    """What an estimate is to the verdict."""
+    """The role of an estimate in the verdict."""
     if estimate.name == evaluation.main:
         return "decides"
     if any(

@@ -1,7 +1,7 @@
 """The report of an evaluation: one HTML file that opens anywhere.
 
 Aggregates and inline SVG only: the size does not depend on the log. No scripts, no fonts, no requests; a
-content security policy in the file makes the browser refuse them. All that comes from users is escaped.
+content security policy in the file makes the browser refuse them. Text that comes from users is escaped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def render(evaluation: Evaluation) -> str:
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """All candidates side by side, and below the report of each, folded."""
+    """A report of all candidates side by side, followed by the folded report of each."""
     blocks = []
     for number, evaluation in enumerate(comparison.evaluations):
         inner = header(evaluation) + "".join(
@@ -68,7 +68,7 @@ def write_html(evaluation: Evaluation, path: str | Path) -> Path:
 
 
 def write_comparison(comparison: Comparison, path: str | Path) -> Path:
-    """The same for several candidates."""
+    """Write the report of several candidates to a file, which appears complete or not at all."""
     return write_whole(path, render_comparison(comparison))
 
 

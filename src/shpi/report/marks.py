@@ -1,4 +1,4 @@
-"""Small signs beside words, so that colour is never alone."""
+"""Small icons beside words, so that meaning never depends on colour alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATHS = {
 
 
 def sign(kind: str, size: int = 16) -> str:
-    """A sign as an SVG in the colour of the words beside it."""
+    """An icon as SVG, in the colour of the words beside it."""
     return (
         f'<svg width="{size}" height="{size}" viewBox="0 0 16 16" aria-hidden="true" fill="none"'
         f' stroke="currentColor" stroke-width="2.4" stroke-linecap="round"><path d="{_PATHS[kind]}"/></svg>'
@@ -25,5 +25,5 @@ def sign(kind: str, size: int = 16) -> str:
 
 
 def badge(severity: str) -> str:
-    """The severity of a diagnostic: sign, word and colour."""
+    """The severity of a diagnostic: icon, word and colour."""
     return f'<span class="badge {severity}">{sign(severity, 12)}{severity}</span>'

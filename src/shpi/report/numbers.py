@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 MINUS = "\N{MINUS SIGN}"
-NOTHING = "\N{EN DASH}"  # where a number is missing
+NOTHING = "\N{EN DASH}"  # shown for a missing number
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -27,7 +27,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """The same, with a plus sign in front of what is positive."""
+    """Like `number`, with a plus sign before positive numbers."""
     text = number(value, digits)
     return f"+{text}" if value is not None and value > 0 else text
 
@@ -41,12 +41,12 @@ def percent(value: float | None, digits: int = 3, *, sign: bool = False) -> str:
 
 
 def level(value: float) -> str:
-    """A confidence level, such as 95 %, without digits that say nothing."""
+    """A confidence level, such as 95 %, without trailing zeros."""
     return f"{100 * value:g}\N{NO-BREAK SPACE}%"
 
 
 def count(value: float | None) -> str:
-    """A whole number with thousands apart; a small one that is not whole keeps two digits."""
+    """An integer with thousands separators; a small non-integer keeps two digits."""
     if value is None or not math.isfinite(value) or (value != round(value) and abs(value) < 10):
         return number(value, 2)
     return f"{value:,.0f}".replace("-", MINUS)

@@ -1,4 +1,4 @@
-"""Pieces of HTML that all sections use. Whatever comes from users goes through `esc`."""
+"""Pieces of HTML that all sections use. Text that comes from users goes through `esc`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from html import escape
 
 from shpi.report.style import CSS
 
-WIDE, NARROW = 680.0, 330.0  # px of the two drawings of each chart: page and phone
-LONGEST = 400  # letters of a name or a sentence; longer ones are cut, so that the file stays small
+WIDE, NARROW = 680.0, 330.0  # widths in px of the two drawings of each chart, for page and phone
+LONGEST = 400  # characters of a name or a sentence; longer ones are cut, so that the file stays small
 
 # No scripts, no requests: the browser itself refuses both.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -72,12 +72,12 @@ def table(
 
 
 def folded(summary: str, body: str, *, paper: bool = True) -> str:
-    """Something to open; opened on paper, or left out there."""
+    """A foldable block; in print it is open or, without ``paper``, left out."""
     return f"<details{'' if paper else ' class=screen'}><summary>{esc(summary)}</summary>{body}</details>"
 
 
 def tile(number: str, words: str) -> str:
-    """A number that matters, and what it is."""
+    """A key number with its caption."""
     return f'<div class="tile"><b>{number}</b><span>{words}</span></div>'
 
 

@@ -12,10 +12,10 @@
 What all of them share:
 
 * ``title`` and ``description`` are read out by screen readers; say in the description what the chart shows.
-* A string works inside an HTML page and as a file of its own. Colours are CSS variables with fallbacks
-  (``--shpi-paper, -ink, -soft, -grid, -axis, -c0 … -c7``; `css_variables` sets all of them); a file of its
-  own follows the reader's light or dark setting, and prints in light.
-* Colour is never alone: signs differ in shape, lines in their dashes, bars in their numbers.
+* A string works inside an HTML page and as a standalone file. Colours are CSS variables with fallbacks
+  (``--shpi-paper, -ink, -soft, -grid, -axis, -c0 … -c7``; `css_variables` sets all of them); a standalone
+  file follows the reader's light or dark setting, and prints in light.
+* Meaning never depends on colour alone: symbols differ in shape, lines in dashes, bars in their numbers.
 * ``width`` is in px. A sheet of 680 px suits a page, one of 340 px a phone: draw both and let CSS choose
   rather than shrinking the text.
 * All words are escaped. Numbers that are not finite are left out or end in an arrow; nothing breaks.

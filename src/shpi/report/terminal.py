@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from shpi.ope.results import Estimate, Evaluation, Verdict
 
 _HEAD = ("estimator", "value", "lift", "lift, two-sided", "lift at least", "eff. users")
-_WIDTH = 100  # characters
+_WIDTH = 100  # characters per line
 
 
 def render(evaluation: Evaluation, *, verdict_first: bool = False) -> str:
-    """What was asked, the verdict, estimates, diagnostics that are not fine; in this order.
+    """The question, the verdict, the estimates, and all diagnostics that are not fine, in this order.
 
     Args:
-        evaluation: what is shown.
+        evaluation: the evaluation to show.
         verdict_first: put the verdict on top.
     """
     blocks = [_question(evaluation), _verdict(evaluation)]
@@ -44,7 +44,7 @@ def _verdict(evaluation: Evaluation) -> list[str]:
 
 
 def _about_the_answer(evaluation: Evaluation) -> list[str]:
-    """What is wrong with the log and with the estimator that decides, in whole sentences."""
+    """Problems of the log and of the estimator that decides, in full sentences."""
     return [
         f"{check.severity}: {check.sentence}"
         for check in evaluation.diagnostics
@@ -53,7 +53,7 @@ def _about_the_answer(evaluation: Evaluation) -> list[str]:
 
 
 def _about_the_others(evaluation: Evaluation) -> list[str]:
-    """One line per check that other estimators did not pass: they do not decide, and say the same."""
+    """One line per check that other estimators failed; short, since they do not decide."""
     names: dict[str, list[str]] = {}
     for check in evaluation.diagnostics:
         if check.severity != "fine" and check.estimator not in (None, evaluation.main):
@@ -93,7 +93,7 @@ def _estimates(evaluation: Evaluation) -> list[str]:
 
 
 def needed_words(verdict: Verdict) -> str:
-    """How many users would be needed: as a range, with what it hangs on."""
+    """A sentence on how many users would be needed, as a range, and what it depends on."""
     if not verdict.users_prove:
         return (
             f"About {verdict.users_needed:,} users in all would be needed to judge it at all; how many would "
@@ -105,7 +105,7 @@ def needed_words(verdict: Verdict) -> str:
     least, most = verdict.users_range
     if (
         least == verdict.users_needed and most is not None
-    ):  # the users that the weights need, whatever the lift
+    ):  # what the importance weights need, whatever the lift
         return f"{least:,} to {most:,} users in all would be needed to decide."
     upper = "no number would do" if most is None else f"{most:,}"
     above = f"{least:,} if the lift is one standard error above its estimate"

@@ -52,7 +52,7 @@ class Ranked:
 
 @dataclass(frozen=True, kw_only=True)
 class RankedDecision:
-    """What the server decided; the ranking has all candidates, the most likely first."""
+    """A decision of the server; its ranking lists candidates, the most likely first."""
 
     event_id: str
     action: Item
@@ -64,7 +64,7 @@ class RankedDecision:
 
 @dataclass(frozen=True, kw_only=True)
 class Rewarded:
-    """A reward is durable. ``known``: the server has the decision that it belongs to."""
+    """The server has stored a reward. ``known``: it also has the decision that the reward belongs to."""
 
     event_id: str
     duplicate: bool
@@ -86,11 +86,11 @@ class Client:
         """Prepare a client.
 
         Args:
-            url: of the server, e.g. ``http://127.0.0.1:8400``.
-            token: a bearer token.
+            url: address of the server, e.g. ``http://127.0.0.1:8400``.
+            token: bearer token, where the server asks for one.
             timeout: seconds that one attempt may take.
             retries: further attempts after a broken connection, a 429 or a 503.
-            pause: seconds before the first of them; doubled each time, with some chance in it.
+            pause: seconds before the first retry; doubled for every further one, with random jitter.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -119,13 +119,13 @@ class Client:
         """Ask for a decision.
 
         Args:
-            user: who it is for; users keep their arm.
+            user: id of the user, which decides the arm.
             context: what is known before the decision.
             candidates: item ids, or ``{"id": …, "features": {…}}``; None: all items that the policy knows.
-            event_id: of the decision; one is made up if None.
-            session: of the user; sessions are told by pauses if None.
-            previous: the event before this one.
-            time: of the decision, if not now.
+            event_id: id of the decision; None: a random one.
+            session: id of the user's session; None: the server splits sessions at long pauses.
+            previous: id of the user's event before this one.
+            time: time of the decision; None: now.
             exclude: items that must not be chosen.
             defer: the decision counts only once it is activated.
         """
@@ -145,7 +145,7 @@ class Client:
         return RankedDecision(ranking=ranking, **answer)
 
     def activate(self, event_id: str) -> bool:
-        """Say that a deferred decision was shown; True if that was news."""
+        """Report that a deferred decision was shown; False if it was reported before."""
         return not self._call("POST", f"/v1/events/{event_id}/activate", {})["duplicate"]
 
     def reward(
@@ -157,7 +157,7 @@ class Client:
         name: str | None = None,
         at: Moment | None = None,
     ) -> Rewarded:
-        """Report what came of a decision; see `rank` for the ids."""
+        """Report a reward of a decision; without a ``reward_id``, a random one is made."""
         body = {
             "value": value,
             "reward_id": reward_id or secrets.token_hex(16),
@@ -173,7 +173,7 @@ class Client:
         activate: Sequence[Mapping[str, Any]] = (),
         reward: Sequence[Mapping[str, Any]] = (),
     ) -> dict[str, list[dict[str, Any]]]:
-        """Many at once, as the API spells them; entries without ids get some."""
+        """Send many requests at once, as bodies of the API; entries without an id get a random one."""
         ranks = [{"event_id": secrets.token_hex(16), **entry} for entry in rank]
         rewards = [{"reward_id": secrets.token_hex(16), **entry} for entry in reward]
         body = {"rank": ranks, "activate": [dict(entry) for entry in activate], "reward": rewards}
@@ -222,7 +222,7 @@ class Client:
         return response.status, answer if isinstance(answer, dict) else {}
 
     def _connection(self) -> http.client.HTTPConnection:
-        """Kept open, one per thread."""
+        """The connection of this thread, which stays open between requests."""
         connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             host, port = self._parts.hostname or "", self._parts.port

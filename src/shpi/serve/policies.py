@@ -1,4 +1,4 @@
-"""The policies of a service: loaded by name, compiled, and kept in place when a new one is damaged."""
+"""Loads and compiles the policies of a service by name; a damaged new one leaves the others in place."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from shpi.serve.loop.control import BUILT_IN, Control, policy_path
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """A first step: the policy has a share of each decision, the champion it was proven against the rest."""
+    """A first step: each decision mixes the policy with the champion it was proven against."""
 
     share: float
-    over: str  # the name of that champion
+    over: str  # name of that champion
 
     def write(self, policy: Path) -> None:
-        """Beside the policy."""
+        """Write the mixture to a file beside the policy."""
         write_text(mix_path(policy), json.dumps({"share": self.share, "over": self.over}) + "\n")
 
     @classmethod
     def read(cls, policy: Path) -> Mix | None:
-        """That of a policy; None where it serves alone."""
+        """Read the mixture of a policy; None if it serves alone."""
         path = mix_path(policy)
         try:
             content = parse_json(path.read_text(encoding="utf-8"), str(path))
@@ -51,12 +51,12 @@ _MIX = Record({"share": _share, "over": str})
 
 
 def mix_path(policy: Path) -> Path:
-    """Where the share of a first step is kept."""
+    """The path of the file that holds the mixture of a policy."""
     return policy.with_name(f"{policy.name}.mix.json")
 
 
 class LoadedPolicy:
-    """A policy that can be asked, and what explains it."""
+    """A loaded policy, ready to choose items and to explain its choices."""
 
     def __init__(self, name: str, policy: Policy, path: Path, floor: float, mix: Mix | None = None) -> None:
         items = getattr(policy, "items", None)
@@ -73,7 +73,7 @@ class LoadedPolicy:
         self.chooser = Chooser(name, compiled, encoder, items.actions.ids, floor, batch)
 
     def explain(self, context: Mapping[str, Any], items: list[Any]) -> dict[str, Any]:
-        """Scores f(x, a) and the bonus V(x), as far as the policy has them."""
+        """The scores f(x, a) and the bonus V(x), if the policy has them."""
         x = self.chooser.encode(context)[None]
         explanation: dict[str, Any] = {}
         scorer = getattr(getattr(self.policy, "saved_form", self.policy), "scorer", None)
@@ -89,7 +89,7 @@ class LoadedPolicy:
 
 
 def value_path(policy: Path) -> Path:
-    """Where the termination bonus of a policy is kept."""
+    """The path of the termination bonus of a policy."""
     return policy.with_name(f"{policy.name}.value.npz")
 
 
@@ -99,14 +99,14 @@ class Policies:
     def __init__(self, folder: Path, floor: float) -> None:
         self.folder, self.floor = folder, floor
         self._loaded: dict[str, LoadedPolicy] = {}
-        self.alone: set[str] = set()  # the names of those that are no first step over another
+        self.alone: set[str] = set()  # names of the policies that are not mixed with another
 
     def get(self, name: str) -> LoadedPolicy | None:
-        """A policy by name; None for what needs no file."""
+        """A policy by name; None for the built-in ones, which have no file."""
         return self._loaded.get(name)
 
     def load(self, name: str) -> None:
-        """Load a policy, unless it is there."""
+        """Load a policy, unless it is loaded already."""
         if name in BUILT_IN or name in self._loaded:
             return
         path = policy_path(self.folder, name)
@@ -118,7 +118,7 @@ class Policies:
             self.alone.add(name)
 
     def follow(self, control: Control, shadow: str) -> dict[str, str]:
-        """Load what the control names; what cannot be loaded, by name, with the reason."""
+        """Load the policies that the control file names; return those that failed, with the reason."""
         broken = {}
         for name in (*control.policies(), *([shadow] if shadow else ())):
             try:

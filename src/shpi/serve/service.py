@@ -1,4 +1,4 @@
-"""`Service`: the folder of a service, put to work: requests in, durable records and answers out."""
+"""`Service`: runs the folder of a service; requests in, durable records and answers out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOG = logging.getLogger("shpi.serve")
 
 
 def prepare(folder: Path) -> Settings:
-    """The settings of a folder; a new folder gets a documented serve.toml and its first state."""
+    """Read the settings of a folder; a new folder gets a documented serve.toml and a first state."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings.read(folder)
     if not (folder / settings_file.FILE).exists():
@@ -62,14 +62,14 @@ class Asked(msgspec.Struct, gc=False):
 
 
 class _Draft(msgspec.Struct, gc=False):
-    """What is known of a decision before anything is chosen."""
+    """A decision before an item is chosen."""
 
     asked: Asked
     user: str
     arm: Arm
     policy: str
     uniform: float
-    plain: bool = False  # one policy alone chooses among all its items
+    plain: bool = False  # one unmixed policy chooses among all its items
 
     @property
     def context(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class _Draft(msgspec.Struct, gc=False):
 
 
 class Service:
-    """Decides, stores, and follows the control file."""
+    """Makes decisions, prepares rewards for the store, and follows the control file."""
 
     def __init__(self, folder: Path, settings: Settings | None = None, store: Store | None = None) -> None:
         self.folder = folder
@@ -100,15 +100,15 @@ class Service:
         self._now_serving: Serving | None = None
         self.follow()
         self.monitor.follow(self.control)
-        if not hasattr(self.store, "since"):  # else the records of all workers are followed in the background
+        if not hasattr(self.store, "since"):  # else a background task follows all workers
             self.monitor.tell(self.store.scan())
             self.store.listener = self.monitor.tell
 
-    # ------------------------------------------------------------------ who serves
+    # ------------------------------------------------------------------ the state in force
 
     @property
     def control(self) -> Control:
-        """The state that is served."""
+        """The state that is in force."""
         return self._serving.control
 
     @property
@@ -122,7 +122,7 @@ class Service:
         return self._serving.arms.canary
 
     def follow(self) -> bool:
-        """Take up a change of the control file; what cannot be loaded changes nothing, and is an alarm."""
+        """Apply a change of the control file; a policy that cannot be loaded only raises an alarm."""
         stamp = (self.folder / CONTROL).stat().st_mtime_ns
         if stamp == self._stamp:
             return False
@@ -140,7 +140,7 @@ class Service:
                     where=str(self.folder / CONTROL),
                     remedy="restore the policy's folder, or run shpi serve rollback",
                 )
-            return False  # the champion that serves stays in place
+            return False  # the current champion keeps serving
         on_trial = control.canary is not None and control.canary.policy not in broken
         share = 0.0
         if on_trial and control.canary is not None:
@@ -160,14 +160,14 @@ class Service:
     # ------------------------------------------------------------------ decisions
 
     def decide(self, request: Rank, body: bytes, *, event_id: str, now: int) -> Decision:
-        """Make a decision. It counts when it has been stored."""
+        """Make a decision. The caller must store it before answering."""
         (draft,) = self._drafts([Asked(request, body, event_id, now)])
         if isinstance(draft, Exception):
             raise draft
         return self._decided(draft)
 
     def decide_each(self, requests: Sequence[Asked]) -> list[Decision | Exception]:
-        """Decide what arrived together; plain requests to one policy cost one matrix product."""
+        """Decide requests that arrived together; plain requests to one policy share one matrix product."""
         drafts = self._drafts(requests)
         plain: dict[str, list[int]] = {}
         for place, draft in enumerate(drafts):
@@ -176,7 +176,7 @@ class Service:
         decided: list[Decision | Exception | None] = [None] * len(drafts)
         for name, places in plain.items():
             together = _tried(self._together, name, [drafts[place] for place in places])
-            if isinstance(together, list):  # else each is asked for itself, and says what is wrong with it
+            if isinstance(together, list):  # else they are decided one by one, each with its own error
                 for place, decision in zip(places, together, strict=True):
                     decided[place] = decision
         for place, draft in enumerate(drafts):
@@ -204,11 +204,11 @@ class Service:
         return drafts
 
     def _alone(self) -> set[str]:
-        """The policies that choose alone among all their items, and that nobody watches."""
+        """The policies that are neither mixed with another nor compared with a shadow policy."""
         return set() if self.settings.decide.shadow else self.policies.alone
 
     def _together(self, name: str, drafts: Sequence[_Draft]) -> list[Decision] | None:
-        """The decisions of plain drafts to one policy; None where each must be asked for itself."""
+        """The decisions of plain drafts for one policy; None if they must be decided one by one."""
         loaded = self.policies.get(name)
         if loaded is None or len(drafts) < 2:
             return None
@@ -244,7 +244,7 @@ class Service:
     ) -> Decision:
         asked = draft.asked
         request = asked.request
-        return Decision(  # by place, which is faster, in the order of the fields
+        return Decision(  # positional arguments, in the order of the fields: faster
             asked.event_id,
             digest_of(asked.body),
             draft.user,
@@ -253,7 +253,7 @@ class Service:
             asked.now,
             self.store.next_seq(),
             bytes(request.context),
-            items,  # type: ignore[arg-type]  # a list, which nobody writes to
+            items,  # type: ignore[arg-type]  # a list that is never written to
             probs,
             place,
             policy,
@@ -291,7 +291,7 @@ class Service:
             same = None if mix.over == "apprentice" and items is None else list(own.items)
             return mixed(own, self._choose(mix.over, context, same, uniform), mix.share, uniform)
         if items is None:
-            champion = self.policies.get(self.control.champion)  # the hold-back chooses among its items
+            champion = self.policies.get(self.control.champion)  # the hold-back arm uses its items
             if champion is None or name == "apprentice":
                 raise ActionError(
                     expected="candidates, as long as nothing has been learned",
@@ -307,12 +307,12 @@ class Service:
     def _tried_out(
         self, name: str, context: Any, items: list[Item] | None, uniform: float
     ) -> tuple[Choice, str]:
-        """A choice of the policy on trial; if it fails, the champion's, and it is noted."""
+        """A choice by the policy on trial; if that fails, count the failure and let the champion choose."""
         decisions, failed, seconds = self._tried.get(name, (0, 0, 0.0))
         began, chosen = perf_counter(), name
         try:
             choice = self._choose(name, context, items, uniform)
-        except Exception as error:  # the user must not notice
+        except Exception as error:  # the user must not notice a failing canary
             failed, chosen = failed + 1, self.control.champion
             if not isinstance(error, ShpiError):
                 _LOG.exception("the policy on trial failed")
@@ -322,13 +322,13 @@ class Service:
         return choice, chosen
 
     def health(self) -> Health:
-        """How the policy on trial behaves."""
+        """Decisions, failures and seconds of the policy on trial."""
         canary = self.control.canary
         decisions, failed, seconds = self._tried.get(canary.policy if canary else "", (0, 0, 0.0))
         return Health(decisions=decisions, failed=failed, seconds=seconds)
 
     def _shadow(self, draft: _Draft, items: list[Item] | None, choice: Choice) -> tuple[str, float] | None:
-        """What the shadow thinks of the chosen item; for a user of the canary, what the champion thinks."""
+        """The shadow policy's probability of the chosen item; for canary users, the champion's."""
         name = self.control.champion if draft.arm == "canary" else self.settings.decide.shadow
         if not name or self.policies.get(name) is None:
             return None
@@ -336,7 +336,7 @@ class Service:
         return name, float(other.probs[choice.place])
 
     def rewarded(self, event_id: str, body: RewardBody, raw: bytes) -> Reward:
-        """A reward as it is stored. Without an id of its own, an equal one is the same one."""
+        """The record of a reward. Without a reward_id, value and time are the id: equals count once."""
         at = moment(body.at, "at")
         digest = digest_of(raw)
         return Reward(
@@ -351,7 +351,7 @@ class Service:
     # ------------------------------------------------------------------ time
 
     def now(self, moment: int | None = None) -> int:
-        """The time of a request: what the caller says, or the clock's."""
+        """The time of a request: the caller's, or else the clock's."""
         if moment is not None:
             if self.settings.server.clock == "events":
                 self.clock.seen(moment)
@@ -366,7 +366,7 @@ class Service:
 
 
 def _tried(work: Callable[..., T], *args: Any) -> T | Exception:
-    """What a function returns, or the error that it raises."""
+    """The result of a function, or the error that it raises."""
     try:
         return work(*args)
     except Exception as error:

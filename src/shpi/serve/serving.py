@@ -1,4 +1,4 @@
-"""Who serves whom now, and the ids of decisions."""
+"""The state that is in force for serving, and the ids of decisions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from shpi.serve.decide import Arm, Arms
 from shpi.serve.loop.control import Control
 
-_MOST_LATELY = 2**16  # users whose arm is remembered
+_MOST_LATELY = 2**16  # users whose arm is cached
 
 
 @dataclass(eq=False)
 class Serving:
-    """What serves now; replaced as a whole."""
+    """The control state, arms and random numbers in force; a change replaces the whole object."""
 
     control: Control
     arms: Arms
-    uniform: Callable[[str], float]  # the random number of an event
-    lately: dict[str, tuple[Arm, str]] = field(default_factory=dict)  # the arm and the policy of users
+    uniform: Callable[[str], float]  # from an event id to its random number in [0, 1)
+    lately: dict[str, tuple[Arm, str]] = field(default_factory=dict)  # cache: user to arm and policy
 
     def who(self, user: str) -> tuple[Arm, str]:
         """The arm and the policy of a user."""
@@ -40,7 +40,7 @@ class Serving:
 
 
 class Ids:
-    """Random ids of 128 bits, drawn from the system many at once: one by one they were 5 % of a request."""
+    """Random 128-bit ids, drawn from the system 256 at a time: one at a time took 5 % of a request."""
 
     def __init__(self) -> None:
         self._drawn: Iterator[str] = iter(())
@@ -50,7 +50,7 @@ class Ids:
         self._drawn = iter(())
 
     def new(self) -> str:
-        """An id that was never given; also after a fork."""
+        """A fresh id; safe after a fork."""
         for drawn in self._drawn:
             return drawn
         text = os.urandom(16 * 256).hex()

@@ -1,4 +1,4 @@
-"""`serve.toml`: every key with a default and a sentence. `Settings.read` checks, `to_toml` documents."""
+"""`serve.toml`: every key with a default and a comment. `Settings.read` checks it, `to_toml` writes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Start = Literal["uniform", "apprentice"]
 
 
 def key(default: Any, about: str) -> Any:
-    """A key of the file: its default, and what it means."""
+    """A key of the file, with its default and its meaning."""
     if isinstance(default, list | dict):
         return field(default_factory=lambda: type(default)(default), metadata={"about": about})
     return field(default=default, metadata={"about": about})
@@ -177,9 +177,9 @@ class Settings:
 
     @property
     def canary_window(self) -> int:
-        """Microseconds that a user counts in a comparison of arms: what the gate proves, the canary checks.
+        """Length of a user's window in a comparison of arms, in microseconds: the same window as the gate's.
 
-        A policy that gives up clicks of today for visits of tomorrow looks worse in a shorter window.
+        A policy that trades clicks today for visits tomorrow looks worse in a shorter window.
         """
         if self.canary.window:
             return parse_duration(self.canary.window)
@@ -202,7 +202,7 @@ class Settings:
 
     @classmethod
     def of(cls, content: dict[str, Any], where: str = FILE) -> Settings:
-        """From plain values; an unknown key or a value of the wrong type is an error that names it."""
+        """Settings from a dict; an unknown key or a value of the wrong type is an error that names it."""
         kinds = {item.name: item.default_factory for item in fields(cls)}
         _known(content, list(kinds), "", where)
         sections: dict[str, Any] = {}
@@ -218,7 +218,7 @@ class Settings:
         return cls(**sections)
 
     def to_toml(self) -> str:
-        """The file with every key, its default commented out and a sentence beside it."""
+        """The text of serve.toml: every key with a comment, and default values commented out."""
         lines = ["# The settings of `shpi serve`. What is commented out is the default."]
         for section in fields(self):
             values = getattr(self, section.name)
@@ -281,7 +281,7 @@ def _check(name: str, value: Any, hint: Any, where: str) -> None:
 
 
 def secret(value: str) -> str:
-    """A value of the file, or of the environment where it says 'env:NAME'."""
+    """A value of the file; 'env:NAME' is read from the environment."""
     if not value.startswith("env:"):
         return value
     token = os.environ.get(value[4:])

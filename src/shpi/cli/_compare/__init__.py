@@ -1,1 +1,1 @@
-"""Inside `shpi compare`: one process per learner, and users that judge all of their policies."""
+"""Inside `shpi compare`: one process per learner, and the evaluation of all policies on held-out users."""

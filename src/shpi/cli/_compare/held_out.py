@@ -1,4 +1,4 @@
-"""Many policies judged on users whom none of them has seen: the figures of `shpi compare LOG`."""
+"""Evaluates policies on held-out users, for the table of `shpi compare LOG`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
 def judge(
     policies: Mapping[str, Policy], logs: LoggedData | ShardedLog, seed: int, **passing: Any
 ) -> dict[str, dict[str, Any]]:
-    """By name: the lift with its interval, who decided and the verdict, or what the problem is.
+    """Evaluate policies: by name, the lift, its interval, the estimator and the verdict, or the problem.
 
     Args:
-        policies: by name.
-        logs: users who were held out.
+        policies: the policies by name.
+        logs: log of the held-out users.
         seed: random seed of the evaluation.
-        passing: ``executor`` of `shpi.evaluate`, if somebody else passes over the log.
+        passing: ``executor`` for `shpi.evaluate`, if the default is not wanted.
     """
     problems: dict[str, str] = {}
     comparison: Comparison | None = None
     try:
         comparison = _compared(policies, logs, seed, **passing)
-    except ShpiError:  # one that cannot be judged is a note in its row, not the end of the table
+    except ShpiError:  # a policy that cannot be evaluated gets a note in its row; the others go on
         able: dict[str, Policy] = {}
         for name, policy in policies.items():
             try:
@@ -58,7 +58,7 @@ def _compared(
 
 
 def deciding(logs: LoggedData | ShardedLog) -> list[Any] | None:
-    """The estimators that may decide; None: all there are, where no propensities are known."""
+    """The estimators that may decide the verdict; None (all of them) if the log has no propensities."""
     from shpi import ope
     from shpi.cli.verbs.evaluate import usual_k
 

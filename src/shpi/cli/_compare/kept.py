@@ -1,4 +1,4 @@
-"""What learners have learned, kept in the folder of ``shpi compare --resume`` until the table is there."""
+"""Keeps learned policies in the folder of ``shpi compare --resume`` until the table is finished."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 from shpi._core.versions import versions
 from shpi.files.atomic import writing
 
-FACTS = "facts.json"  # written when the policy is there
+FACTS = "facts.json"  # written last, after the policy
 PREFIX = "learned-"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """Where learners of one log put what they learn.
+    """Folders for the policies that learners learn from one log.
 
     Args:
-        folder: that of ``--resume``; None: nothing is kept.
-        log: fingerprint of the log that they learn from.
+        folder: folder of ``--resume``; None: nothing is kept.
+        log: fingerprint of the log.
     """
 
     folder: Path | None
@@ -32,7 +32,7 @@ class Kept:
 
     @contextmanager
     def place(self, learner: str, settings: Mapping[str, Any], world: Any) -> Iterator[Path]:
-        """A folder for a policy and its facts; what a killed learner left is removed."""
+        """A folder for a policy and its facts; leftovers of a killed learner are removed."""
         if self.folder is None:
             with tempfile.TemporaryDirectory() as folder:
                 yield Path(folder)
@@ -50,7 +50,7 @@ class Kept:
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:
-    """What a learner reported; None if it has not yet."""
+    """The facts that a learner reported; None if it has not finished."""
     if not (folder / FACTS).is_file():
         return None
     facts: dict[str, Any] = json.loads((folder / FACTS).read_text(encoding="utf-8"))
@@ -58,7 +58,7 @@ def read_facts(folder: Path) -> dict[str, Any] | None:
 
 
 def forget_learned(folder: Path | None) -> None:
-    """The table is there: remove what was kept."""
+    """Remove what was kept, once the table is finished."""
     if folder is not None:
         for place in folder.glob(f"{PREFIX}*"):
             shutil.rmtree(place, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""One learner in a process of its own: ``python -m shpi.cli._compare.learn_job job.json``.
+"""Runs one learner in its own process: ``python -m shpi.cli._compare.learn_job job.json``.
 
-`shpi compare` starts it once per learner, so that seconds and memory are those of one learner, and one that
-fails, or is ended by the system for want of memory, takes nothing with it. The job and the facts are JSON:
+`shpi compare` starts it once per learner, so that time and memory are those of one learner, and a learner
+that fails or runs out of memory does not affect the others. The job and the facts are JSON:
 
     {"learner": "bandit", "options": {}, "log": "log.parquet", "world": null, "policy": DIR, "facts": FILE}
 """
@@ -20,7 +20,7 @@ from shpi.files.atomic import write_text
 
 
 def main(place: str) -> int:
-    """Do the job; what goes wrong is a fact like any other."""
+    """Run the job; an error is reported among the facts."""
     job = json.loads(Path(place).read_text(encoding="utf-8"))
     try:
         facts = learn(job)
@@ -33,7 +33,7 @@ def main(place: str) -> int:
 
 
 def learn(job: dict[str, Any]) -> dict[str, Any]:
-    """Fit, measure, save."""
+    """Fit and save the policy; return CPU seconds, peak memory and, if it has one, its story."""
     from shpi.learners import registry
     from shpi.policies import save_policy
 
@@ -53,7 +53,7 @@ def learn(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_story(policy: object) -> bool:
-    """Whether a policy tells how it came about, which is more than its representation."""
+    """Whether printing the policy tells how it was learned: its class defines ``__str__``."""
     return "__str__" in vars(type(policy))
 
 
@@ -70,7 +70,7 @@ def _simulator(world: dict[str, Any]) -> Any:
 
 
 def _tuple(value: Any) -> Any:
-    """JSON has lists only; settings are tuples."""
+    """A list as a tuple: settings are tuples, and JSON has only lists."""
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -1,1 +1,1 @@
-"""What a shell needs of a program: pipes that break, advice that can be typed, completion."""
+"""How the program behaves in a shell: options, reading logs, broken pipes, error messages, completion."""

@@ -1,4 +1,4 @@
-"""Options of ``shpi evaluate`` about what can take a ship back, and the file of looks."""
+"""Options of ``shpi evaluate`` that make the gate more cautious, and the file that counts looks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_caution_options(parser: argparse.ArgumentParser) -> None:
-    """Those of `caution_settings` and of the file of looks."""
+    """Add the options that `caution_settings` and `with_looks` read."""
     add = parser.add_argument
     add("--anytime", nargs="?", const="asymptotic", choices=("asymptotic", "betting"), default=False,
         help="bounds that hold however often a growing log is looked at")  # fmt: skip
@@ -35,7 +35,7 @@ def add_caution_options(parser: argparse.ArgumentParser) -> None:
 
 
 def caution_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Settings of a gate."""
+    """The arguments of a `Gate` that the options set."""
     planned = {} if options.planned_users is None else {"planned_users": options.planned_users}
     return {
         "anytime": options.anytime,
@@ -52,7 +52,7 @@ def with_looks(
     gate: Gate,
     options: argparse.Namespace,
 ) -> Comparison:
-    """Every candidate's look is counted; where the usual file cannot be written, nobody is troubled."""
+    """Count this look for every candidate; if the default file cannot be written, go on without a count."""
     from shpi.ope.checks.looks.file import count_look
 
     named: Path | None = options.looks

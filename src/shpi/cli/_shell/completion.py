@@ -1,4 +1,4 @@
-"""Completion scripts, made of the parser itself: what can be typed can be completed."""
+"""Completion scripts, generated from the argument parser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Verb:
     name: str
     about: str
     options: tuple[Option, ...]
-    words: tuple[str, ...] = ()  # of a positional with choices
+    words: tuple[str, ...] = ()  # choices of a positional argument
 
 
 def script(shell: str) -> str:

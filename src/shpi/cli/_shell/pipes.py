@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 
 class _Forgiving:
-    """A stream that forgets what nobody reads any more; all else is the stream's own."""
+    """A stream that discards output once its pipe is broken; otherwise it acts like the wrapped stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -29,8 +29,8 @@ class _Forgiving:
             self._forget()
 
     def _forget(self) -> None:
-        """From here on the descriptor leads nowhere, also for the flush at the interpreter's end."""
-        with suppress(OSError, ValueError):  # a stream without a descriptor has no pipe either
+        """Redirect the descriptor to /dev/null, so that the flush at the interpreter's end succeeds, too."""
+        with suppress(OSError, ValueError):  # a stream without a descriptor has no pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
@@ -39,7 +39,7 @@ class _Forgiving:
 
 @contextmanager
 def forgiving_output() -> Iterator[None]:
-    """While it lasts, a reader that goes away (`head`, `true`, a pager) changes nothing else."""
+    """Within the block, a reader of standard output that exits (`head`, `true`, a pager) causes no error."""
     before = sys.stdout
     forgiving: Any = _Forgiving(before)
     sys.stdout = forgiving
@@ -48,6 +48,6 @@ def forgiving_output() -> Iterator[None]:
     finally:
         try:
             forgiving.flush()
-        except OSError:  # what cannot be written must not fail again at the interpreter's end
+        except OSError:  # must not fail again at the interpreter's end
             forgiving._forget()
         sys.stdout = before

@@ -1,4 +1,4 @@
-"""The options with which every verb reads a log, and the reading itself."""
+"""The options that say how to read a log, shared by all verbs, and the function that reads it."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def add_reading_options(parser: argparse.ArgumentParser, *, required: bool = Tru
 
 
 def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> LoggedData | None:
-    """The log that the options name; None after a first guess of the missing column map was printed.
+    """Read the log that the options name; without a column map, print a guess of one and return None.
 
     Args:
         options: options of the command line.
-        verb: for messages.
-        encoding: ``schema`` and ``action_space`` of the log that a table is to be read like.
+        verb: name of the verb, for messages.
+        encoding: ``schema`` and ``action_space`` to read the table with.
     """
     try:
         logs = _read(options, encoding)
     except NoColumnMapError as error:
-        # The guess stands alone, so that it can be copied into a file as it is.
+        # Only the guess goes to standard output, so that it can be redirected into a file.
         place = f"shpi {verb}: {options.log[0]}"
         init = f"shpi init {' '.join(options.log)} writes one with comments, to be named with --columns"
         print(f"{place} needs a column map; {init}. Or {error.advice}\n\n{error.guess}", file=sys.stderr)

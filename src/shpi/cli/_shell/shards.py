@@ -1,4 +1,4 @@
-"""Verbs on a folder of shards: how it is told from a table, and which options it cannot have."""
+"""Verbs on a folder of shards: how to recognise one, and which options do not apply to it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:  # imported when a verb runs, so that `shpi --help` is quick
     from shpi.data.logged import LoggedData
     from shpi.data.shards import ShardedLog
 
-MANIFEST = "manifest.json"  # that of `shpi.data.shards`, which is imported only where it is needed
+MANIFEST = "manifest.json"  # as in `shpi.data.shards`, which is slow to import
 
 
 def add_passes_options(parser: argparse.ArgumentParser, *, resume: bool = True) -> None:
-    """Add --jobs, --ray and, where a killed run can go on, --resume."""
+    """Add --jobs, --ray and, for verbs that can resume a killed run, --resume."""
     who = parser.add_argument_group("who passes over a folder of shards; the result is the same")
     who.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     who.add_argument(
@@ -39,7 +39,7 @@ def add_passes_options(parser: argparse.ArgumentParser, *, resume: bool = True) 
 
 
 def executor(options: argparse.Namespace) -> Executor:
-    """Who passes over shards."""
+    """The executor that runs passes over shards: serial, processes or Ray, resumable or not."""
     if options.jobs < 1:
         raise ConfigError(expected="--jobs of at least 1", found=str(options.jobs))
     if options.ray is not None and options.jobs > 1:
@@ -57,14 +57,14 @@ def executor(options: argparse.Namespace) -> Executor:
 
 
 def forget(options: argparse.Namespace) -> None:
-    """The work is done: what was kept for --resume goes."""
+    """Remove what was kept for --resume, once the work is done."""
     who = executor(options)
     if hasattr(who, "forget"):
         who.forget()
 
 
 def passing(options: argparse.Namespace) -> dict[str, Executor]:
-    """The executor as an argument of `shpi.evaluate`, where one was asked for."""
+    """The executor as an argument of `shpi.evaluate`, if the options ask for one."""
     asked = options.jobs != 1 or options.ray is not None or options.resume is not None
     return {"executor": executor(options)} if asked else {}
 
@@ -97,7 +97,7 @@ def open_shards(options: argparse.Namespace) -> ShardedLog | None:
 
 
 def is_sharded(folder: str | Path) -> bool:
-    """Whether a folder has the manifest of shards; a policy has a manifest, too, of another kind."""
+    """Whether a folder has a manifest of shards; the folder of a policy has a manifest of another kind."""
     try:
         if is_remote(folder):
             from shpi.files.reading import LARGEST_JSON
@@ -112,7 +112,7 @@ def is_sharded(folder: str | Path) -> bool:
 
 
 def sampled(shards: ShardedLog, options: argparse.Namespace) -> LoggedData:
-    """Those users of a folder of shards that a learner looks at; says on standard error how many they are."""
+    """The sample of users that a learner uses; prints its size to standard error."""
     from shpi.learners.base import learned_from, sampled_words
 
     logs = learned_from(shards, seed=options.seed, executor=executor(options))

@@ -1,4 +1,4 @@
-"""Errors advise what a Python program would write; here they advise what a command line would."""
+"""Rewrites advice in error messages from Python arguments to options of the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from shpi.errors import ShpiError
 
-# Patterns of what errors of the library say, and what it is called here. The longer phrases first.
+# Patterns in the library's messages, and their replacements on the command line; longer phrases first.
 SPELLINGS = {
     r"With invalid='drop'": "With --invalid drop",
     r"invalid='drop'": "--invalid drop",
@@ -26,7 +26,7 @@ SPELLINGS = {
 
 @contextmanager
 def spelled_for_the_command_line() -> Iterator[None]:
-    """An error that advises a Python option advises the command's option instead."""
+    """Within the block, rewrite the advice of errors for the command line."""
     try:
         yield
     except ShpiError as error:
@@ -39,7 +39,7 @@ def spelled_for_the_command_line() -> Iterator[None]:
 
 
 def spelled(words: str) -> str:
-    """The same advice for the command line."""
+    """The advice, with options of the command line in place of Python arguments."""
     for python, shell in SPELLINGS.items():
         words = re.sub(python, shell, words)
     return words

@@ -1,14 +1,14 @@
-"""Tables on standard output: as wide as the terminal, and never cut where there is none."""
+"""Prints tables: as wide as the terminal, and never cut off in files and pipes."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # rich takes a while to import, and most verbs print no table
+if TYPE_CHECKING:  # rich is slow to import, and most verbs print no table
     from rich.table import Table
 
-WIDE = 240  # characters, for files and pipes, where a terminal's 80 would cut numbers off
+WIDE = 240  # characters per line in files and pipes, where the default of 80 would cut numbers off
 
 
 def print_table(table: Table) -> None:

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def output_format(options: argparse.Namespace) -> str:
-    """What is asked for, or what suits the place where it goes."""
+    """The format that was asked for, or one that suits the destination."""
     if options.format is not None:
         if options.format == "parquet" and options.out is None:
             raise ConfigError(expected="--out FILE with --format parquet", found="none")
@@ -119,7 +119,7 @@ def read_rows(place: str) -> pl.DataFrame:
 
 
 def columns_of(rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Some columns, which must be there."""
+    """The named columns; an error if one is missing."""
     from shpi.data.columns import missing_column
 
     for name in names:
@@ -145,13 +145,13 @@ def candidates_of(rows: pl.DataFrame, column: str, ids: tuple[int | str, ...] = 
             expected="a column of lists of item ids", found=f"type {series.dtype}", where=f"column '{column}'"
         )
     if ids and all(isinstance(action, int) for action in ids) and series.dtype == pl.List(pl.String):
-        series = series.cast(pl.List(pl.Int64), strict=False)  # a CSV has only text; an unknown id stays one
+        series = series.cast(pl.List(pl.Int64), strict=False)  # a CSV has only text; unknown ids become null
     lists: list[list[Any]] = series.to_list()
     return lists
 
 
 def write(decided: pl.DataFrame, form: str, place: Path | None) -> None:
-    """As a table, as CSV, as JSON lines; a file appears complete or not at all."""
+    """Write the decisions in a format; a file appears complete or not at all."""
     if place is None:
         print(_text(decided, form), end="")
         return

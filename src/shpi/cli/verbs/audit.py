@@ -1,4 +1,4 @@
-"""``shpi audit``: is this log fit for learning, what was dropped and why, and what is to be done?"""
+"""``shpi audit``: is this log fit for learning, what was dropped and why, and what should be done?"""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _json(report: AuditReport) -> str:
 
 
 def _writable(path: Path) -> Path:
-    """Complain about a bad target before minutes of work, not after."""
+    """Check the output path before minutes of work, not after."""
     if path.is_dir() or not path.parent.is_dir():
         raise ConfigError(
             expected="a file in a folder that exists",

@@ -1,4 +1,4 @@
-"""``shpi compare``: every learner on one log, side by side: what its policy would bring, seconds, memory."""
+"""``shpi compare``: every learner on one log, side by side: the value of its policy, seconds, memory."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ EXAMPLES = """examples:
   shpi fit --list                                   the learners
 """
 
-NO_SESSIONS_K = 5  # the paper's k, in place of "session" where a log has no sessions inside its trajectories
-EVALUATION = 10_007  # new users: the seed of the log plus this
+NO_SESSIONS_K = 5  # the paper's k, used in place of "session" if trajectories have no sessions
+EVALUATION = 10_007  # added to the seed of the log for the seed of new users
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What is known about one learner in the end."""
+    """A row of the table: the results of one learner."""
 
     learner: str
     cpu_seconds: float | None = None
     peak_bytes: int | None = None
-    online: float | None = None  # mean over users of the simulator's own measure, or of the return
+    online: float | None = None  # mean per user of the simulator's own metric, or of the return
     online_error: float | None = None  # its standard error
-    attained: float | None = None  # of what can be attained, where the simulator knows
-    lift: float | None = None  # over the logging policy, on users who were held out
-    lift_lower: float | None = None  # its interval
+    attained: float | None = None  # as a share of the best attainable value, if the simulator knows it
+    lift: float | None = None  # over the logging policy, on held-out users
+    lift_lower: float | None = None  # interval of the lift
     lift_upper: float | None = None
-    estimator: str | None = None  # that decides
+    estimator: str | None = None  # the estimator that decides
     verdict: str | None = None
     problem: str | None = None  # an error, or why it was skipped
     story: str | None = None
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class World:
-    """A simulator by name and parameters, so that another process can make it too."""
+    """A simulator with its name and parameters, from which another process can rebuild it."""
 
     name: str
     params: Mapping[str, Any]
@@ -106,7 +106,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the verb: 0 if at least one learner came to an end, else 1."""
+    """Run the verb: 0 if at least one learner finished, else 1."""
     if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
         raise ConfigError(expected="--json to be a file in a folder that exists", found=str(options.json))
     if options.rollouts < 1:
@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
 def divided(
     whole: LoggedData | ShardedLog, folder: Path, world: World | None, options: argparse.Namespace
 ) -> tuple[LoggedData, LoggedData | ShardedLog | None]:
-    """Users to learn from, and users to judge by where no simulator does; those of shards in new shards."""
+    """Users to learn from and, without a simulator, held-out users; those of shards go to new shards."""
     from shpi.data.logged import LoggedData
     from shpi.data.shards import split_shards
 
@@ -148,7 +148,7 @@ def table_of(
     where: tuple[World | None, Policy | None],
     options: argparse.Namespace,
 ) -> int:
-    """Learn, judge and print: 0 if at least one learner came to an end, else 1."""
+    """Learn, evaluate and print: 0 if at least one learner finished, else 1."""
     world, mu = where
     settings = find_settings(options.option, chosen, logs, options.seed)
     print(f"learned from {logs}", file=sys.stderr)
@@ -177,13 +177,13 @@ def table_of(
     return 0 if any(row.cpu_seconds is not None for row in rows) else 1
 
 
-# ---------------------------------------------------------------------- what is compared, on what
+# ---------------------------------------------------------------------- log, learners and their options
 
 
 def find_log(
     options: argparse.Namespace,
 ) -> tuple[World | None, LoggedData | ShardedLog | None, Policy | None]:
-    """The simulator, the log and the policy that wrote it, as far as they are known."""
+    """The simulator, the log and its logging policy, each None if there is none."""
     from shpi.envs import registry
 
     name, params = options.log[0], dict(parse_param(text) for text in options.param)
@@ -202,7 +202,7 @@ def find_log(
 
 
 def find_learners(names: str | None, *, online: bool) -> list[str]:
-    """The learners in question; those that need a simulator only if there is one."""
+    """The learners to compare; those that need a simulator only if there is one."""
     from shpi.learners import registry
 
     if names is None:
@@ -223,7 +223,7 @@ def find_learners(names: str | None, *, online: bool) -> list[str]:
 def find_settings(
     texts: Sequence[str], chosen: Sequence[str], logs: LoggedData, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """The options of each learner: those of its own, and those of all that have such an option."""
+    """The options of each learner: those given for it, and those given for all that it has."""
     from shpi.learners import registry
 
     usable = [name for name in chosen if registry.missing(name) is None]
@@ -261,7 +261,7 @@ def compare_one(
     options: argparse.Namespace,
     kept: Kept,
 ) -> tuple[Row, Policy | None]:
-    """Learn in a process of its own, then try the policy where there is a simulator."""
+    """Learn in a separate process, then try the policy in the simulator if there is one."""
     from shpi.learners import registry
     from shpi.policies import load_policy
 
@@ -290,7 +290,7 @@ def learn(
     folder: Path,
     timeout: float | None,
 ) -> dict[str, Any]:
-    """The facts that `shpi.cli._compare.learn_job` reports, or an error in its place."""
+    """The facts that `shpi.cli._compare.learn_job` reports, or an error in their place."""
     job = {
         "learner": name,
         "options": dict(settings),
@@ -321,14 +321,14 @@ def learn(
 
 
 def evaluate(row: Row, policy: Policy, world: World, options: argparse.Namespace) -> Row:
-    """What the policy brings new users of the world; the same users for every policy."""
+    """Roll out the policy on new users of the simulator, the same users for every policy."""
     import numpy as np
 
     from shpi.envs.rollout import mean_return
 
     try:
         rollouts = mean_return(world.simulator, policy, options.rollouts, options.seed + EVALUATION)
-    except Exception as error:  # a policy that fails is a row, not the end of the table
+    except Exception as error:  # a policy that fails becomes a note in its row
         return Row(**(asdict(row) | {"problem": f"online: {error}"}))
     users = rollouts.returns if rollouts.scores is None else rollouts.scores
     attained: Any = getattr(world.simulator, "fraction_attained", None)
@@ -351,7 +351,7 @@ def show(rows: Sequence[Row], world: World | None) -> None:
     columns = [(title, cell) for title, cell in COLUMNS.items() if any(cell(row) for row in rows)]
     for title, _ in columns:
         left = title in ("learner", "verdict", "by")
-        # A narrow terminal breaks the estimator's name in two, rather than cutting off the numbers.
+        # On a narrow terminal, wrap the estimator's name rather than cut off numbers.
         table.add_column(title, justify="left" if left else "right", no_wrap=title != "by")
     best = best_row(rows)
     for row in rows:
@@ -384,7 +384,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 def best_row(rows: Sequence[Row]) -> Row | None:
-    """The largest online return; of held-out estimates the largest lower end, if it is above 0."""
+    """The row with the largest online return, or the largest lower bound of the lift if it is above 0."""
     online = [row for row in rows if row.online is not None]
     if online:
         return max(online, key=lambda row: row.online or 0.0)
@@ -395,7 +395,7 @@ def best_row(rows: Sequence[Row]) -> Row | None:
 def write_json(
     path: Path, rows: Sequence[Row], logs: LoggedData, world: World | None, options: argparse.Namespace
 ) -> None:
-    """The table with all that is needed to make it again."""
+    """Write the table as JSON, with everything needed to reproduce it."""
     from shpi import __version__
 
     content = {

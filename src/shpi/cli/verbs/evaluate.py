@@ -1,4 +1,4 @@
-"""``shpi evaluate``: may this policy be shipped? Verdict, estimates, diagnostics; a report to pass on."""
+"""``shpi evaluate``: may this policy be shipped? Prints verdict, estimates, diagnostics; writes a report."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ exit codes:
 """
 
 EXITS = {"ship": 0, "hold": 3, "need more data": 4, "first step": 5}
-FEW_STEPS = 4  # decisions that the k-step estimator looks ahead where a log has no sessions
+FEW_STEPS = 4  # k of the k-step estimator if a log has no sessions
 _UNITS: dict[str, Per] = {"user": "user", "decision": "decision", "session": "session"}
 ESTIMATORS = ("wdr", "shpi", "snpdis", "snips", "pdis", "ips", "dr", "magic", "fqe", "dm", "mis", "slope")
 
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         check_target(getattr(options, name), f"--{name}")
     gate, places = gate_of(options), [options.policy, *options.against]
     k = parse_k(options.k)
-    estimators_of(options.estimators, k)  # a misspelt name is an error before minutes of work, not after
+    estimators_of(options.estimators, k)  # so that a misspelt name is an error before minutes of work
     names = distinct(places)
     saved = [read_policy_file(place) for place in places]
     logs: LoggedData | ShardedLog | None = open_shards(options)
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
     estimators = estimators_of(options.estimators, k)
     comparison = judged(policies, logs, gate, options, estimators, k)
     comparison = with_looks(comparison, policies, logs, gate, options)
-    write(comparison, options)  # first: the reader of the text may close the pipe
+    write(comparison, options)  # before printing, which a broken pipe may end
     forget(options)
     show(comparison, gate)
     first = comparison.evaluations[0]
@@ -129,11 +129,11 @@ def run(options: argparse.Namespace) -> int:
     return EXITS[first.verdict.decision]
 
 
-# ---------------------------------------------------------------------- what is asked for
+# ---------------------------------------------------------------------- options
 
 
 def gate_of(options: argparse.Namespace) -> Gate:
-    """The gate of the options."""
+    """The gate that the options describe."""
     from shpi.ope.gate import Gate
 
     least, relative = parse_amount(options.min_lift, "--min-lift")
@@ -148,7 +148,7 @@ def gate_of(options: argparse.Namespace) -> Gate:
 
 
 def parse_guard(text: str) -> Guard:
-    """``click:-2%`` must not fall by more, ``complaints:+0`` must not rise; ``click/session`` is a rate."""
+    """Parse a guard: ``click:-2%`` may fall by 2 %, ``complaints:+0`` may not rise; ``a/session``: a rate."""
     from shpi.ope.gate import Guard
 
     metric, colon, change = text.rpartition(":")
@@ -171,7 +171,7 @@ def parse_guard(text: str) -> Guard:
 
 
 def parse_amount(text: str, where: str) -> tuple[float, bool]:
-    """A number, or a share in percent: (0.02, True) for "2%"."""
+    """Parse a number or a percentage: (0.02, True) for "2%"."""
     percent = text.endswith("%")
     try:
         amount = float(text.removesuffix("%")) / (100 if percent else 1)
@@ -183,7 +183,7 @@ def parse_amount(text: str, where: str) -> tuple[float, bool]:
 
 
 def parse_k(text: str | None) -> Any:
-    """A number of steps, "session", or None."""
+    """Parse k: a number of steps, "session", or None."""
     if text is None or text == "session":
         return text
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
@@ -192,7 +192,7 @@ def parse_k(text: str | None) -> Any:
 
 
 def usual_k(logs: LoggedData | ShardedLog) -> Any:
-    """Of the k-step estimator where nobody says: a session, or a few steps where there are no sessions."""
+    """The default k of the k-step estimator: "session", or `FEW_STEPS` if the log has no sessions."""
     from shpi.ope._log.facts import raw_chunks
 
     several = any(chunk.n_sessions > chunk.n_trajectories for chunk in raw_chunks(logs))
@@ -224,7 +224,7 @@ def estimators_of(text: str | None, k: Any) -> list[Estimator] | None:
 
 
 def check_target(path: Path | None, where: str) -> None:
-    """Complain about a bad target before minutes of work, not after."""
+    """Check the output path before minutes of work, not after."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise ConfigError(expected="a file in a folder that exists", found=str(path), where=where)
 
@@ -242,7 +242,7 @@ def distinct(places: list[Path]) -> list[str]:
 
 
 def encoding_of(saved: PolicyFile, options: argparse.Namespace) -> dict[str, Any]:
-    """A table is read with the columns and actions of the log that the policy was learned from."""
+    """The schema and actions of the policy's training log, with which a table is to be read."""
     if options.columns is None:
         return {}
     encoding = {"schema": saved.schema, "action_space": saved.actions}
@@ -250,7 +250,7 @@ def encoding_of(saved: PolicyFile, options: argparse.Namespace) -> dict[str, Any
 
 
 def opened(place: Path, saved: PolicyFile, logs: LoggedData | ShardedLog) -> Policy:
-    """The policy, if it belongs to this log."""
+    """Load a policy; an error if it does not fit the log."""
     from shpi.data.logged import LoggedData
     from shpi.ope import check_saved
     from shpi.policies import TrainingUsers, load_policy, training_users
@@ -258,7 +258,7 @@ def opened(place: Path, saved: PolicyFile, logs: LoggedData | ShardedLog) -> Pol
 
     check_saved(saved, logs)
     policy = load_policy(place)
-    unknown = not training_users(policy)  # written before policies kept hashes of their users
+    unknown = not training_users(policy)  # saved by a version without hashes of the training users
     if unknown and isinstance(logs, LoggedData) and saved.notes.get("log") == logs.fingerprint():
         remember(policy, TrainingUsers.of(logs))
     return policy
@@ -272,7 +272,7 @@ def judged(
     estimators: list[Estimator] | None,
     k: Any,
 ) -> Comparison:
-    """All candidates on the same users."""
+    """Evaluate all candidates on the same users."""
     from shpi.ope.candidates import compare
 
     return compare(
@@ -297,7 +297,7 @@ def judged(
 
 
 def show(comparison: Comparison, gate: Gate) -> None:
-    """The verdicts, then the table and the diagnostics of each."""
+    """Print the verdicts, then the table and the diagnostics of each candidate."""
     several = len(comparison.evaluations) > 1
     for evaluation in comparison.evaluations if several else ():
         assert evaluation.verdict is not None
@@ -315,7 +315,7 @@ def _lift(evaluation: Evaluation) -> str:
 
 
 def write(comparison: Comparison, options: argparse.Namespace) -> None:
-    """The report of POLICY, and all of it as JSON."""
+    """Write the HTML report and the JSON file, where asked for."""
     first, *others = comparison.evaluations
     if options.json is not None:
         content = first.to_json() | ({"against": [other.to_json() for other in others]} if others else {})

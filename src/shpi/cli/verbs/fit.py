@@ -1,4 +1,4 @@
-"""``shpi fit``: a log and a learner to a policy folder."""
+"""``shpi fit``: learn a policy from a log, and write it to a folder."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     save(policy, options.out, logs, options, seconds)
     if shards is not None:
         forget(options)
-    if "__str__" in vars(type(policy)):  # it tells how it came about
+    if "__str__" in vars(type(policy)):  # the policy tells how it was learned
         print(policy)
     print(
         f"wrote {options.out}: a policy over {policy.n_actions} actions, learned by '{options.learner}' from"
@@ -121,7 +121,7 @@ def parse_option(text: str) -> tuple[str, Any]:
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
-    """Complain about a bad target before minutes of work, not after."""
+    """Check the output path before minutes of work, not after."""
     from shpi.files.bundle import MANIFEST
 
     if path.exists() and not (overwrite and (path / MANIFEST).is_file()):
@@ -134,7 +134,7 @@ def check_target(path: Path, *, overwrite: bool) -> None:
 
 
 def save(policy: Policy, path: Path, logs: LoggedData, options: argparse.Namespace, seconds: float) -> None:
-    """Write the policy with what it was learned from; one with a history is saved as what it wraps."""
+    """Save the policy with facts on its training; of a policy with a history, only what it wraps is saved."""
     from shpi.policies import save_policy
 
     notes = {

@@ -1,4 +1,4 @@
-"""``shpi init``: a column map for a table, asked for or guessed, with a comment beside every line."""
+"""``shpi init``: write a column map for a table, guessed or answered, with a comment beside every line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ then:
   shpi audit events.csv --columns map.toml
 """
 
-# The questions in order: the key of the map, and what stands in its column.
+# The questions in order: a key of the map, and the meaning of its column.
 ROLES = {
     "user": "who saw it: users are the independent units of every interval",
     "time": "when it was decided",
@@ -40,7 +40,7 @@ ROLES = {
     "session": "the visit that it belongs to (a pause makes one where there is none)",
 }
 NEEDED = ("action",)
-# What a commented-out line says about a part that the table does not seem to have.
+# Comments for keys whose column the table does not seem to have.
 ABSENT = {
     "user": "without it every row is a user of its own, and nothing is known about what comes later",
     "time": "without it the rows are taken as they come",
@@ -49,7 +49,7 @@ ABSENT = {
     "terminated": "true in the last row of a user who is gone for good",
 }
 GAP = "30m"
-# Lines to think about, which no name of a column can tell.
+# Lines that cannot be guessed from column names: key, line, comment.
 LATER = (
     ("terminated", 'terminated = "…"', ABSENT["terminated"]),
     ("churn_after", 'churn_after = "30d"', "or: who is silent for longer has left; the audit proposes one"),
@@ -65,12 +65,12 @@ EXTRAS = {
     "context": "what was known BEFORE the decision, and nothing else",
     "session_gap": "a longer pause starts a new session",
 }
-WIDTH = 34  # of a line before its comment
-EARLIEST = 1e8  # seconds since 1970, in 1973: smaller numbers count steps
-SAMPLE = 5000  # rows that are looked at
-# More different texts than this in the sample, or one in every second row, and a column is an id.
+WIDTH = 34  # characters of a line before its comment
+EARLIEST = 1e8  # seconds since 1970 (a day in 1973): smaller numbers are counts of steps
+SAMPLE = 5000  # rows that the guess is based on
+# A text column with more distinct values than this in the sample, or half as many as rows, is an id.
 MANY = 100
-# For a reward that stands in a table of its own; a table of TOML must come last.
+# Commented lines for rewards in a second table; a TOML table must come last.
 EVENTS = """# Is the reward in a second table, of purchases or conversions? Then say where in these lines:
 # [[events]]
 # table = "purchases.csv"           # its path, relative to this file
@@ -133,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def guessed(sample: pl.DataFrame) -> dict[str, Any]:
-    """The guess of `shpi.data._read.guess`, with pauses as session ends where nothing else says so."""
+    """The guess of `shpi.data._read.guess`, with a session gap if no column holds the session."""
     from shpi.data._read.guess import guess_columns
 
     scattered = [name for name in sample.columns if is_scattered(sample[name])]
@@ -147,7 +147,7 @@ def guessed(sample: pl.DataFrame) -> dict[str, Any]:
 
 
 def unit_of(times: pl.Series) -> str | None:
-    """What numbers count, if they are times since 1970 of this century; None: dates, or a count of steps."""
+    """The unit of numeric times since 1970; None for dates and for counts of steps."""
     from shpi.data._read.times import units_that_fit
 
     if not times.dtype.is_numeric():
@@ -157,7 +157,7 @@ def unit_of(times: pl.Series) -> str | None:
 
 
 def is_scattered(values: pl.Series) -> bool:
-    """Texts that hardly repeat: an id, whatever the column is called."""
+    """Whether text values hardly repeat, as ids do, whatever the column is called."""
     if str(values.dtype) != "String":
         return False
     different = values.drop_nulls().n_unique()
@@ -165,7 +165,7 @@ def is_scattered(values: pl.Series) -> bool:
 
 
 def is_calendar(times: pl.Series) -> bool:
-    """Dates, texts of dates, or seconds since 1970 and finer; not a count of steps."""
+    """Whether times are dates, dates as text, or numbers since 1970, rather than counts of steps."""
     return unit_of(times) is not None if times.dtype.is_numeric() else not times.dtype.is_nested()
 
 
@@ -194,7 +194,7 @@ def asked(guess: Mapping[str, Any], sample: pl.DataFrame, ask: Callable[[str], s
 def _column(
     role: str, about: str, guess: str | None, names: list[str], ask: Callable[[str], str]
 ) -> str | None:
-    """One column; asked again until it is there."""
+    """Ask for a column until the answer exists."""
     import difflib
 
     while True:
@@ -208,7 +208,7 @@ def _column(
 
 
 def _context(answers: Mapping[str, Any], names: list[str], ask: Callable[[str], str]) -> list[str]:
-    """The columns that were known before the decision."""
+    """Ask for the columns that were known before the decision."""
     taken = {value for key, value in answers.items() if key != "context" and isinstance(value, str)}
     usual = [name for name in answers.get("context", []) if name not in taken]
     while True:
@@ -234,7 +234,7 @@ def example(sample: pl.DataFrame, name: str) -> str:
 def as_toml(
     answers: Mapping[str, Any], sample: pl.DataFrame, source: str, place: Path = Path("map.toml")
 ) -> str:
-    """The map with a comment beside every line, in the order in which one reads it."""
+    """The column map as TOML, with a comment beside every line."""
     lines = [
         f"# Which column of {source} means what. Every verb reads this file: --columns {place}",
         "",

@@ -1,4 +1,4 @@
-"""``shpi mix``: a first step. A new policy decides in part of the traffic, the present one in the rest."""
+"""``shpi mix``: mix a new policy with the present one, as a first step towards shipping it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def parse_share(text: str) -> float:
-    """0.1 or 10%: above 0, at most 1."""
+    """Parse a share such as 0.1 or 10%: above 0, at most 1."""
     from shpi.cli.verbs.evaluate import parse_amount
 
     share, _ = parse_amount(text, "--share")
@@ -92,7 +92,7 @@ def parse_share(text: str) -> float:
 
 
 def present_policy(options: argparse.Namespace, saved: Any, new: Policy) -> Policy | None:
-    """The policy that decides today; None after a guess of a missing column map was printed."""
+    """The policy in use today; None if a guess of a missing column map was printed instead."""
     from shpi.cli.verbs.evaluate import encoding_of
     from shpi.learners import BehaviourCloning
     from shpi.ope import check_saved

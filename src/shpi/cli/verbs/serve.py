@@ -1,4 +1,4 @@
-"""``shpi serve``: decisions over HTTP, and the loop around them."""
+"""``shpi serve``: serve decisions over HTTP, and run the loop that learns from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``shpi shard``: a table larger than memory into shards of whole users, for the other verbs."""
+"""``shpi shard``: split a table larger than memory into shards of whole users, for the other verbs."""
 
 from __future__ import annotations
 

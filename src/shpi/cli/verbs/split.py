@@ -1,4 +1,4 @@
-"""``shpi split``: some users to learn from, the others to judge by."""
+"""``shpi split``: split a log into users to learn from and held-out users."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _split_shards(shards: ShardedLog, options: argparse.Namespace) -> int:
-    """Two folders of shards."""
+    """Split a folder of shards into two."""
     from shpi.data.shards import split_shards
 
     if options.time is not None:

@@ -1,9 +1,9 @@
-"""The trained online agents: one small folder per world beside this file, and how each was made.
+"""The trained online agents: one small folder per world beside this file, and how each was trained.
 
 The paper trains a deep SARSA agent in each world, for 1,000 / 2,000 / 10,000 trajectories in the synthetic
 task, RecoGym and HIV. ``RECIPES`` says how ours were trained. A folder holds ``arrays.npz`` and
-``manifest.json``; the manifest has the command that makes the folder again, and what the agent scores on
-users that it was not trained on. Training is deterministic for one version of torch and kind of processor.
+``manifest.json``; the manifest has the command that recreates the folder, and the agent's score on users that
+it was not trained on. Training is deterministic for one version of torch and kind of processor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shpi.protocols import Policy, Simulator
 
 FOLDER = Path(__file__).parent
 EVALUATION_SEED, EVALUATION_USERS = 987_654_321, 200  # as many users as the paper rolls out
-LARGEST = 300_000  # bytes of one agent
+LARGEST = 300_000  # most bytes of one agent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Recipe:
     """The training of a world's agent, and the properties of the world that it is bound to."""
 
     learner: DeepSARSA
-    fixed: tuple[str, ...]  # attributes of the simulator; another value is another world
+    fixed: tuple[str, ...]  # attributes of the simulator that must be as in training
     practice: Mapping[str, Any] = field(default_factory=dict)  # parameters of the world while training
 
 
@@ -40,19 +40,19 @@ RECIPES = {
         learner=DeepSARSA(episodes=1_000),
         fixed=("d", "n_actions", "tau", "rho", "action_scale", "seed_world"),
     ),
-    # Clicks are rare and the long-term reward is a level that lasts: the agent learns from its differences.
+    # Clicks are rare, and the long-term reward is a lasting level: the agent learns from its differences.
     "recogym": Recipe(
         learner=DeepSARSA(episodes=2_000, batch_users=50, memory=10, epochs=1, trace=0.5, potential=100.0),
         fixed=("version", "n_products", "world"),
     ),
-    # All patients start alike in the paper's setting: the agent practises on starts that differ a little.
-    # Its integrator is named, so that the same agent comes out with numba and without.
+    # All patients start alike in the paper's setting: the agent trains on starts that differ a little. The
+    # integrator is fixed, so that training gives the same agent with and without numba.
     "hiv": Recipe(
         learner=DeepSARSA(episodes=10_000, batch_users=200, memory=3, epochs=2, trace=0.8),
         fixed=("hidden", "dt_days"),
         practice={"start_spread": 0.05, "tolerance": 1e-6, "integrator": "numpy"},
     ),
-    # The paper has no such agent: months are short, so there are many of them.
+    # The paper has no such agent. Episodes (months) are short, so there are many of them.
     "storefront": Recipe(
         learner=DeepSARSA(episodes=20_000, batch_users=200, epochs=2),
         fixed=("transition", "expected_reward"),
@@ -77,7 +77,7 @@ def describe(world: str) -> PolicyFile:
 
 
 def load_agent(simulator: Simulator) -> Policy:
-    """The trained agent of this very world; another world under the same name is an error."""
+    """The trained agent of this world; an error if the simulator's settings differ from those of training."""
     described = describe(simulator.name)
     for name, value in described.notes["fixed"].items():
         fingerprint = _fingerprint(getattr(simulator, name, None))
@@ -122,7 +122,7 @@ def train_agent(
 
 
 def evaluate_agent(simulator: Simulator, agent: Policy) -> dict[str, Any]:
-    """The scores of the agent without noise, with 30 % of it, and of noise alone: mean and error."""
+    """The scores of the agent without noise, with 30 % noise, and of noise alone: mean and standard error."""
     from shpi.envs.rollout import mean_return
 
     uniform = UniformPolicy(simulator.n_actions)
@@ -141,7 +141,7 @@ def evaluate_agent(simulator: Simulator, agent: Policy) -> dict[str, Any]:
 
 
 class Check(NamedTuple):
-    """Whether one shipped agent is in order."""
+    """The result of checking one shipped agent."""
 
     world: str
     problem: str  # empty: none
@@ -150,7 +150,7 @@ class Check(NamedTuple):
 
 
 def check_agents() -> Iterator[Check]:
-    """Load every shipped agent, compare its checksum, and look at its size."""
+    """Load every shipped agent, and check its checksum and size."""
     for world in shipped():
         size = sum(place.stat().st_size for place in (FOLDER / world).iterdir())
         try:

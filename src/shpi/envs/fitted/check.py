@@ -1,8 +1,8 @@
-"""Measures how well a fitted world matches users that it has not seen; the result is a `WorldReport`.
+"""Measures how well a fitted world matches held-out users; the result is a `WorldReport`.
 
-Two kinds of comparison. *Prediction*: what the models say about each logged moment, against what happened.
-*Simulation*: the held-out users start again from their own first contexts, are watched as long as they were
-in the log, and meet actions with the same frequencies; what they do is compared with what was logged.
+There are two comparisons. *Prediction*: the models' predictions at each logged decision, against the outcome.
+*Simulation*: the held-out users start again from their own first contexts, are observed as long as in the
+log, and get actions with the same frequencies; the result is compared with the log.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from shpi.envs.streams import Streams
 from shpi.policies.sampling import sample_actions
 from shpi.protocols import Float64Array, Int64Array
 
-GROUPS = 10  # of rows with similar predictions, in a calibration table
+GROUPS = 10  # groups of rows with similar predictions, in a calibration table
 _SPREAD_ROWS = 2_000  # decisions on which the ensemble's spread is measured
-_LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 9), (10, 10**9))  # decisions per session, from and to
+_LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 9), (10, 10**9))  # groups of decisions per session: from, to
 
 
 def check_world(world: FittedWorld, held_out: LoggedData, seed: int) -> WorldReport:
-    """The work of `FittedWorld.report`."""
+    """Implements `FittedWorld.report`."""
     check_same_layout(world.schema, world.action_space, held_out, "the held-out log")
     models, logs = world.models, held_out
     ends, returns = session_outcomes(logs, world.edges, world.observed)
@@ -92,7 +92,7 @@ def _explained(observed: Float64Array, predicted: Float64Array) -> float:
 
 
 def _rewards(world: FittedWorld, logs: LoggedData) -> list[Prediction]:
-    """The reward of the world, and as it goes with the logged action where the world does not use that."""
+    """Predictions of the reward; also by the model with the logged action, if the world does not use it."""
     assert logs.rewards is not None
     models, codes = world.models, world.models.bins.code(logs.contexts)
     binary, state = models.reward.binary, models.reward_state.mean(models.reward_state.eta(codes))
@@ -106,7 +106,7 @@ def _rewards(world: FittedWorld, logs: LoggedData) -> list[Prediction]:
 
 
 def _returns(world: FittedWorld, logs: LoggedData, after: Any, returns: Returns) -> list[Prediction]:
-    """The return in the first bin, and within all of them where that is known."""
+    """Predictions of a return in the first bin, and within all bins if that is known."""
     models, rows = world.models, []
     hazards = models.hazards(after[returns.rows], logs.actions[returns.rows])  # [m, B]
     for bins in sorted({1, len(returns.edges)}):
@@ -174,7 +174,7 @@ def _logged(logs: LoggedData, ends: Int64Array) -> _Watched:
 
 
 def resimulate(world: FittedWorld, logs: LoggedData, seed: int) -> _Watched:
-    """The log's users once more, from their own first contexts, watched as long as in the log."""
+    """Simulate the log's users again, from their own first contexts, observed as long as in the log."""
     n, times = logs.n_trajectories, logs.times.astype(np.float64)
     until, limit = np.full(n, np.inf), np.full(n, world.horizon)
     if world.observed == "log":

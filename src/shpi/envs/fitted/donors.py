@@ -1,7 +1,8 @@
-"""Donors: rows of a log that lend what happened in them to a simulated user in a like situation.
+"""Donors: rows of a log whose outcomes are copied to simulated users in a similar situation.
 
-Copying from a whole row keeps what belongs together together. `Cells` finds donors by a key, `Nearby` by
-distance. A donor is drawn with one uniform number of the user's own stream, so batches do not matter.
+Copying a whole row preserves the dependence between its columns. `Cells` finds donors by a key, `Nearby` by
+distance. A donor is drawn with one uniform number of the user's own stream, so that the split into batches
+does not matter.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Cells:
 
     @classmethod
     def fit(cls, levels: Sequence[tuple[IntArray, IntArray]], least: int) -> Cells:
-        """Rows by key, where a key with fewer than ``least`` rows takes those of a coarser key.
+        """Group rows by key; a key with fewer than ``least`` rows gets those of a coarser key.
 
         Args:
             levels: keys from fine to coarse, (the key of each row [n], the key of each finest key [K]).

@@ -109,7 +109,7 @@ def _assemble(
         raise DataError(
             expected=error.expected, found=error.found, where=str(folder), remedy=error.remedy or REMEDY
         ) from None
-    except Exception as error:  # parts of any kind, put together by anyone
+    except Exception as error:  # the file may come from anyone
         raise DataError(
             expected="a world whose parts fit together",
             found=f"{type(error).__name__}: {error}"[:200],
@@ -120,7 +120,7 @@ def _assemble(
 
 
 def _try_out(world: FittedWorld) -> None:
-    """Simulate one decision of a copy: parts that do not fit together are noticed now."""
+    """Simulate one decision of a copy, so that parts that do not fit together are noticed now."""
     if world.starts.shape[1] != world.schema.width:
         raise ValueError(f"first contexts of width {world.starts.shape[1]}, not {world.schema.width}")
     copy = replace(world)

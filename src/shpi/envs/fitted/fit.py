@@ -1,4 +1,4 @@
-"""From a log to a world: which rows say what, and one set of tables for each outcome."""
+"""Fits a world to a log: selects the rows for each outcome, and fits one set of tables to each."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from shpi.envs.fitted.model import WorldModel
 
 LEAST_USERS = 20
-LEAST_ROWS = 50  # an outcome that is known fewer times is not modelled
-RIDGES = (1.0, 4.0, 16.0, 64.0, 256.0)  # strengths of the penalty to choose from
+LEAST_ROWS = 50  # an outcome that is known in fewer rows is not modelled
+RIDGES = (1.0, 4.0, 16.0, 64.0, 256.0)  # ridge penalties to choose from
 _TUNING_ROWS = 30_000
-_ROWS_PER_NUMBER = 10  # for interactions to be used without being asked for
+_ROWS_PER_NUMBER = 10  # decisions per parameter that default interactions need
 
 
 def fit_world(
     config: WorldModel, logs: LoggedData, seed: int, action_log: LoggedData | None, moves: Moves | None
 ) -> FittedWorld:
-    """The work of `WorldModel.fit`."""
+    """Implements `WorldModel.fit`."""
     check_log(logs)
     if action_log is not None:
         check_same_layout(logs.schema, logs.action_space, action_log, "the action log")
@@ -71,7 +71,7 @@ def fit_world(
 
 
 def check_log(logs: LoggedData) -> None:
-    """A log that a world can be fitted to, or an error that says what is missing."""
+    """Raise an error that says what is missing if a world cannot be fitted to the log."""
     if logs.rewards is None:
         raise DataError(
             expected="a log with rewards",
@@ -94,7 +94,7 @@ def check_log(logs: LoggedData) -> None:
 
 
 def check_same_layout(schema: ContextSchema, actions: ActionSpace, other: LoggedData, what: str) -> None:
-    """The other log must have these context columns and actions, and rewards."""
+    """Raise an error unless the other log has these context columns and actions, and rewards."""
     if other.schema.dimensions != schema.dimensions or other.action_space.ids != actions.ids:
         raise DataError(
             expected=f"{what} to have the context columns and the actions of the log that was fitted",
@@ -124,7 +124,7 @@ class _Fitter:
 
     config: WorldModel
     logs: LoggedData
-    users: Int64Array  # [n] of each decision
+    users: Int64Array  # [n] user of each decision
     bins: Bins
     codes: Codes  # [n, d]
     weights: Float64Array  # [B, n]
@@ -146,7 +146,7 @@ class _Fitter:
     # ------------------------------------------------------------------ the reward
 
     def reward(self, action_log: LoggedData | None) -> tuple[Tables, Tables | None, Tables]:
-        """The reward of the world; with the logged action, where that differs; and without the action."""
+        """Reward models: the world's; with the logged action, if that differs; and without the action."""
         logs, acts = self.logs, "reward" in self.config.action_effects
         assert logs.rewards is not None
         binary = bool(np.isin(logs.rewards, (0.0, 1.0)).all())
@@ -157,7 +157,7 @@ class _Fitter:
         if not acts:
             return without, None, without
         crossed = self.crossed(self.bins.sizes)
-        needed = action_log is None  # else the log's own association is only there to be compared with
+        needed = action_log is None  # else the log's own association serves only for comparison
         full = self._fit(self.bins.sizes, self.codes[rows], y, rows, binary, crossed, ensemble=needed)
         if action_log is None:
             return full, None, without
@@ -166,7 +166,7 @@ class _Fitter:
     def _with_action_log(
         self, other: LoggedData, rows: Int64Array, y: Float64Array, binary: bool, crossed: Sequence[int]
     ) -> Tables:
-        """Action effects of the other log, then the rest of eta from this one with these held fixed."""
+        """Fit action effects to the other log, then the rest of eta to this one with these held fixed."""
         assert other.rewards is not None
         codes = self.bins.code(other.contexts)
         users = other.user_of_row
@@ -240,7 +240,7 @@ class _Fitter:
         )
 
     def crossed(self, sizes: Int64Array) -> Sequence[int]:
-        """The columns that interact with the action: those named, or all if the log is large enough."""
+        """The columns that interact with the action: those configured, or all if the log is large enough."""
         wanted, n_actions = self.config.interactions, self.logs.n_actions
         if wanted is not None:
             return [self.logs.schema.dimensions.index(name) for name in wanted]
@@ -309,7 +309,7 @@ class _Fitter:
         n_actions: int,
         crossed: Sequence[int],
     ) -> float:
-        """The ridge with the least loss on three in ten users, on at most some ten thousand rows."""
+        """The ridge penalty with the least loss on 30 % of the users, on at most `_TUNING_ROWS` rows."""
         rng = np.random.default_rng(np.random.SeedSequence((self.seed, 2)))
         of_user = rng.random(int(self.users.max()) + 1)[self.users[rows]]
         share = min(1.0, _TUNING_ROWS / len(rows))

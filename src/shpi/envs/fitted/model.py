@@ -3,15 +3,15 @@
 One decision of a simulated user:
 
     1. proxy reward   r ~ P(r | x, a)
-    2. feedback       the further metrics of the decision, from a like decision of the log
+    2. feedback       the further metrics of the decision, copied from a similar decision of the log
     3. session end    e ~ P(end | x, a, feedback)
     4. return         if the session ended: in bin b with hazard h_b(x, a, feedback), or never (gone)
     5. next context   by the `Moves` of the world: copied steps of the log, or known rules
 
 The *long-term score* of a user is L = 2 P(returns within the last bin) - 1 in [-1, 1], and -1 when gone.
 Users start at first contexts of the log, drawn with replacement. Every model is fitted once to all users, and
-once to each of B samples of the users drawn with replacement; how far these differ is the uncertainty.
-What such a world can be trusted with, and what not, is in docs/world-model.md.
+once to each of B bootstrap samples of the users; the spread of these fits is the uncertainty. For the limits
+of such a world, see docs/world-model.md.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ class WorldModel:
     """The settings with which a world is learned from a log.
 
     Args:
-        members: B, how many models the ensemble has beside the fit to all users.
-        bins: into how many bins a column with many values is cut.
-        ridge: lambda of the tables; None tries a few on held-out users.
+        members: B, the number of models in the ensemble, besides the fit to all users.
+        bins: number of bins of a column with many values.
+        ridge: ridge penalty lambda of the tables; None chooses one on held-out users.
         action_effects: outcomes that may depend on the action itself, beyond the feedback to it.
         interactions: context columns with which the action's effects vary; None for all of them if the log
-            has ten decisions for each number that this takes.
-        return_bins: within what times after a session a return is looked for, e.g. ``("1d", "3d", "7d")``,
-            or plain numbers for a log whose times are such; who does not return within the last is gone.
-            None: these for timestamps, and "ever" for other logs.
-        observed: whether users were watched until the end of the ``"log"``, or as far as each ``"user"``
-            decides; None: the log for timestamps, else the user.
+            has ten decisions for each parameter that this adds.
+        return_bins: upper ends of the bins of the time between a session and the return, e.g.
+            ``("1d", "3d", "7d")``, or plain numbers for a log with numeric times; a user who does not return
+            within the last is gone. None: these for timestamps, and a single endless bin for other logs.
+        observed: whether users were observed until the end of the ``"log"``, or until the last decision of
+            each ``"user"``; None: the log for timestamps, else the user.
         feedback: context columns that count the feedback of users, for ``link``.
-        link: factor on every effect of feedback on session ends and returns; 1 as estimated.
-        assumed: an effect that is *not* estimated but put in: the log-odds of every hazard of return rise by
+        link: factor on every effect of feedback on session ends and returns; 1: as estimated.
+        assumed: an effect that is *not* estimated but assumed: the log-odds of every hazard of return rise by
             ``assumed`` × (the context column ``assumed_on``, as it is after the decision, minus its mean).
         assumed_on: that column; needed if ``assumed`` is not 0.
         horizon: the number of decisions after which a rollout is truncated; None for the log's longest.
-        window: time for which users are simulated; None for as long as they come.
+        window: time for which users are simulated; None: until they are gone.
         neighbours: number of similar decisions from which one is copied.
         name: name of the simulator.
     """
@@ -105,7 +105,7 @@ class WorldModel:
             seed: random seed of the ensemble's samples.
             action_log: a log with the same contexts and actions, in which actions were chosen at random: the
                 effects of the action on the reward are then estimated there, and only there.
-            moves: rules by which contexts move, where they are known; else steps of the log are copied.
+            moves: rules by which contexts change, if they are known; else steps of the log are copied.
         """
         from shpi.envs.fitted.fit import fit_world
 

@@ -1,10 +1,10 @@
-"""The movement of contexts: the protocol that a world model asks, and the form for any log, `Neighbours`.
+"""How contexts change: the protocol `Moves` of a world model, and `Neighbours`, which works for any log.
 
-`Neighbours` copies: the next context of a simulated user is reached by the step that a logged user took in a
-like context, under the same action, with a like reward, of the same kind (staying in the session, or
-returning in bin b). Columns that never move in the log stay. Columns with many values take the donor's
+`Neighbours` copies: the next context of a simulated user follows by the step that a logged user took in a
+similar context, under the same action, with a similar reward, of the same kind (staying in the session, or
+returning in bin b). Columns that never change in the log stay. Columns with many values take the donor's
 *change*, kept inside the range of the log; columns with few values take the donor's *next value*. Whole rows
-are copied, so that what moves together in the log moves together here.
+are copied, so that columns that change together in the log do so here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REWARD_WEIGHT = 4.0  # weight of the reward against a context column, both in st
 
 
 class Moves(Protocol):
-    """The questions of a world model about feedback and contexts. Every answer is row by row."""
+    """What a world model needs to know about feedback and contexts. All methods work row by row."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class Moves(Protocol):
         ...
 
     def after(self, x: Float32Array, rewards: Float64Array, metrics: Float64Array) -> Float32Array:
-        """The inputs of ends and returns, [n, q]: the context's d columns, then others."""
+        """The inputs of the models of ends and returns, [n, q]: the context's d columns, then others."""
         ...
 
     def move(
@@ -61,7 +61,7 @@ class Moves(Protocol):
         streams: Streams,
         step: int,
     ) -> tuple[Float32Array, Float64Array]:
-        """The next contexts [n, d] and the time to them [n]; kind 0 stays in the session, b returns."""
+        """The next contexts [n, d] and the time to them [n]; kind 0 stays in the session, b returns in b."""
         ...
 
 
@@ -97,7 +97,7 @@ class Neighbours:
     def fit(
         cls, logs: LoggedData, edges: Float64Array, means: Float64Array, *, binary: bool, k: int
     ) -> Neighbours:
-        """Every transition of the log becomes a donor. ``means`` [n] are the fitted means of the rewards."""
+        """Make every transition of the log a donor. ``means`` [n] are the fitted means of the rewards."""
         rows, kind, gap = return_kind(logs, edges)
         rewards = np.zeros(len(logs)) if logs.rewards is None else logs.rewards
         following = logs.contexts[rows + 1] if len(rows) else logs.contexts[:0]
@@ -130,7 +130,7 @@ class Neighbours:
     def feedback(
         self, x: Float32Array, actions: IntArray, rewards: Float64Array, streams: Streams, step: int
     ) -> tuple[Float64Array, Float64Array]:
-        """Noise and metrics of a donor of any kind; nothing is looked up where there are none of either."""
+        """Noise and metrics of a donor of any kind; without noise and metrics, no donor is drawn."""
         if self.binary and not self.names:
             return rewards, np.zeros((len(x), 0))
         any_kind = np.full(len(x), -1, dtype=np.int64)
@@ -152,7 +152,7 @@ class Neighbours:
         streams: Streams,
         step: int,
     ) -> tuple[Float32Array, Float64Array]:
-        """A donor's step, from where the user is."""
+        """Apply a donor's step to each user's context."""
         donors = self._donors(x, actions, rewards, kind, streams.uniform(MOVE, step))
         low, high, few = self._ranges
         moved = x.copy()
@@ -190,7 +190,7 @@ class Neighbours:
         return centre, directions, REWARD_WEIGHT / scale if scale > 0 else 0.0
 
     def _points(self, x: Float32Array, rewards: Float64Array | None) -> Float64Array:
-        """Contexts and rewards as points [n, p]; sums in a fixed order, so that batches do not matter."""
+        """Contexts and rewards as points [n, p]; summed in a fixed order, whatever the batch."""
         centre, directions, weight = self._space
         points = np.zeros((len(x), directions.shape[1] + 1))
         for j in np.flatnonzero(directions.any(axis=1)):
@@ -209,7 +209,7 @@ class Neighbours:
         kind: Int64Array,
         uniform: Float64Array,
     ) -> Int64Array:
-        """One donor per user, of the same kind, reward (if binary) and action where there are enough."""
+        """One donor per user, of the same kind, reward (if binary) and, if there are enough, action."""
         points = self._points(x, rewards)
         paid = (rewards > 0.5).astype(np.int64) if self.binary else np.zeros(len(x), dtype=np.int64)
         stratum = ((kind + 1) * 2 + paid) * self.n_actions + actions
@@ -222,20 +222,20 @@ class Neighbours:
         return donors
 
     def _stratum(self, kind: int, paid: int, action: int) -> tuple[Nearby, Int64Array]:
-        """The donors of one kind (-1: any), reward and action; of every action (-1) where these are few."""
+        """The donors of one kind (-1: any), reward and action; of every action (-1) if these are too few."""
         key = (kind, paid, action)
         if key not in self._found:
             rows = self._rows(kind, paid, action)
             if action >= 0 and len(rows) < self.k:
                 self._found[key] = self._stratum(kind, paid, -1)
             else:
-                # Means of real-valued rewards have no donor's noise in them yet: compare contexts alone.
+                # Real-valued rewards are means here, without a donor's noise yet: compare contexts alone.
                 rewards = None if kind < 0 and not self.binary else self.rewards[rows]
                 self._found[key] = Nearby(self._points(self.contexts[rows], rewards), self.k), rows
         return self._found[key]
 
     def _rows(self, kind: int, paid: int, action: int) -> Int64Array:
-        """All that fit; where none does, the reward and then the kind are given up."""
+        """All rows that match; if none does, the reward and then the kind are ignored."""
         fits = np.ones(len(self.kind), dtype=bool) if kind < 0 else self.kind == kind
         alike = fits & (self.rewards > 0.5 if paid else self.rewards <= 0.5) if self.binary else fits
         pool = next((mask for mask in (alike, fits) if mask.any()), np.ones_like(fits))

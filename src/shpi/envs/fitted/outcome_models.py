@@ -12,11 +12,11 @@ from shpi.envs.fitted.tables import Bins, Codes, Tables, Term, sigmoid
 from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float32Array, Float64Array, Int64Array, IntArray
 
-Fixed = tuple[Float64Array | None, ...]  # of reward, end, first, later: eta of the columns that never move
+Fixed = tuple[Float64Array | None, ...]  # eta of the constant columns, for reward, end, first and later
 
 
 class _Plan(NamedTuple):
-    known: list[Term]  # depend on columns that never move
+    known: list[Term]  # depend on constant columns only
     live: list[Term]  # the others
     every: list[Term]
 
@@ -24,26 +24,26 @@ class _Plan(NamedTuple):
 @saveable("envs/world-models")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Models:
-    """A world's models. d context columns; after a decision q >= d columns, the first d of them its own.
+    """A world's models. d context columns; after a decision q >= d columns, the first d those of the context.
 
-    The hazard of the first return bin has tables of its own, since it is what daily retention is about; the
-    later bins share one set of tables, with the bin as one more column.
+    The hazard of the first return bin has its own tables, since it determines daily retention; the later
+    bins share one set of tables, with the bin as one more column.
     """
 
-    bins: Bins  # of contexts
-    after_bins: Bins  # of contexts and feedback
+    bins: Bins  # bins of contexts
+    after_bins: Bins  # bins of contexts and feedback
     moving: Int64Array  # context columns that change
     feedback: Int64Array  # columns after a decision that the feedback of users moves
     reward: Tables
     reward_state: Tables  # for comparison: the reward without the action
-    reward_logged: Tables | None = None  # likewise: with the logged action, where ``reward`` is not just that
-    end: Tables | None = None  # None: no session is seen to end
+    reward_logged: Tables | None = None  # likewise: with the logged action, if ``reward`` does not use it
+    end: Tables | None = None  # None: the log shows no end of a session
     first: Tables | None = None  # None: nothing is known about returns
     later: Tables | None = None  # None: there is only one bin
     first_state: Tables | None = None  # the first bin from the context at the start of the session
     last_bin: int = 1  # B
-    levels: Float64Array  # of the columns after a decision: the mean in each bin, one column after the other
-    centres: Float64Array  # [q] and the mean of each column
+    levels: Float64Array  # mean of each column after a decision in each bin, concatenated
+    centres: Float64Array  # [q] mean of each column after a decision
 
     def __post_init__(self) -> None:
         freeze(self, "moving", "feedback", ndim=1, dtype=np.int64)
@@ -55,7 +55,7 @@ class Models:
         return self.reward.members
 
     def linked(self, link: float) -> Models:
-        """The same with every effect of feedback on ends and returns multiplied by ``link``."""
+        """The models with every effect of feedback on ends and returns multiplied by ``link``."""
         if link == 1.0:
             return self
         end, first, later = (
@@ -65,7 +65,7 @@ class Models:
         return replace(self, end=end, first=first, later=later)
 
     def assuming(self, column: int, slope: float) -> Models:
-        """The same with slope (column - its mean) added to the log-odds of every hazard of return."""
+        """The models with slope (column - its mean) added to the log-odds of every hazard of return."""
         if slope == 0.0 or self.first is None:
             return self
         start = int(self.after_bins.sizes[:column].sum())
@@ -76,7 +76,7 @@ class Models:
     # ------------------------------------------------------------------ codes
 
     def fixed_parts(self, x: Float32Array, members: IntArray | int) -> Fixed:
-        """The part of eta that comes from columns that never move, once per user and model."""
+        """The part of eta from constant columns, computed once per user and model."""
         codes = self.bins.code(x)
         after = np.zeros((len(x), self.after_bins.width), dtype=np.float32)
         after[:, : x.shape[1]] = x
@@ -93,12 +93,12 @@ class Models:
 
     @cached_property
     def _still(self) -> set[int]:
-        """Context columns that never move."""
+        """Context columns that never change."""
         return set(range(self.bins.width)) - set(self.moving.tolist())
 
     @cached_property
     def _plan(self) -> tuple[_Plan, ...]:
-        """For each set of tables, which terms are known at the start; the bin of `later` is added apart."""
+        """The terms of each set of tables that are known at the start, except the bin of `later`."""
         plans = []
         for tables in self._tables:
             terms = [] if tables is None else [t for t in tables.terms if t.column < self.after_bins.width]
@@ -108,7 +108,7 @@ class Models:
 
     @cached_property
     def _live(self) -> tuple[Int64Array, Int64Array]:
-        """The columns whose bins are needed at every decision: of contexts, and after it."""
+        """The columns whose bins are needed at every decision, before and after it."""
         crossed = {int(j) for tables in self._tables if tables is not None for j in tables.crossed}
         live = [
             [j for j in range(bins.width) if j not in self._still or j in crossed]
@@ -117,7 +117,7 @@ class Models:
         return np.array(live[0], dtype=np.int64), np.array(live[1], dtype=np.int64)
 
     def after_codes(self, after: Float32Array, *, live: bool = False) -> Codes:
-        """The bins after a decision [n, q]; ``live``: only those that `fixed_parts` does not stand for."""
+        """The bins after a decision [n, q]; ``live``: only those that `fixed_parts` does not cover."""
         return self.after_bins.code(after, self._live[1] if live else None)
 
     # ------------------------------------------------------------------ outcomes
@@ -149,7 +149,7 @@ class Models:
             of_bin = [term for term in self.later.terms if term.column == self.after_bins.width]
             flat, row = self.later.numbers.reshape(-1), np.asarray(members) * self.later.numbers.shape[1]
             for b in range(self.last_bin - 1):
-                eta = base + flat[row + of_bin[0].start + b] if of_bin else base  # one later bin has no table
+                eta = base + flat[row + of_bin[0].start + b] if of_bin else base  # one later bin: no table
                 columns.append(sigmoid(eta))
         return np.stack(columns, axis=1)
 

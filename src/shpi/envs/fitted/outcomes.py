@@ -1,4 +1,4 @@
-"""Session ends and returns in a log, without those that it cannot show.
+"""Session ends and returns in a log, as far as the log shows them (censoring).
 
 A session *ends* at its last decision. It is followed by a *return* if the same user's next session starts
 within some time; a user who does not return within the last of the ``edges`` counts as gone. Time after a
@@ -37,22 +37,22 @@ class Ends:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Returns:
-    """The returns after session ends, where anything is known of them."""
+    """The returns after session ends, as far as they were observed."""
 
     rows: Int64Array  # [m] the last decision of each session
     starts: Int64Array  # [m] its first decision
-    bin: Int64Array  # [m] 1 .. B, the bin of the return; 0 where none was seen
+    bin: Int64Array  # [m] 1 .. B, the bin of the return; 0 if none was seen
     followed: Int64Array  # [m] 1 .. B, the number of bins in which the user was observed
     edges: Float64Array  # [B]
 
     def within(self, bins: int) -> tuple[Int64Array, Float64Array]:
-        """The sessions (positions) that were followed for that many bins, and whether the user returned."""
+        """The sessions (positions) that were observed for that many bins, and whether the user returned."""
         known = np.flatnonzero(self.followed >= bins)
         back = (self.bin[known] > 0) & (self.bin[known] <= bins)
         return known, back.astype(np.float64)
 
     def at_risk(self) -> tuple[Int64Array, Int64Array, Float64Array]:
-        """Bins 2 .. B pooled: (session, bin, whether the user returned in it), without returns before it."""
+        """Bins 2 .. B pooled: (session, bin, whether the user returned in it), if not back before."""
         parts = []
         for b in range(2, len(self.edges) + 1):
             known = np.flatnonzero((self.followed >= b) & ((self.bin == 0) | (self.bin >= b)))
@@ -69,7 +69,7 @@ class Returns:
 
 
 def return_edges(logs: LoggedData, bins: Sequence[Duration] | None) -> Float64Array:
-    """The edges of the bins [B] in the unit of the log's times; one bin without end if there is no clock."""
+    """The edges of the bins [B] in the unit of the log's times; one endless bin if there are no times."""
     if bins is None:
         if logs.time_unit == "step":
             return np.array([np.inf])
@@ -81,7 +81,7 @@ def return_edges(logs: LoggedData, bins: Sequence[Duration] | None) -> Float64Ar
 
 
 def observed_until(logs: LoggedData, observed: Observed | None, edges: Float64Array) -> Observed:
-    """Users of a log with timestamps are observed to its end; of others, as far as they decide."""
+    """How far users are observed: as given, or by default "log" for timestamps, else "user"."""
     chosen: Observed = ("log" if logs.time_unit == "us" else "user") if observed is None else observed
     if chosen not in get_args(Observed):
         raise ConfigError(expected="observed to be 'log' or 'user'", found=repr(observed))
@@ -99,7 +99,7 @@ def session_outcomes(logs: LoggedData, edges: Float64Array, observed: Observed) 
     times = logs.times.astype(np.float64)
     starts, last = logs.session_offsets[:-1], logs.session_offsets[1:] - 1
     owner = logs.trajectory_of_session
-    final = np.append(owner[1:] != owner[:-1], True)  # the last session of its trajectory
+    final = np.append(owner[1:] != owner[:-1], True)  # whether a session is the last of its trajectory
     gone = final & logs.terminated[owner]
     cut = final & ~gone
     until = float(times.max()) - times[last] if observed == "log" else np.where(cut, -np.inf, np.inf)
@@ -110,7 +110,7 @@ def session_outcomes(logs: LoggedData, edges: Float64Array, observed: Observed) 
     gap = np.full(len(starts), np.inf)
     gap[:-1][~final[:-1]] = (times[starts[1:]] - times[last[:-1]])[~final[:-1]]
     which = np.searchsorted(edges, gap) + 1
-    # A return without end of time counts in the one bin there is; nobody returns after "gone".
+    # Without an end of time, a return counts in the only bin; after "gone" there is none.
     which[(which > followed) | final] = 0
     use = (followed > 0) & known_end
     ended = np.zeros(len(logs))
@@ -125,14 +125,14 @@ def session_outcomes(logs: LoggedData, edges: Float64Array, observed: Observed) 
 
 
 def _longest_pause(logs: LoggedData, times: Float64Array) -> float:
-    """The longest pause inside a session: who has paused longer than that has ended it."""
+    """The longest pause inside a session: after a longer one, the session has ended."""
     pause = np.diff(times)
     inside = logs.session_of_row[1:] == logs.session_of_row[:-1]
     return float(pause[inside].max(initial=0.0))
 
 
 def return_kind(logs: LoggedData, edges: Float64Array) -> tuple[Int64Array, Int64Array, Float64Array]:
-    """Transitions between decisions: rows that have a next one, its kind, and the time to it.
+    """Transitions between decisions: rows that have a next one, the kind of the step, and its duration.
 
     Kind 0 stays in the session; kind b = 1 .. B returns in bin b. Returns after the last edge are left out.
     """

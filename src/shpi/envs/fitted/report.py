@@ -1,24 +1,24 @@
-"""The report on a world model, as numbers and as text. `fitted.check` measures them."""
+"""The report on a world model, as numbers and as text; `fitted.check` computes it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_SHOWN_ACTIONS = 12  # lines of the table of actions
+_SHOWN_ACTIONS = 12  # most lines of the table of actions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One outcome, predicted for each held-out moment. ``skill`` is AUC, or R² for real-valued outcomes."""
+    """One outcome, predicted for held-out decisions. ``skill`` is AUC, or R² for real-valued outcomes."""
 
     name: str
     rows: int
-    observed: float  # the mean
+    observed: float  # mean of the outcome
     predicted: float
     measure: str  # "AUC" or "R2"
     skill: float
-    without: float | None = None  # the skill without the part that ``part`` names
+    without: float | None = None  # skill without the inputs that ``part`` names
     part: str = ""
     group_rows: tuple[int, ...] = ()  # ten groups from the least to the greatest prediction
     group_predicted: tuple[float, ...] = ()
@@ -52,7 +52,7 @@ class Simulated:
 
 @dataclass(frozen=True, kw_only=True)
 class WorldReport:
-    """The match of a world with held-out users; print it, or take it as JSON."""
+    """How well a world matches held-out users; can be printed or turned into JSON."""
 
     world: str
     users: int

@@ -1,4 +1,4 @@
-"""`FittedWorld`: the simulator that `shpi.envs.fitted.model` fits to a log. See there for what it draws."""
+"""`FittedWorld`: a simulator fitted to a log; `shpi.envs.fitted.model` describes what it draws."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class _Running:
     streams: Streams
     members: Int64Array | int  # [n] or one for all: the row of the tables
     contexts: Float32Array  # [n, d]
-    fixed: tuple[Float64Array | None, ...]  # per model, what the columns that never move add to eta, [n]
+    fixed: tuple[Float64Array | None, ...]  # per model, the part of eta from constant columns, [n]
     step: int
     clock: Float64Array  # [n] time since the start
-    until: Float64Array  # [n] when the observation stops
-    score: Float64Array  # [n] the long-term score, or the sum of rewards where there is none
+    until: Float64Array  # [n] time at which the observation stops
+    score: Float64Array  # [n] long-term score, or the sum of rewards if the log has no returns
     ended: BoolArray  # [n]
 
 
@@ -69,7 +69,7 @@ class FittedWorld:
     starts: Float32Array  # [N, d] first contexts
     schema: ContextSchema
     action_space: ActionSpace
-    edges: Float64Array  # [B] of the return bins
+    edges: Float64Array  # [B] upper ends of the return bins
     observed: Observed
     window: float | None = None
     link: float = 1.0
@@ -77,7 +77,7 @@ class FittedWorld:
     assumed_on: str | None = None
     member: Member = None
     reward: Reward = "proxy"
-    notes: tuple[str, ...] = ()  # what a reader of the report should know
+    notes: tuple[str, ...] = ()  # remarks for readers of the report
     _run: list[_Running] = field(init=False, repr=False, default_factory=list)  # empty before a reset
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class FittedWorld:
                 found=repr(self.assumed_on),
             )
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def n_actions(self) -> int:
@@ -123,11 +123,11 @@ class FittedWorld:
         return self.action_space.feature_names
 
     def with_member(self, member: Member) -> FittedWorld:
-        """The same world by one member 0 .. B-1, by a member for each user (``"mix"``), or by all users."""
+        """The world of member 0 .. B-1, of a random member per user (``"mix"``), or of all users (None)."""
         return replace(self, member=member)
 
     def with_link(self, link: float) -> FittedWorld:
-        """The same world with another strength of what feedback does to session ends and returns."""
+        """The same world with another factor on the effects of feedback on session ends and returns."""
         return replace(self, link=link)
 
     def with_assumed(self, assumed: float, on: str | None = None) -> FittedWorld:
@@ -155,7 +155,7 @@ class FittedWorld:
         return self.start(self.starts[which], until, streams)
 
     def start(self, contexts: FloatArray, until: Float64Array, streams: Streams) -> Float32Array:
-        """Start users at given contexts [n, d], each observed ``until`` [n] a time of its own."""
+        """Start users at given contexts [n, d], each observed until its own time ``until`` [n]."""
         x = np.array(contexts, dtype=np.float32)
         n, members = len(x), self.models.members
         row: Int64Array | int = 0  # the fit to all users
@@ -208,7 +208,7 @@ class FittedWorld:
         return Step(run.contexts.copy(), _spread(rewards, rows, n), ended, info)
 
     def _advance(self, run: _Running, rows: Any, actions: Int64Array) -> _Outcome:
-        """The five draws of one decision, for the users that are still there."""
+        """The five draws of one decision, for the users that have not ended."""
         whole = isinstance(rows, slice)
         streams, x, t = run.streams if whole else run.streams.take(rows), run.contexts[rows], run.step
         members = run.members if isinstance(run.members, int) else run.members[rows]
@@ -251,10 +251,10 @@ class FittedWorld:
             check_running(None)
         return self._run[0]
 
-    # ------------------------------------------------------------------ what it knows, and files
+    # ------------------------------------------------------------------ uncertainty, report, files
 
     def uncertainty(self, contexts: FloatArray, actions: IntArray) -> dict[str, Float64Array]:
-        """The standard deviation over the members of the expected reward and of the return, each [n].
+        """The standard deviation over the members of the expected reward and of P(return), each [n].
 
         The return is that of a session which ends with this decision, at the expected reward.
         """
@@ -270,7 +270,7 @@ class FittedWorld:
         return {"reward": np.std(means, axis=0, ddof=1), "return": np.std(returns, axis=0, ddof=1)}
 
     def report(self, held_out: LoggedData, *, seed: int = 0) -> WorldReport:
-        """Compare the world with users that it was not fitted to; print the result to read it."""
+        """Compare the world with held-out users; print the result to read it."""
         from shpi.envs.fitted.check import check_world
 
         return check_world(self, held_out, seed)
@@ -291,7 +291,7 @@ class FittedWorld:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Outcome:
-    """The outcome of one decision for the users who were still there, each [m]."""
+    """The outcome of one decision for the users that had not ended, each [m]."""
 
     contexts: Float32Array  # [m, d]
     gap: Float64Array
@@ -311,7 +311,7 @@ def _survival(hazards: Float64Array) -> Float64Array:
 
 
 def _first_below(streams: Streams, step: int, hazards: Float64Array) -> Int64Array:
-    """The first bin 1 .. B in which the user returns, 0 for none: u lies below the chance of one so far."""
+    """The bin 1 .. B in which the user returns, 0 for none: the first b with P(return by b) > u."""
     u, alive = streams.uniform(_RETURN, step), np.ones(len(hazards))
     kind = np.zeros(len(hazards), dtype=np.int64)
     for b, column in enumerate(hazards.T, start=1):

@@ -1,15 +1,15 @@
-"""Additive tables: what a world model learns about one outcome, fast to look up and the same in any batch.
+"""Additive tables: a world model's fit to one outcome, fast to evaluate and the same in any batch.
 
-Every column is cut into bins, and a bin has a number; so has an action, and a bin under an action:
+Every column is cut into bins. Each bin has a parameter, as has each action, and each bin under an action:
 
     eta(x, a) = b + sum_j f_j(x_j) + g(a) + sum_j g_j(x_j, a)
     P(y = 1 | x, a) = 1 / (1 + exp(-eta))        for outcomes in {0, 1}
     E[y | x, a]     = eta                        for others
 
-The numbers minimise the negative log-likelihood (half the squared error) plus lambda/2 of their squares. On
-KuaiRand these tables come within 0.007 AUC of boosted trees, need no other package and are looked up faster
-(docs/world-model.md). A row's terms are added one after the other, never by a matrix product, whose rounding
-depends on the number of rows.
+The parameters minimise the negative log-likelihood (half the squared error) plus lambda/2 of their squares.
+On KuaiRand these tables come within 0.007 AUC of boosted trees, need no other package and are faster to
+evaluate (docs/world-model.md). A row's terms are added one after the other, never by a matrix product, whose
+rounding depends on the number of rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from shpi.protocols import Float64Array, FloatArray, Int64Array, IntArray
 Codes = NDArray[np.int16]  # [n, p] the bin of each column
 
 LEVELS = 64  # largest number of distinct values for which each has a bin of its own
-_STEPS = 80  # of the optimiser, for the fit to all users
-_MEMBER_STEPS = 15  # for each member of the ensemble, which starts at the fit to all users
-_SMALL = 0.5  # counts added to both outcomes for the first intercept, so that its logit is finite
+_STEPS = 80  # steps of the optimiser for the fit to all users
+_MEMBER_STEPS = 15  # steps for each member of the ensemble, which starts at the fit to all users
+_SMALL = 0.5  # pseudo-counts added to both outcomes for the initial intercept, so that its logit is finite
 
 
 @saveable("envs/world-bins")
@@ -51,7 +51,7 @@ class Bins:
 
     @classmethod
     def fit(cls, columns: FloatArray, bins: int) -> Bins:
-        """One bin per value where there are few, else about ``bins`` of equal size, cut between values."""
+        """One bin per value if there are few, else about ``bins`` bins with equally many rows."""
         cuts = [_cuts(column, bins) for column in columns.T]
         offsets = np.cumsum([0, *(len(cut) for cut in cuts)])
         return cls(edges=np.concatenate([np.empty(0), *cuts]), offsets=offsets)
@@ -76,7 +76,7 @@ class Bins:
         return flat, np.asarray(columns, dtype=np.float64).mean(axis=0)
 
     def code(self, columns: FloatArray, only: IntArray | None = None, out: Codes | None = None) -> Codes:
-        """The bins [n, p] of the columns; ``only`` some of them, the others stay as they are in ``out``."""
+        """The bins [n, p] of the columns, or of those in ``only``; the others stay as they are in ``out``."""
         codes = np.zeros(columns.shape, dtype=np.int16) if out is None else out
         for j in range(self.width) if only is None else only:
             edges = self.edges[self.offsets[j] : self.offsets[j + 1]]
@@ -90,14 +90,14 @@ def _cuts(column: FloatArray, bins: int) -> Float64Array:
     between = (values[1:] + values[:-1]) / 2
     if len(values) <= LEVELS:
         return between
-    share = np.cumsum(counts)[:-1] / counts.sum()  # of the rows below each cut
+    share = np.cumsum(counts)[:-1] / counts.sum()  # share of the rows below each cut
     place = np.searchsorted(share, np.arange(1, bins) / bins)
     chosen: Float64Array = between[np.unique(np.minimum(place, len(between) - 1))]
     return chosen
 
 
 class Term(NamedTuple):
-    """One table of the sum: its column (-1: none), whether it depends on the action, its place."""
+    """One table of the sum: its column (-1: none), whether it depends on the action, its position."""
 
     column: int
     by_action: bool
@@ -108,11 +108,11 @@ class Term(NamedTuple):
 @saveable("envs/world-tables")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tables:
-    """The fitted numbers: row 0 is the fit to all users, rows 1 .. B are the members of the ensemble."""
+    """The fitted parameters: row 0 is the fit to all users, rows 1 .. B are the members of the ensemble."""
 
     sizes: Int64Array  # [p] the bins of each column
     crossed: Int64Array  # [c] the columns that interact with the action
-    n_actions: int  # 0: the action has no part in it
+    n_actions: int  # 0: the outcome does not depend on the action
     binary: bool
     numbers: Float64Array  # [1 + B, P], the intercept first
 
@@ -138,7 +138,7 @@ class Tables:
         terms: Sequence[Term] | None = None,
         start: Float64Array | None = None,
     ) -> Float64Array:
-        """The sum [n], or ``start`` plus the given terms; ``members`` are rows of the numbers, one or [n]."""
+        """The sum [n], or ``start`` plus the given terms; ``members``: rows of the parameters, one or [n]."""
         flat, width = self.numbers.reshape(-1), self.numbers.shape[1]
         row = np.asarray(members, dtype=np.int64) * width
         total = np.zeros(len(codes)) + flat[row] if start is None else start.copy()
@@ -151,9 +151,9 @@ class Tables:
         return sigmoid(eta) if self.binary else eta
 
     def scaled(self, columns: IntArray, factor: float) -> Tables:
-        """The same tables with every term that involves one of the columns multiplied by ``factor``.
+        """The tables with every term that involves one of the columns multiplied by ``factor``.
 
-        `fit_tables` centres each table over the rows of the fit, so the mean of eta there stays what it was.
+        `fit_tables` centres each table over the rows of the fit, so the mean of eta there does not change.
         """
         touched = set(np.asarray(columns).tolist())
         numbers = self.numbers.copy()
@@ -163,7 +163,7 @@ class Tables:
         return replace(self, numbers=numbers)
 
     def raised(self, column: int, amounts: Float64Array) -> Tables:
-        """The same tables with ``amounts``, one per bin, added to what a column adds to eta."""
+        """The tables with ``amounts``, one per bin, added to the table of a column."""
         numbers = self.numbers.copy()
         for term in self.terms:
             if term.column == column and not term.by_action:
@@ -177,7 +177,7 @@ def sigmoid(eta: Float64Array) -> Float64Array:
 
 
 def _layout(sizes: IntArray, crossed: IntArray, n_actions: int) -> Iterator[Term]:
-    start = 1  # number 0 is the intercept
+    start = 1  # parameter 0 is the intercept
     wanted = [(j, False) for j in range(len(sizes)) if sizes[j] > 1]
     if n_actions:
         wanted += [(-1, True), *((int(j), True) for j in crossed)]
@@ -228,7 +228,7 @@ def fit_tables(
     """Fit the tables to a target [n], once for all rows and once for each row of ``weights`` [B, n].
 
     ``offset`` is a known part of eta, for example action effects that were estimated elsewhere: [n], or
-    [1 + B, n] where it differs between the members.
+    [1 + B, n] if it differs between the members.
     """
     columns = np.array(crossed, dtype=np.int64)
     terms = list(_layout(sizes, columns, n_actions))
@@ -297,7 +297,7 @@ class _Problem:
     def solve(
         self, weights: Float64Array, offset: Float64Array, start: Float64Array, steps: int
     ) -> Float64Array:
-        """L-BFGS on numbers scaled by the root of their curvature, so that one step length suits all."""
+        """L-BFGS on parameters scaled by the root of their curvature, so that one step length suits all."""
         spread = self.target.mean() * (1 - self.target.mean()) if self.binary else 1.0
         scale = 1.0 / np.sqrt(self.counts * max(spread, 1e-3) + self.ridge + 1e-9)
 
@@ -320,7 +320,7 @@ class _Problem:
         return numbers
 
     def centred(self, numbers: Float64Array, terms: Sequence[Term]) -> Float64Array:
-        """Each table with mean 0 over the rows, what that takes away added to the intercept."""
+        """Shift each table to mean 0 over the rows, and the intercept accordingly."""
         moved = numbers.copy()
         for term in terms:
             own = slice(term.start, term.start + term.size)
@@ -338,7 +338,7 @@ def bootstrap_weights(users: Int64Array, members: int, rng: np.random.Generator)
 
 
 def auc(target: Float64Array, score: Float64Array) -> float:
-    """The chance that a random 1 has a greater score than a random 0; 1/2 where there is only one kind."""
+    """P(a random 1 has a greater score than a random 0); 1/2 if there is only one class."""
     ones = target > 0.5
     positives, negatives = int(ones.sum()), int((~ones).sum())
     if not positives or not negatives:

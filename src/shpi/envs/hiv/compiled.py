@@ -1,15 +1,15 @@
-"""The integrator of `hiv.taylor`, compiled by numba: the same series, tail and rule for the steps.
+"""The integrator of `hiv.taylor`, compiled by numba: the same series, tail and step-size rule.
 
-Up to ``_L`` patients fly together, one per lane, each at its own time and with its own step; who has arrived
-makes room for the next. The compiler turns each loop over lanes into SIMD instructions. Without `fastmath`
-these round as scalar ones do, so a patient has the same bytes in any lane and beside any others.
+Up to ``_L`` patients are integrated together, one per lane, each at its own time and with its own step; one
+that is finished makes room for the next. The compiler turns each loop over lanes into SIMD instructions.
+Without `fastmath` these round like scalar ones, so a patient's result does not depend on lane or neighbours.
 
 Tables are flat: row c of lane l stands at ``c * _L + l``, with ``_L`` known to the compiler. Rows of a
 coefficient and rows of the rates are those of `hiv.taylor`.
 
 Compiling takes a few seconds and happens once: numba keeps the machine code beside this file or, where that
-is read-only, in the user's cache folder. Where neither can be used, every process compiles anew. What the
-kernel takes from `hiv.taylor` is passed as arguments (``_SCHEME``): numba would not notice if it changed.
+is read-only, in the user's cache folder. If neither can be used, every process compiles anew. Constants of
+`hiv.taylor` are passed to the kernel as arguments (``_SCHEME``): numba would not notice if they changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("numba", "fast") from error
 
-_L = 16  # lanes: their coefficients fit into the fastest cache, and a single patient wastes little
+_L = 16  # lanes: their coefficients fit into the L1 cache, and a single patient wastes little
 _T1, _T2, _N1, _N2, _V, _E, _W, _I, _U = (row * _L for row in range(9))  # N1, N2 for T1*, T2*
 _RATES = 20  # parameters of the equation, per patient
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
@@ -62,7 +62,7 @@ def advance(
     """The states [6, n] after ``days`` under the treatments [n], as `hiv_taylor.advance`."""
     before = np.ascontiguousarray(states, dtype=np.float64)
     rates, after = hiv_taylor.rates_of(patient, actions), np.empty_like(before)
-    if before.shape != (6, rates.shape[1]):  # compiled code would read beyond the end of a table
+    if before.shape != (6, rates.shape[1]):  # compiled code would read out of bounds
         raise ConfigError(expected=f"states of shape (6, {rates.shape[1]})", found=f"shape {before.shape}")
     most = hiv_taylor.MAX_STEPS
     failed = _kernel()(before, rates, float(days), float(tolerance), most, _SCHEME, after)
@@ -78,7 +78,7 @@ def _kernel() -> Callable[..., int]:
     signature = numba.int64(table, table, number, number, numba.int64, numba.typeof(_SCHEME), table)
     try:
         return cast(Callable[..., int], numba.njit(signature, cache=True, **_OPTIONS)(_integrate))
-    except Exception:  # no folder to write to, a full disk, a damaged cache: an error of the code comes again
+    except Exception:  # no writable folder, a full disk, a damaged cache; an error in the code comes again
         return cast(Callable[..., int], numba.njit(signature, **_OPTIONS)(_integrate))
 
 
@@ -95,9 +95,9 @@ def _integrate(
     scheme: _Scheme,
     after: Float64Array,
 ) -> int:
-    """Write the states [6, n] after ``days`` into ``after``; -1, or a patient who cannot be followed.
+    """Write the states [6, n] after ``days`` into ``after``; return -1, or a patient who cannot be followed.
 
-    Of that patient, ``after`` has the last state.
+    For that patient, ``after`` has the last state.
     """
     n, order = states.shape[1], scheme[0]
     series, flown = np.zeros((order + 1, 9 * _L)), np.zeros(_RATES * _L)
@@ -118,7 +118,7 @@ def _integrate(
                 left[lane], owner[lane], count[lane] = days, waiting, 0
                 waiting += 1
                 lane += 1
-            else:  # the last lane moves here, and is looked at next
+            else:  # the last lane moves here, and is handled next
                 aloft -= 1
                 for c in range(6):
                     state[c * _L + lane] = state[c * _L + aloft]
@@ -165,7 +165,7 @@ def _multiply(x: Float64Array, sums: Float64Array, k: int) -> None:
         sums[_T1 + i], sums[_T2 + i] = v * first[_T1 + i], v * first[_T2 + i]
         sums[_N1 + i], sums[_N2 + i] = e * first[_N1 + i], e * first[_N2 + i]
         sums[_W + i], sums[_U + i] = both * first[_W + i], both * first[_U + i]
-    for j in range(k % 2, k, 2):  # two terms at a time: the sums are fetched and stored half as often
+    for j in range(k % 2, k, 2):  # two terms at a time: the sums are loaded and stored half as often
         y, z, y_back, z_back = x[j], x[j + 1], x[k - j], x[k - j - 1]
         for i in range(_L):
             v, e, both = y_back[_V + i], y_back[_E + i], y_back[_I + i]
@@ -240,10 +240,10 @@ def _measure(
 def _choose(
     scheme: _Scheme, left: Float64Array, steps: Float64Array, count: Int64Array, most: int, m: int
 ) -> int:
-    """The steps [0] that the tolerance allows, at most to the end of the treatment; what is left is halved.
+    """The steps [0] that the tolerance allows, at most to the end; a last pair of steps is equally long.
 
-    Returns a lane that has had too many steps, or -1. A loop that may be left early is not turned into SIMD:
-    a power could round differently there.
+    Returns a lane that has had too many steps, or -1. Loops with an early exit are not turned into SIMD,
+    where a power could round differently.
     """
     least, exponent = scheme[2], -1.0 / scheme[0]
     for i in range(m):
@@ -271,7 +271,7 @@ def _move(
     left: Float64Array,
     m: int,
 ) -> int:
-    """Sum the series with its tail at the chosen steps; a lane that left the positive numbers, or -1."""
+    """Sum the series with its tail at the chosen steps; return a lane that is no longer positive, or -1."""
     p, reach, _, _, _, (n0, n1, n2, n3), (d0, d1, d2, d3, d4) = scheme
     state, last = series[0], series[p]
     for c in range(6):

@@ -28,7 +28,7 @@ STATE_NAMES = ("T1", "T2", "T1_infected", "T2_infected", "V", "E")
 BASELINE: Float64Array = np.array([163573.0, 5.0, 11945.0, 46.0, 63919.0, 24.0])
 # eps1 (reverse transcriptase inhibitor) and eps2 (protease inhibitor) of the four treatments, [A, 2].
 DRUGS: Float64Array = np.array([[0.0, 0.0], [0.7, 0.0], [0.0, 0.3], [0.7, 0.3]])
-# The parameters in which patients differ, and the order of their relative deviations.
+# The parameters in which patients differ, in the order of their relative deviations.
 HIDDEN = ("lambda1", "lambda2", "k1", "k2", "f", "m1", "m2", "lambdaE", "bE", "Kb", "dE", "Kd")
 # Entry 20 of the patients that ship with RepBM (MIT licence), the one that its experiments treat.
 PATIENT_20: tuple[float, ...] = (
@@ -87,7 +87,7 @@ class Patient:
 
 
 def checked_hidden(hidden: ArrayLike) -> Float64Array:
-    """Relative deviations of one patient [12] or of many [N, 12], all finite and above -1."""
+    """Check the relative deviations of one patient [12] or of many [N, 12]: finite and above -1."""
     try:
         p = np.asarray(hidden, dtype=np.float64)
     except (TypeError, ValueError):

@@ -61,8 +61,8 @@ class HIV:
         dt_days: duration of a treatment.
         tolerance: the largest relative error that one step of the integrator may make.
         integrator: "compiled" (`hiv.compiled`, needs the extra ``fast``), "numpy" (`hiv.taylor`), or "auto":
-            compiled if numba is installed. Both do the same mathematics and differ by far less than their
-            error, but not by nothing: name one of them where every bit must be the same.
+            compiled if numba is installed. Both use the same method. Their results differ by far less than
+            the error, but not by nothing: name one of them if every bit must be the same.
         reward_unit: divisor of the rewards; 1e7 in the authors' release.
     """
 
@@ -89,11 +89,11 @@ class HIV:
                 expected=f"an integrator: {', '.join(INTEGRATORS)}", found=repr(self.integrator)
             )
         if self.integrator == "compiled":
-            _advance("compiled")  # says at once if numba is missing
+            _advance("compiled")  # an error now if numba is missing
 
     @classmethod
     def repbm(cls, **changes: Any) -> HIV:
-        """The setting of RepBM's experiments: patient 20, starts within 5 percent of the baseline."""
+        """The setting of RepBM's experiments: patient 20, starts within 5 % of the baseline."""
         return cls(**{"patient": 20, "start_spread": 0.05, **changes})
 
     @classmethod
@@ -101,7 +101,7 @@ class HIV:
         """The setting of the authors' release: one start for all, rewards divided by 1e7."""
         return cls(**{"reward_unit": 1e7, **changes})
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:
@@ -182,7 +182,7 @@ class HIV:
 
 @cache
 def _advance(integrator: str) -> Callable[..., Float64Array]:
-    """The function that an integrator's name stands for. numba is imported when it is first needed."""
+    """The function of an integrator by name; numba is imported only when needed."""
     if integrator == "numpy":
         return hiv_taylor.advance
     try:
@@ -197,7 +197,7 @@ def _advance(integrator: str) -> Callable[..., Float64Array]:
 def _contexts(states: Float64Array) -> Float64Array:
     """log10 of the states [6, n] as [n, 6].
 
-    The rows are padded to whole SIMD vectors, or else the last bit of a logarithm could depend on the batch.
+    The rows are padded to whole SIMD vectors; else the last bit of a logarithm could depend on the batch.
     """
     n = states.shape[1]
     padded = np.ones((len(states), -(-n // 16) * 16))

@@ -13,11 +13,11 @@ coefficients obey x_k = -(rate/k) x_{k-1}, so the rest of its series is known in
 
     sum_{k>p} x_k h^k = x_p h^p tau(z),   tau(z) = -z/(p+1) 1F1(1; p+2; -z),   z = rate h = -p h x_p/x_{p-1}
 
-Adding it to every unknown removes the limit, and most of the error of transients. What remains is where the
-last coefficients are *not* in the ratio of one exponential. This defect is known before the step is taken: h
+Adding it to every unknown removes the limit, and most of the error of transients. An error remains where the
+last coefficients do *not* have the ratio of one exponential. This defect is known before the step is taken: h
 is the largest step at which it stays below the tolerance, and no step is ever rejected.
 
-What was tried, on the 55 reference trajectories: steps per 5 days under random treatment; largest relative
+Alternatives, on the 55 reference trajectories: steps per 5 days under random treatment; largest relative
 error over 200 decisions of 54 of them, and of the one whose patient multiplies errors by about 100:
 
     this file, order 12, tolerance 2e-9                           10.8 steps   1e-8   3e-7
@@ -42,10 +42,10 @@ from shpi.errors import ConfigError
 from shpi.protocols import Float64Array, Int64Array
 
 ORDER = 12  # terms of the Taylor series
-TOLERANCE = 2e-9  # relative error of a step
+TOLERANCE = 2e-9  # largest relative error of a step
 REACH = 16.0  # the largest rate * h of a step; beyond about 20, rounding errors are amplified too much
-_FLIGHT = 1600  # patients integrated together: fewer, and calls dominate; more, and the cache overflows
-_LANES = 8  # widths are multiples of this, so that every patient takes the same path through SIMD loops
+_FLIGHT = 1600  # patients integrated together: with fewer, calls dominate; with more, the cache overflows
+_LANES = 8  # widths are multiples of this, so that SIMD loops treat every patient alike
 MAX_STEPS = 5000  # per decision; the stiffest reference trajectory needs 62
 # Rows of a coefficient: T1 T2 T1* T2* V E, then w, I and u.
 _STATE, _T, _INFECTED, _V, _E, _I, _WU = slice(0, 6), slice(0, 2), slice(2, 4), 4, 5, 7, slice(6, 9, 2)
@@ -53,8 +53,8 @@ _STATE, _T, _INFECTED, _V, _E, _I, _WU = slice(0, 6), slice(0, 2), slice(2, 4), 
 # tau(z) = -z/13 N(z)/D(z), N/D the [3/4] Pade approximant of 1F1(1; 14; -z): error 1e-9 at z = 5, 5e-7 at 16.
 NUMERATOR = tuple(-x / (ORDER + 1) for x in (1.0, 9 / 70, 5 / 798, 107 / 957600))
 DENOMINATOR = (1.0, 1 / 5, 3 / 190, 1 / 1710, 1 / 116280)
-WEIGHTS = np.array([1.0, 0.1, 1.0, 1.0, 0.1, 1.0])[:, None]  # errors of T2 and V are soon forgotten
-TINY = 1e-300  # keeps 0 / 0 away
+WEIGHTS = np.array([1.0, 0.1, 1.0, 1.0, 0.1, 1.0])[:, None]  # errors of T2 and V decay fast
+TINY = 1e-300  # avoids 0 / 0
 LEAST = 0.3 / REACH  # a step of rate * h = 0.3 is always exact to rounding
 _WIDTHS = {-(-(_FLIGHT >> j) // _LANES) * _LANES for j in range(_FLIGHT.bit_length())}
 
@@ -70,8 +70,8 @@ def advance(
 ) -> Float64Array:
     """The states [6, n] after ``days`` under the treatments [n]. Column i depends on its own inputs alone.
 
-    ``_FLIGHT`` patients are in flight at a time, each at its own time and with its own step. One that has
-    arrived makes room for the next, so that the stiffest patient holds nobody up.
+    ``_FLIGHT`` patients are integrated together, each at its own time and with its own step. One that is
+    finished makes room for the next, so that the stiffest patient does not delay the others.
 
     Args:
         states: [6, n], all positive.
@@ -79,7 +79,7 @@ def advance(
         actions: [n] in 0..3.
         days: duration of the treatments.
         tolerance: largest relative defect of one step.
-        users: [n] the numbers by which an error calls the patients; 0..n-1 if None.
+        users: [n] numbers of the patients in error messages; 0..n-1 if None.
     """
     n = states.shape[1]
     rates = rates_of(patient, actions)
@@ -109,7 +109,7 @@ def advance(
 
 
 class _Order(NamedTuple):
-    """Views that compute the coefficients of order k+1: making them anew would cost a fifth of the time."""
+    """Array views for the coefficients of order k+1; creating them anew would cost a fifth of the time."""
 
     v_back: Float64Array  # [k+1, w] V_k .. V_0
     t: Float64Array  # [k+1, 2, w] T1 and T2
@@ -148,7 +148,7 @@ class _Order(NamedTuple):
 
 
 class _Flight:
-    """The patients that are being integrated, one per column, and the workspace for it."""
+    """The patients that are being integrated, one per column, and their workspace."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -158,14 +158,14 @@ class _Flight:
         self.left = _aligned(width)  # days to go
         self.owner = np.full(width, -1)  # the patient in this column, -1: none
         self.steps = np.zeros(width, dtype=np.int64)
-        self.room = _aligned(4, 6, width)  # scratch for what has one row per unknown
+        self.room = _aligned(4, 6, width)  # scratch with one row per unknown
         self.rows = _aligned(17, width)  # scratch
         self.powers = _aligned(ORDER + 1, width)  # h^k
         self.powers[0] = 1.0
         self.orders = [_Order.of(series, k) for k in range(ORDER)]
 
     def begin(self, states: Float64Array, rates: Float64Array, days: float) -> int:
-        """Start with the first patients, as many as there is room for. Columns left over repeat the first."""
+        """Start with the first patients, as many as fit. Columns left over repeat the first."""
         boarding = min(states.shape[1], self.width)
         self.state[:], self.rates[:] = states[:, :1], rates[:, :1]
         self.left[:], self.owner[:], self.steps[:] = 0.0, -1, 0
@@ -174,7 +174,7 @@ class _Flight:
     def board(
         self, columns: Int64Array, states: Float64Array, rates: Float64Array, start: int, days: float
     ) -> int:
-        """Put patients start, start+1, … into the columns; the first patient who is still waiting."""
+        """Put patients start, start+1, … into the columns; return the first patient who is still waiting."""
         stop = start + len(columns)
         self.state[:, columns] = states[:, start:stop]
         self.rates[:, columns] = rates[:, start:stop]
@@ -184,7 +184,7 @@ class _Flight:
         return stop
 
     def only(self, columns: Int64Array) -> _Flight:
-        """Half a flight, of these columns."""
+        """A flight of half the width with these columns."""
         half, kept = _flight(_rounded(self.width // 2)), slice(0, len(columns))
         half.begin(self.state[:, columns], self.rates[:, columns], 0.0)
         half.left[kept], half.steps[kept] = self.left[columns], self.steps[columns]
@@ -193,7 +193,7 @@ class _Flight:
 
 
 class _Hangar(threading.local):
-    """Workspaces that are kept for the next decision: fresh memory would cost a tenth of the time."""
+    """Workspaces kept for the next decision; allocating memory each time would cost a tenth of the time."""
 
     def __init__(self) -> None:
         self.flights: dict[int, _Flight] = {}
@@ -203,7 +203,7 @@ _hangar = _Hangar()
 
 
 def _flight(width: int) -> _Flight:
-    """A workspace of that width. Those that a full flight shrinks to are kept, about 5 MB per thread."""
+    """A workspace of that width. The widths that a full flight shrinks to are kept, about 5 MB per thread."""
     if width in _hangar.flights:
         return _hangar.flights[width]
     flight = _Flight(width)
@@ -217,7 +217,7 @@ def rates_of(patient: Patient, actions: Int64Array) -> Float64Array:
 
     Rows 0-8 go with those of a coefficient: linear rates of the state, then the factors of w, I and u.
     Rows 9-12: -(infection rates) of T1, T2, and -(killing rates) of T1*, T2*; 13-14: Kd and Kb;
-    15-18: the sources of T1, T2, (nothing) and E; 19: by how much an infection rate speeds up the virus.
+    15-18: the sources of T1, T2, (nothing) and E; 19: the factor of an infection rate in the virus's rate.
     """
     q, (eps1, eps2) = patient, DRUGS[actions].T
     burst = (1.0 - eps2) * (q.NT * q.delta)
@@ -293,7 +293,7 @@ def _step(flight: _Flight, tolerance: float) -> None:
     np.fmin(h, rate, h)
     np.multiply(rate, LEAST, rate)
     np.maximum(h, rate, out=h)
-    # Not past the end, and no tiny last step: what is left within two steps is halved.
+    # Not past the end, and no tiny last step: if two steps reach the end, they are equal.
     np.multiply(flight.left, 0.5, other)
     np.copyto(h, other, where=(h > other) & (h < flight.left))
     np.minimum(h, flight.left, out=h)
@@ -348,7 +348,7 @@ def _tail(z: Float64Array, out: Float64Array, scratch: Float64Array) -> None:
 
 
 def _check(flight: _Flight, names: Int64Array) -> None:
-    """Raise if a patient left the positive numbers, or makes no headway."""
+    """Raise an error if a state is not positive and finite, or a patient takes too many steps."""
     state = flight.state
     if state.min() > 0.0 and state.max() < np.inf and flight.steps.max() <= MAX_STEPS:  # NaN is not > 0
         return
@@ -359,7 +359,7 @@ def _check(flight: _Flight, names: Int64Array) -> None:
 
 
 def lost(state: Float64Array, name: int) -> ConfigError:
-    """The error for a patient who cannot be followed beyond this state [6]."""
+    """The error for a patient who cannot be integrated beyond this state [6]."""
     values = ", ".join(f"{label} = {x:.6g}" for label, x in zip(STATE_NAMES, state, strict=True))
     stuck = bool(((state > 0.0) & (state < np.inf)).all())
     return ConfigError(

@@ -1,6 +1,6 @@
-"""The movement of KuaiRand's contexts: counters follow rules, time and place are copied from the log.
+"""How KuaiRand's contexts change: counters follow rules; time of day and tab are copied from the log.
 
-The last 17 columns of a context move. All counts are written log(1 + count):
+The last 17 columns of a context change. All counts are stored as log(1 + count):
 
     past_*            decisions, clicks, long views, likes, social acts, seconds played, active days so far
     day_*             decisions, clicks, long views, seconds played today
@@ -48,7 +48,7 @@ COUNTERS = (
 )
 PLACE = {name: j - len(COUNTERS) for j, name in enumerate(COUNTERS)}  # negative: from the end of a context
 METRICS = ("is_click", "long_view", "is_like", "social", "play_seconds")
-# The counters that each metric moves, and those that count decisions themselves.
+# The counters that each metric increases.
 _COUNTED = {
     "is_click": ("past_clicks", "day_clicks"),
     "long_view": ("past_long_views", "day_long_views"),
@@ -61,18 +61,18 @@ _DECISIONS = ("past_decisions", "day_decisions")
 _TODAY = ("day_decisions", "day_clicks", "day_long_views", "day_play_seconds")
 _COPIED = ("hour_sin", "hour_cos", "tab")
 TABS, HOURS = 16, 24  # pages of the app; hours of a day
-_LEAST = 30  # donors that a key needs
+_LEAST = 30  # donors that a key needs; else a coarser key is used
 
 
 @saveable("envs/world-counters")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Counters:
-    """The rules, and the donors of a log. Kind 0 stays in the day; kind g comes back g days later."""
+    """The rules, and the donors from a log. Kind 0 stays in the day; kind g returns g days later."""
 
     width: int  # d
-    group: Int64Array  # [A] the kind of video of each action, 0 .. G-1
+    group: Int64Array  # [A] group of videos of each action, 0 .. G-1
     values: Float64Array  # [n, 5] the metrics of the log
-    feedback_cells: Cells  # by reward, tab and kind of video
+    feedback_cells: Cells  # by reward, tab and group of videos
     following: Float32Array  # [m, 4] hour_sin, hour_cos, tab, hours_since_last of the next decision
     same_day: Cells  # by tab and hour; rows of ``following``
     new_day: Cells
@@ -84,7 +84,7 @@ class Counters:
 
     @classmethod
     def fit(cls, logs: LoggedData, group: Int64Array) -> Counters:
-        """Donors from a log whose contexts end in the 17 columns, whose times are days, sessions days."""
+        """Collect donors from a log whose contexts end in the 17 columns; times and sessions are days."""
         assert logs.rewards is not None
         rows, kind, _ = return_kind(logs, np.arange(1.0, 400.0))
         columns = [PLACE[name] for name in (*_COPIED, "hours_since_last")]
@@ -105,7 +105,7 @@ class Counters:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The feedback to a decision."""
+        """The names of the further metrics of a decision."""
         return METRICS
 
     @property
@@ -116,7 +116,7 @@ class Counters:
     def feedback(
         self, x: Float32Array, actions: IntArray, rewards: Float64Array, streams: Streams, step: int
     ) -> tuple[Float64Array, Float64Array]:
-        """The metrics of a logged decision with this reward, in this tab, on this kind of video."""
+        """The metrics of a logged decision with this reward, in this tab, on this group of videos."""
         groups = int(self.group.max()) + 1
         keys = _feedback_key(_tab(x), rewards, self.group[actions], groups)
         return rewards, self.values[self.feedback_cells.draw(keys, streams.uniform(FEEDBACK, step))]
@@ -142,7 +142,7 @@ class Counters:
         streams: Streams,
         step: int,
     ) -> tuple[Float32Array, Float64Array]:
-        """Feedback is counted in ``after``; time moves on, to later today or to the start of another day."""
+        """Move time on, to later today or to the start of another day; ``after`` has counted the feedback."""
         moved, uniform = after.copy(), streams.uniform(MOVE, step)
         key, later = _tab(x) * HOURS + _hour(x), kind > 0
         donors = np.where(later, self.new_day.draw(key, uniform), self.same_day.draw(key, uniform))
@@ -194,7 +194,7 @@ def _feedback_key(tab: Int64Array, rewards: Float64Array, group: Int64Array, gro
 def _feedback_levels(
     tab: Int64Array, rewards: Float64Array, group: Int64Array, groups: int
 ) -> list[tuple[Int64Array, Int64Array]]:
-    """Keys by reward, tab and kind of video; by reward and tab; by reward."""
+    """Keys by reward, tab and group of videos; by reward and tab; by reward."""
     of_row = _feedback_key(tab, rewards, group, groups)
     keys = np.arange(2 * TABS * groups)
     return [(of_row // coarseness, keys // coarseness) for coarseness in (1, groups, TABS * groups)]

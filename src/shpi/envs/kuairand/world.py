@@ -3,22 +3,22 @@
 **What it is.** Users of the production log, day by day. 112 actions: a video's primary tag × duration
 tercile, the rarest merged. 47 context columns: 30 of the user, and 17 running counters. The proxy reward is a
 long view (or a click). A session is an active day. The long-term score is 2 P(active again in 7 days) - 1.
-The policy chooses tag and duration; which such video is shown is left to the app, as in production.
+The policy chooses tag and duration; the app chooses the video among these, as in production.
 
-**Where it comes from.** What an action does to the reward is taken from the log in which videos were inserted
-at random, so it is not confounded. Everything else (levels, state, session ends, returns) is taken from the
-production log, and describes users *as they were found under the production recommender*.
+**Where it comes from.** The effect of an action on the reward is estimated from the log in which videos were
+inserted at random, so it is not confounded. Everything else (levels, state, session ends, returns) is
+estimated from the production log, and describes users *as they were under the production recommender*.
 
 **What it is not.** It is not evidence that recommendations change retention. In these data no effect of a
 single action on any long-term outcome can be detected. Here an action can matter for the long term in one way
 only: it changes the chance of a long view, long views (and what comes with them) change the counters of
-feedback, and the chances of ending the day and of coming back depend on these counters as they *went with*
-them in the log. ``link`` multiplies that dependence: 1 is the association as estimated, 0 makes session ends
-and returns independent of every action. As estimated it is next to nothing: days with more decisions are
-followed by more returns, but at the same number of decisions, long views and clicks hardly matter. So in this
-world, as in the data, retention is all but out of a policy's reach. For experiments that need a long-term
-effect within reach, ``assumed`` puts one in: it is invented, and what is found with it says nothing about
-KuaiRand's users.
+feedback, and the probabilities of ending the day and of returning depend on these counters as they were
+*associated* with them in the log. ``link`` multiplies that dependence: 1 is the association as estimated, 0
+makes session ends and returns independent of every action. The estimate is almost zero: days with more
+decisions are followed by more returns, but at the same number of decisions, long views and clicks hardly
+matter. So in this world, as in the data, a policy can hardly change retention. For experiments that need a
+long-term effect, ``assumed`` adds one: it is invented, and results with it say nothing about KuaiRand's
+users.
 
 Only videos of a pool of 7,583 are in the log: a return is a return to those, *pool-activity* retention.
 """
@@ -46,8 +46,8 @@ from shpi.protocols import Float32Array, Float64Array, Int64Array
 
 Proxy = Literal["long_view", "is_click"]
 
-N_ACTIONS = 112  # tags by durations
-RETURN_DAYS = 7
+N_ACTIONS = 112  # combinations of tag and duration
+RETURN_DAYS = 7  # a user who is not active again within these days is gone
 NOTES = (
     "times are days, and a session is an active day; a return is a return to the videos of the pool",
     "'reward' uses action effects of the randomised log, 'reward, association' those of this log, where the "
@@ -55,7 +55,7 @@ NOTES = (
     "long-term effects of actions are an assumption of this world: action -> feedback -> session end and "
     "return, as associated in the log (link = 1); the data show no effect of single actions on returns",
 )
-_DAY, _CHINA = 86_400_000_000, 8 * 3_600_000_000  # microseconds; the app's users live in UTC+8
+_DAY, _CHINA = 86_400_000_000, 8 * 3_600_000_000  # microseconds: a day; the users' UTC+8
 _LENGTHS = ("short", "medium", "long", "any")
 _NUMBERS = ("follow_user_num", "fans_user_num", "friend_user_num", "register_days")
 _RANGES = tuple(f"{name}_range" for name in _NUMBERS)
@@ -83,7 +83,7 @@ class KuaiRandLogs:
     random: LoggedData
 
     def split_users(self, held_out: float, *, seed: int) -> tuple[KuaiRandLogs, KuaiRandLogs]:
-        """Two pairs of logs with no user in common, for an honest report."""
+        """Split the users into two pairs of logs without a common user, for a held-out report."""
         train, test = self.standard.split_users(held_out, seed=seed)
         apart = np.isin(self.random.users, test.users)
         if apart.all() or not apart.any():
@@ -111,7 +111,7 @@ def kuairand_world(
     horizon: int = 100,
     version: Version | None = None,
 ) -> FittedWorld:
-    """The world of KuaiRand, fitted to all users of its logs; read this module's text before using it.
+    """The world of KuaiRand, fitted to all users of its logs; read the module's docstring before using it.
 
     Args:
         folder: folder of KuaiRand's files; by default the environment variable SHPI_DATA.
@@ -119,13 +119,13 @@ def kuairand_world(
         reward: the proxy reward of a decision.
         days: number of days for which a user is simulated. The log has 14, so 14 is the default; counters
             of more days are outside the log.
-        link: the strength of what feedback does to session ends and returns; 1 as estimated, 0 for none.
-        assumed: an invented effect: what one unit of ``assumed_on`` adds to the log-odds of coming back.
-        assumed_on: the counter that it rests on, log(1 + count); today's long views by default. With seconds
-            played (``day_play_seconds``) what is best for the reward and for the long term can differ.
+        link: factor on the effects of feedback on session ends and returns; 1: as estimated, 0: none.
+        assumed: an invented effect: what one unit of ``assumed_on`` adds to the log-odds of a return.
+        assumed_on: the counter with this effect, log(1 + count); today's long views by default. With seconds
+            played (``day_play_seconds``) the best policies for the reward and for the long term can differ.
         members: the size of the ensemble.
         horizon: the number of decisions after which a rollout is truncated.
-        version: ``"1k"`` or ``"pure"``, where the folder holds both versions of a log.
+        version: ``"1k"`` or ``"pure"``, if the folder holds both versions of a log.
     """
     logs = kuairand_logs(folder, reward=reward, version=version)
     world = fit_kuairand(logs, seed=seed, days=days, link=link, members=members, horizon=horizon)
@@ -141,7 +141,7 @@ def fit_kuairand(
     members: int = 5,
     horizon: int = 100,
 ) -> FittedWorld:
-    """The world of some of the users; the arguments are those of `kuairand_world`."""
+    """Fit the world to the given logs; the other arguments are those of `kuairand_world`."""
     model = WorldModel(
         members=members,
         ridge=60.0,
@@ -166,7 +166,7 @@ def fit_kuairand(
 def kuairand_logs(
     folder: str | Path | None = None, *, reward: Proxy = "long_view", version: Version | None = None
 ) -> KuaiRandLogs:
-    """Read both logs and give them the 47 columns and the 112 actions."""
+    """Read both logs, with the 47 context columns and the 112 actions."""
     if reward not in get_args(Proxy):
         raise ConfigError(expected=f"reward among {', '.join(get_args(Proxy))}", found=repr(reward))
     place = KUAIRAND.folder(folder)
@@ -305,7 +305,7 @@ def _lengths(space: ActionSpace) -> Int64Array:
 
 @dataclass(frozen=True, eq=False)
 class _Users:
-    ids: Int64Array  # [u] rising
+    ids: Int64Array  # [u] increasing
     features: Float32Array  # [u, 30]
 
     def of(self, ids: Int64Array) -> Float32Array:
@@ -316,7 +316,7 @@ class _Users:
 
 
 def _user_features(table: pl.DataFrame) -> _Users:
-    """The 30 user features as numbers; what is missing is -1.
+    """The 30 user features as numbers; missing values are -1.
 
     Counts become log(1 + count), ranges and degrees their rank, flags 0 or 1. Codes stay as they are, or are
     divided by the largest where there are more than ten.

@@ -1,4 +1,4 @@
-"""The long-term reward of the RecoGym experiment: what all the clicks so far are worth to the user now.
+"""The long-term reward of the RecoGym experiment: the present value to the user of all clicks so far.
 
     S_t      = { a_s : s <= t, click_s = 1 }              the products clicked so far, the one at t included
     m_t[k]   = max_{i in S_t} E[i, k]                     E [P, K], the embeddings of recommendations
@@ -28,7 +28,7 @@ def check_weights(weights: str) -> None:
 
 
 class LongTermReward:
-    """Y of n users, kept up to date: recomputed only for those whose clicks or interests have changed."""
+    """Y of n users, recomputed only for those whose clicks or interests have changed."""
 
     def __init__(self, embedding: Float64Array, n: int, *, weights: Weights, floor: bool) -> None:
         check_weights(weights)
@@ -46,12 +46,12 @@ class LongTermReward:
         self.refresh(rows, omega)
 
     def forget(self, rows: Int64Array) -> None:
-        """These users are gone: their Y is 0 from now on."""
+        """Set Y of users who are gone to 0."""
         self._clicked[rows] = False
         self.value[rows] = 0.0
 
     def refresh(self, rows: Int64Array, omega: Float64Array) -> None:
-        """Take the new interests ``omega`` [m, K] of the users ``rows`` [m] into account."""
+        """Update Y for the new interests ``omega`` [m, K] of the users ``rows`` [m]."""
         known = self._clicked[rows]
         rows, omega = rows[known], omega[known]
         if self._positive:

@@ -4,12 +4,12 @@
     m_t[k]     = max over all products recommended so far, clicked or not, of Gamma[., k]   (print: clicked)
     Y_t        = <omega_{t+1}, m_t> from the first click on, 0 before
 
-Y may fall and may be negative. Users leave as in the original, with one probability in both states. A user
-who leaves before the first recommendation is served one all the same, and stays if it is clicked on. The
-measure is the mean of Y over the steps taken.
+Y may fall and may be negative. Users leave as in the original, with the same probability in both states. A
+user who leaves before the first recommendation still gets one, and stays after a click. The score is the mean
+of Y over the steps taken.
 
-`ReleasedRecoGym` has this law for many users at once; `replay` draws one user after the other from the
-original's generator, and is equal to it.
+`ReleasedRecoGym` has this distribution for many users at once; `replay` draws one user after the other from
+the original's generator, and equals it exactly.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from shpi.errors import ConfigError
 from shpi.protocols import BoolArray, Float32Array, Float64Array, Int64Array, IntArray, Step
 
 PROBABILITIES = (0.25, 0.05, 0.01)  # organic to bandit, bandit to organic, leave: the original's defaults
-SIGMA_INITIAL, SIGMA = 1.0, 0.1  # of the interests and of their drift
+SIGMA_INITIAL, SIGMA = 1.0, 0.1  # standard deviations of the interests and of their drift
 
 
 class RecommendedReward:
-    """Y of n users: the best of all that was recommended, once something was clicked."""
+    """Y of n users: from the maximum over all recommended products, once one was clicked."""
 
     def __init__(self, embedding: Float64Array, n: int) -> None:
         self._embedding = embedding  # [P, K]
@@ -44,7 +44,7 @@ class RecommendedReward:
         self.value: Float64Array = np.zeros(n)  # [n]
 
     def after(self, rows: Int64Array, actions: Int64Array, clicks: BoolArray, omega: Float64Array) -> None:
-        """One step of the users ``rows`` [m]: what was recommended, clicked, and wanted afterwards [m, K]."""
+        """Update the users ``rows`` [m] after a step: recommended, clicked, and the new interests [m, K]."""
         self._best[rows] = np.maximum(self._best[rows], self._embedding[actions])
         self._clicked[rows] |= clicks
         self.value[rows] = np.where(self._clicked[rows], row_dots(omega, self._best[rows]), 0.0)
@@ -70,7 +70,7 @@ class ReleasedRecoGym(RecoGym):
         super().__post_init__()
         self._long_term: RecommendedReward | None = None
         self._sum: Float64Array = np.zeros(0)
-        self._lost: BoolArray = np.zeros(0, dtype=bool)  # left before the first recommendation
+        self._lost: BoolArray = np.zeros(0, dtype=bool)  # whether a user left before the first recommendation
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class ReleasedRecoGym(RecoGym):
         return super().reset(n, seed, first=first)
 
     def step(self, actions: IntArray) -> Step:
-        """Recommend one product to every user. What is given for a user that has ended is ignored."""
+        """Recommend one product to every user. Actions of users that have ended are ignored."""
         batch = self._running()
         rows, before = batch.rows, batch.users.counts.copy()
         step = super().step(actions)
@@ -106,19 +106,19 @@ class ReleasedRecoGym(RecoGym):
         return mean
 
     def _tick(self, batch: _Batch, clicked: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """As in `RecoGym`; who has left before the first recommendation comes back only by a click."""
+        """As in `RecoGym`; a user who has left before the first recommendation returns only by a click."""
         lost = np.flatnonzero(self._lost[batch.rows])
         if not len(lost):
             return super()._tick(batch, clicked)
         omega = _omega(batch)[batch.rows[lost]].copy()
         organic, stopped = super()._tick(batch, clicked)
-        _omega(batch)[batch.rows[lost]] = omega  # their tick leads from stop to stop: no drift
+        _omega(batch)[batch.rows[lost]] = omega  # they remain in "stop": no drift
         self._lost[:] = False
         gone = np.setdiff1d(lost, clicked)
         return np.setdiff1d(organic, gone), np.union1d(stopped, gone)
 
     def _leave(self, batch: _Batch, gone: Int64Array) -> None:
-        """Users who leave have ended at once; before the first recommendation nobody does."""
+        """End the users who leave; before the first recommendation they are only marked as lost."""
         if batch.time == 0:
             self._lost[gone] = True
             return
@@ -140,7 +140,7 @@ class ServedUser(NamedTuple):
 
     context0: Int64Array  # [P]
     omega0: Float64Array  # [K] after the first organic phase
-    left: bool  # before the first recommendation
+    left: bool  # whether the user left before the first recommendation
     clicks: Int64Array  # [T]
     rewards: Float64Array  # [T] Y
     done: BoolArray  # [T]
@@ -151,7 +151,7 @@ class ServedUser(NamedTuple):
 def replay(
     world: LatentWorld, seed: int, n_users: int, action: Callable[[int, int], int], *, horizon: int = 200
 ) -> Iterator[ServedUser]:
-    """Users of the wrapper in its own order; ``action(user, step)`` says what is recommended.
+    """Users of the wrapper in its own order; ``action(user, step)`` returns the recommendation.
 
     The wrapper's constructor consumes one user before the first.
     """

@@ -1,17 +1,17 @@
-"""One RecoGym user at a time, with the random numbers of the original in their order: for comparison only.
+"""One RecoGym user at a time, with the random numbers of the original in their order, for comparison only.
 
-The original is one numpy ``RandomState`` that everything draws from. A log of it is reproduced bit for bit by
-drawing in the same order, the oddities included:
+The original draws everything from one numpy ``RandomState``. Drawing in the same order, oddities included,
+reproduces a log bit for bit:
 
     world         drawn from the seed; the generator is then made again from the same seed
     a user        omega (version 1) or the first product (version 0), then the first organic phase
     a view        one categorical draw, then a tick
     a decision    the uniform policy's action, the click, then a tick; a click makes the user organic
     a tick        one categorical draw of the next state, then K normals if omega drifts
-    the end       one more action is drawn and logged with click 0, although nobody is there to see it
+    the end       one more action is drawn and logged with click 0, although the user is gone
 
-For work use `shpi.envs.recogym.simulator.RecoGym`, which has the same law and advances thousands of users
-together.
+Otherwise use `shpi.envs.recogym.simulator.RecoGym`, which has the same distribution and advances thousands of
+users together.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _ClusterUser:
 
     def __init__(self, world: ClusterWorld, rng: np.random.RandomState) -> None:
         self.transition, self.clicks, self.rng = world.product_transition, world.click_probs(), rng
-        uniform = np.full(world.n_products, 1.0 / world.n_products)  # with p: a different draw than without
+        uniform = np.full(world.n_products, 1.0 / world.n_products)  # choice() with p draws differently
         self.product = int(rng.choice(world.n_products, p=uniform))
         self.clock = 0.0
 
@@ -129,7 +129,7 @@ def _one_user(
             state = tick(state)
         action, time = int(rng.choice(n_products)), user.clock
         if state == STOP:
-            yield Event(number, time, True, NOTHING, action, 0)  # the phantom row
+            yield Event(number, time, True, NOTHING, action, 0)  # the phantom row after the end
             return
         click = user.click(action)
         state = tick(BANDIT)

@@ -10,25 +10,25 @@ prob_leave_organic and prob_leave_bandit:
 
 ``reset`` lets an organic phase pass, so that every user has seen something. One ``step`` is one
 recommendation, a click or not, one tick, and the whole organic phase that follows, if one does. A click
-always makes the user organic, also where the tick drew "stop": to click is to visit the shop. (Interests
-drift with a tick that draws organic, and not with the click itself.) Contexts [n, P] count the views of a
-user so far. A session ends where the bandit phase is left.
+always makes the user organic, even if the tick drew "stop": a click is a visit to the shop. (Interests drift
+with a tick that draws organic, and not with the click itself.) Contexts [n, P] count the views of a user so
+far. A session ends when the user leaves the bandit phase.
 
 The default is the paper's setting: nobody leaves, T = 200 recommendations, P = 100, K = 5. With
 ``leaving=True`` users leave as in the original. A share l_o / (q_ob + l_o) of them never sees a
 recommendation (`RecoGym.share_never_served`). They cannot be in a log of recommendations, so the users of a
 batch are those who see at least one: their first organic phase ends in recommendations.
 
-``as_original=True`` brings back what the original does against its own description, and nothing else does:
+Only ``as_original=True`` restores what the original does against its own description:
 
 * ``prob_leave_bandit`` is ignored, and ``prob_leave_organic`` used in both rows.
-* After a user has left, one more recommendation is asked for, and logged with click and reward 0
+* After a user has left, one more recommendation is made, and logged with click and reward 0
   (``info["phantom"]``). Users who never see a recommendation are in the batch, with this row alone.
 * ``number_of_flips`` may be wasted on products that are exchanged with themselves.
 
-The original also draws its users from the random numbers that made its world, one user after the other. That
-order is kept in `shpi.envs.recogym.replay`; here user i depends on (seed, i) alone. Its clock with random
-increments (``NormalTimeGenerator``) is not part of this simulator.
+The original also draws its users from the generator of its world, one user after the other.
+`shpi.envs.recogym.replay` keeps that order; here user i depends on (seed, i) alone. The original's clock with
+random increments (``NormalTimeGenerator``) is not part of this simulator.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class RecoGym:
         horizon: T, the number of recommendations after which a rollout is truncated.
         world_seed: the seed of the products; the same as in the original gives the same products.
         as_original: reproduce what the original does against its own description, see the module.
-        world: the products themselves; replaces every setting that describes how to draw them.
+        world: a given world of products, which replaces all settings for drawing one.
         prob_organic_to_bandit: the chance that browsing turns to recommendations, per tick.
         prob_bandit_to_organic: the chance that recommendations turn to browsing, per tick.
         prob_leave_organic: the chance to leave while browsing, per tick.
         prob_leave_bandit: the chance to leave while being shown recommendations, per tick.
-        sigma_omega_initial: the spread of new users' interests.
-        sigma_omega: the spread of one drift step.
-        sigma_mu_organic: the spread of the products' popularity.
+        sigma_omega_initial: standard deviation of new users' interests.
+        sigma_omega: standard deviation of one drift step.
+        sigma_mu_organic: standard deviation of the products' popularity.
         number_of_flips: number of pairs of similar products that are exchanged between views and clicks.
         normalize_beta: scale the embeddings of recommendations to length 1.
         change_omega_for_bandits: interests drift with every tick, not only while browsing.
@@ -119,12 +119,12 @@ class RecoGym:
 
     @staticmethod
     def released(**changes: Any) -> ReleasedRecoGym:
-        """The contexts, the reward and the leaving of the authors' release, `shpi.envs.recogym.release`."""
+        """The simulator with the authors' contexts, reward and leaving, see `shpi.envs.recogym.release`."""
         from shpi.envs.recogym.release import ReleasedRecoGym
 
         return ReleasedRecoGym(**changes)
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:
@@ -163,7 +163,7 @@ class RecoGym:
         return batch.users.counts.copy()
 
     def step(self, actions: IntArray) -> Step:
-        """Recommend one product to every user. What is given for a user that has ended is ignored."""
+        """Recommend one product to every user. Actions of users that have ended are ignored."""
         batch = self._running()
         chosen = check_actions(actions, len(batch.ended), self.n_actions, ended=batch.ended)
         users, rows, time = batch.users, batch.rows, batch.time
@@ -217,13 +217,13 @@ class RecoGym:
 
     @property
     def rescued(self) -> int:
-        """The number of users of this batch who drew "stop" in the very tick of a click, and so stayed."""
+        """The number of users of this batch who drew "stop" in the tick of a click, and so stayed."""
         return self._started().rescued
 
     # ------------------------------------------------------------------ one tick, one organic phase
 
     def _tick(self, batch: _Batch, clicked: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Positions in ``batch.rows`` of the users that are organic, and that stop, after the click."""
+        """Positions in ``batch.rows`` of the users who are organic, and those who stop, after the click."""
         rows = batch.rows
         chance = batch.here.uniform(TICK, batch.time)
         organic = chance < self._chain[BANDIT, ORGANIC]
@@ -237,10 +237,10 @@ class RecoGym:
         return np.flatnonzero(organic), np.flatnonzero(stopped)
 
     def _browse(self, batch: _Batch, rows: Int64Array, *, phase: int, served: bool = False) -> Int64Array:
-        """An organic phase of the users ``rows``; returns those who leave at its end.
+        """Simulate an organic phase of the users ``rows``; return those who leave at its end.
 
-        The number of views is geometric, V = 1 + floor(log u / log P(organic -> organic)). Where the phase
-        leads does not depend on it; if ``served``, it leads to recommendations.
+        The number of views is geometric, V = 1 + floor(log u / log P(organic -> organic)). The state
+        after the phase does not depend on it; if ``served``, it is the bandit state.
         """
         stay, to_bandit, stop = self._chain[ORGANIC]
         chance = batch.streams.take(rows).uniform(PHASE, phase, 2)
@@ -253,7 +253,7 @@ class RecoGym:
         return gone
 
     def _leave(self, batch: _Batch, gone: Int64Array) -> None:
-        """These users leave; ``as_original``, one more recommendation is asked for before they have ended."""
+        """Let users leave; with ``as_original``, they get one more recommendation before they have ended."""
         if not len(gone):
             return
         batch.left[gone], batch.left_at[gone] = True, batch.time
@@ -352,13 +352,13 @@ class RecoGym:
 
 
 class _Batch:
-    """The users of one reset, and what has happened to them."""
+    """The users of one reset, and their state."""
 
     def __init__(self, *, users: Users, streams: Streams) -> None:
         n = len(streams)
         self.users, self.streams = users, streams
         self.time = 0  # decisions so far
-        self.rows: Int64Array = np.arange(n)  # those who are still here
+        self.rows: Int64Array = np.arange(n)  # users who have not ended
         self.here: Streams = streams  # their random numbers
         self.left: BoolArray = np.zeros(n, dtype=bool)
         self.left_at: Int64Array = np.zeros(n, dtype=np.int64)

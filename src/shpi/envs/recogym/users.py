@@ -1,8 +1,8 @@
-"""The hidden side of a batch of RecoGym users: what they want, what they click, what they look at.
+"""The hidden state of a batch of RecoGym users: interests, clicks and views.
 
-Both kinds of user answer the same three questions of the simulator: who clicked, what was viewed in an
-organic phase, what changes with a tick. All views of all users in a phase are drawn at once: how long a
-phase lasts does not depend on what is seen in it, so its length is known before its first view.
+Both kinds of user have the same three methods: clicks, views of an organic phase, changes with a tick. All
+views of all users in a phase are drawn at once: the length of a phase does not depend on the views in it, so
+it is known before the first one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shpi.protocols import Float32Array, Float64Array, Int64Array
 OMEGA, VIEW, DRIFT, TICK_DRIFT = 10, 11, 12, 13  # labels of the random numbers
 
 _BLOCK = 1 << 16  # weights of products computed at a time, so that they stay in the cache
-_LEAST = 8  # columns at least: with a single one, einsum may add in another order than that of k
+_LEAST = 8  # least number of columns: with a single one, einsum may add in another order than that of k
 _SAFE_LOGIT = 600.0  # exp of anything smaller neither overflows nor vanishes
 
 
@@ -35,7 +35,7 @@ class Users(Protocol):
         ...
 
     def tick(self, rows: Int64Array, time: int) -> None:
-        """Let a tick between decisions pass that changes interests."""
+        """Change interests by one tick between decisions."""
         ...
 
     def browse(self, rows: Int64Array, lengths: Int64Array) -> None:
@@ -62,12 +62,12 @@ class LatentUsers:
         self.counts: Float32Array = np.zeros((n, world.n_products), dtype=np.float32)
         self.ltr: LongTermReward | None = ltr
         self._long_term = ltr
-        self._views: Int64Array = np.zeros(n, dtype=np.int64)  # so far; the counter of VIEW and DRIFT
+        self._views: Int64Array = np.zeros(n, dtype=np.int64)  # views so far: the counter of VIEW and DRIFT
         self._sampler = ProductSampler(world.gamma, world.mu_organic)
         self._most = float(click_curve(np.inf)) * (1.0 + 1e-12)  # no click probability is higher
 
     def clicks(self, rows: Int64Array, actions: Int64Array, chance: Float64Array) -> Int64Array:
-        """Most users cannot click, whatever they are shown: only the others' probabilities are computed."""
+        """Probabilities are computed only for users whose draw is below the highest possible probability."""
         maybe = np.flatnonzero(chance < self._most)
         shown = actions[maybe]
         affinity = row_dots(self.world.beta[shown], self.omega[rows[maybe]])
@@ -77,15 +77,15 @@ class LatentUsers:
         return clicked
 
     def tick(self, rows: Int64Array, time: int) -> None:
-        """Omega moves by N(0, sigma) in each dimension."""
+        """Add N(0, sigma) to each dimension of omega."""
         self.omega[rows] += self.sigma * self.streams.take(rows).normal(TICK_DRIFT, time, self.world.latent)
         self._long_term.refresh(rows, self.omega[rows])
 
     def browse(self, rows: Int64Array, lengths: Int64Array) -> None:
-        """Omega drifts between views (and after the last one, where it always drifts)."""
+        """Draw views; omega drifts between them (and after the last one, if it drifts with every tick)."""
         if not len(rows):
             return
-        order = np.argsort(-lengths, kind="stable")  # those who look longest come first
+        order = np.argsort(-lengths, kind="stable")  # longest phases first
         rows, lengths = rows[order], lengths[order]
         points = lengths + 1 if self.drift_always else lengths
         position, owner, starts = _by_position(points)
@@ -122,7 +122,7 @@ def _by_position(lengths: Int64Array) -> tuple[Int64Array, Int64Array, Int64Arra
     Returns the position [total] and the row [total] of each point, and where each position starts
     [longest + 1]. The rows that reach a position are the first ones, so a block lines up with the next.
     """
-    reach = np.cumsum(np.bincount(lengths)[:0:-1])[::-1]  # how many rows have a position 0, 1, …
+    reach = np.cumsum(np.bincount(lengths)[:0:-1])[::-1]  # number of rows that have a position 0, 1, …
     starts = np.concatenate([[0], np.cumsum(reach)])
     position = np.repeat(np.arange(len(reach)), reach)
     return position, np.arange(len(position)) - starts[position], starts
@@ -141,12 +141,12 @@ class ClusterUsers:
         self._most = float(self._clicks.max())
 
     def clicks(self, rows: Int64Array, actions: Int64Array, chance: Float64Array) -> Int64Array:
-        """Most users cannot click, whatever they are shown: only the others' probabilities are looked up."""
+        """Probabilities are looked up only for users whose draw is below the highest possible probability."""
         maybe = np.flatnonzero(chance < self._most)
         return maybe[chance[maybe] < self._clicks[actions[maybe], self.product[rows[maybe]]]]
 
     def tick(self, rows: Int64Array, time: int) -> None:
-        """Nothing drifts."""
+        """Do nothing: interests do not drift."""
 
     def browse(self, rows: Int64Array, lengths: Int64Array) -> None:
         """Each view is uniform among the products of the user's cluster."""
@@ -165,7 +165,7 @@ class ClusterUsers:
 class ProductSampler:
     """Draws from softmax(Gamma omega + mu) by inverse CDF, for many interests at once.
 
-    The CDF is walked in two strides: first over about sqrt(P) groups of products, then inside the group.
+    The CDF is searched in two steps: first over about sqrt(P) groups of products, then inside the group.
     Every sum is taken in a fixed order for each view, so that a draw does not depend on its neighbours.
     """
 

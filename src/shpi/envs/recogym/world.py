@@ -1,4 +1,4 @@
-"""The fixed parts of a RecoGym world: chain of user states, product embeddings, and the two probabilities.
+"""The fixed parts of a RecoGym world: chain of user states, product embeddings, view and click probabilities.
 
 Notation: P products, K latent dimensions, s(x) = 1/(1+exp(-x)), omega the latent interest of a user.
 
@@ -47,7 +47,7 @@ def chain(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LatentWorld:
-    """The products of version 1: embeddings and popularity, as browsing and as recommendations."""
+    """The products of version 1: embeddings and popularity, for browsing and for recommendations."""
 
     gamma: Float64Array  # [P, K] organic embeddings
     mu_organic: Float64Array  # [P]

@@ -2,10 +2,10 @@
 
 The process is linear in the action vectors, with one kernel g for all coordinates:
 
-    X_T = F + sum_t g_t v(a_t)        F: where the user's own past leads if nothing is done
+    X_T = F + sum_t g_t v(a_t)        F: where the user's own past leads without actions
 
-so the best plan of a user is a search over a_0 .. a_{T-1} alone. The planner looks for it by annealed
-coordinate ascent on Y(X_T): what it finds can be attained, and something a little better may exist.
+so the best plan of a user is a search over a_0 .. a_{T-1} alone. The planner searches by annealed coordinate
+ascent on Y(X_T): its plan is attainable, but a slightly better one may exist.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from shpi.envs.streams import Streams
 from shpi.envs.synthetic.simulator import PEAK, Synthetic, landscape
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array
 
-_PLAN_LABEL = 100  # of the planner's random numbers; the simulator's labels are smaller
+_PLAN_LABEL = 100  # label of the planner's random numbers; the simulator's labels are smaller
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SimpleController:
     """Take the action that points best at the optimum: argmin_a |x + gain v(a) - x*|.
 
-    ``gain`` is how far one thinks ahead: the context moves by 2 v(a) when an action is repeated for tau + 1
-    steps. It sees X only, knows the action vectors, and attains more than 0.98 at d = 2.
+    ``gain`` is the assumed effect of an action: the context moves by 2 v(a) when an action is repeated for
+    tau + 1 steps. The controller sees X only, knows the action vectors, and attains more than 0.98 at d = 2.
     """
 
     vectors: Float64Array  # [A, d]
@@ -58,7 +58,7 @@ class SimpleController:
 def kernel(simulator: Synthetic) -> Float64Array:
     """g_t, [T]: the weight in X_T of the action vector of decision t."""
     tau, rho, steps = simulator.tau, simulator.rho, simulator.horizon
-    w = np.zeros(steps)  # the answer of W to a unit push at decision 0
+    w = np.zeros(steps)  # impulse response of W to a unit action at decision 0
     for t in range(steps):
         w[t] = (w[max(t - tau, 0) : t].sum() + (t < tau)) / tau
     x = np.array([w[max(t + 1 - rho, 0) : t + 1].sum() / rho for t in range(steps)])
@@ -68,9 +68,9 @@ def kernel(simulator: Synthetic) -> Float64Array:
 def plan(
     simulator: Synthetic, n: int, seed: int, *, first: int = 0, sweeps: int = 60, heat: float = 0.5
 ) -> Int64Array:
-    """Actions [T, n] that bring each user as near to the optimum as the search gets.
+    """Actions [T, n] that bring each user as close to the optimum as the search finds.
 
-    The search starts from what `SimpleController` does. One sweep revisits every decision of a user and
+    The search starts from the actions of `SimpleController`. One sweep revisits every decision of a user and
     takes the best action given all others. ``heat`` times d is the scale of the Gumbel noise on Y in the
     first sweep; it falls a thousandfold over the first four fifths of the sweeps, and is 0 in the rest.
     """
@@ -101,7 +101,7 @@ def plan(
 
 
 def attained_by(simulator: Synthetic, actions: Int64Array, seed: int, *, first: int = 0) -> Float64Array:
-    """The fraction attained, [n], when the decisions are ``actions`` [T, n]: played in the simulator."""
+    """The fraction attained, [n], by the decisions ``actions`` [T, n] in the simulator."""
     simulator.reset(actions.shape[1], seed, first=first)
     for decision in actions:
         simulator.step(decision)

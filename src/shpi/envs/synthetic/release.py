@@ -1,4 +1,4 @@
-"""The synthetic task as the authors' release builds it; `shpi.envs.synthetic.simulator` follows the print.
+"""The synthetic task of the authors' release; `shpi.envs.synthetic.simulator` follows the printed paper.
 
     mu_0     = zeros(d), except one coordinate, which is -10: the second for d = 2, else drawn for the world
     W_-149 .. W_0 ~ N(mu_0, I/10)                              the print: N(mu_0, I)
@@ -10,11 +10,11 @@ Action vectors: +e_1 .. +e_d, -e_1 .. -e_d, then m = floor((A - 2d) / 2) vectors
 Beta(1/2, 1/2), then their negatives; each is divided by the size of its sum and multiplied by 0.1.
 
 A run has two worlds: policies are learned in the first and scored in the second. They share mu_0 and the 2d
-axis actions; the Beta vectors are drawn anew, so that for d = 2 six of ten actions mean something else.
+axis actions; the Beta vectors are drawn anew, so that for d = 2 six of ten actions have another effect.
 
     train, test = Synthetic.released(seed=0)
 
-The measure is Y_T - Y_1, from the reward after the first to that after the last step (the print: Y_T - Y_0).
+The score is Y_T - Y_1, from the reward after the first to that after the last step (the print: Y_T - Y_0).
 The bias is N(1e5, 1e4^2), drawn once per user ("stationary"), or again with every tenth step
 ("non-stationary"). The test world has none.
 
@@ -39,9 +39,9 @@ from shpi.protocols import BoolArray, Float64Array, IntArray, Policy, Step
 
 Bias = Literal["none", "stationary", "non-stationary"]
 HISTORY = 150  # rows of W before the first decision; rho of them are ever used
-SPREAD = np.sqrt(0.1)  # of W
-LENGTH = 0.1  # of an action vector, as the size of the sum of its entries
-BIAS = (1e5, 1e4)  # mean and standard deviation
+SPREAD = np.sqrt(0.1)  # standard deviation of W
+LENGTH = 0.1  # absolute value of the sum of an action vector's entries
+BIAS = (1e5, 1e4)  # mean and standard deviation of the bias
 BIAS_STEPS = 10  # a non-stationary bias is drawn again with every tenth step
 _PAST, _BIAS = 0, 1  # labels of the random streams
 
@@ -50,14 +50,14 @@ _PAST, _BIAS = 0, 1  # labels of the random streams
 class _Running:
     """The state of n users."""
 
-    streams: Streams | None  # None: the biases below are all there are
+    streams: Streams | None  # None: all biases are given below
     step: int
     past: Float64Array  # [rho, n, d] a ring of W
-    now: int  # the place of W_t in it
+    now: int  # index of W_t in it
     first: Float64Array  # [n] Y_1, without bias
     reward: Float64Array  # [n] Y_t, without bias
-    bias: Float64Array  # [n] what is added to the logged reward now
-    later: Float64Array | None  # [periods, n] the biases to come, where they are given
+    bias: Float64Array  # [n] bias of the logged reward now
+    later: Float64Array | None  # [periods, n] the biases to come, if they are given
     ended: BoolArray  # [n] all False: nobody leaves
 
 
@@ -69,8 +69,8 @@ class ReleasedSynthetic:
         mu: mu_0 [d].
         action_features: the action vectors [A, d].
         bias: bias of the logged reward; the true one is then logged as the metric ``true_reward``.
-        rho: over how many steps a context is averaged.
-        horizon: T.
+        rho: number of steps over which a context is averaged.
+        horizon: number of decisions T.
     """
 
     mu: Float64Array
@@ -97,7 +97,7 @@ class ReleasedSynthetic:
                 found=f"shapes {self.mu.shape} and {self.action_features.shape}",
             )
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:
@@ -138,7 +138,7 @@ class ReleasedSynthetic:
 
         Args:
             past: W [n, L, d], L >= rho, the newest row first.
-            biases: [n, periods] of the reset and of every tenth step; None for 0.
+            biases: [n, periods] biases at the reset and at every tenth step; None for 0.
         """
         if past.ndim != 3 or past.shape[1] < self.rho or past.shape[2] != self.d:
             raise EpisodeError(
@@ -164,7 +164,7 @@ class ReleasedSynthetic:
         run = self._running()
         check_running(run.ended, run.step, self.horizon)
         chosen = check_actions(actions, len(run.ended), self.n_actions)
-        following = (run.now - 1) % self.rho  # the oldest row makes room
+        following = (run.now - 1) % self.rho  # replaces the oldest row
         np.add(run.past[run.now], self.action_features[chosen], out=run.past[following])
         run.now, run.step = following, run.step + 1
         contexts = _mean(run.past)
@@ -194,13 +194,13 @@ class ReleasedSynthetic:
         return rollout(self, policy, n, seed, first=first)
 
     def newest(self) -> Float64Array:
-        """W_t of each running user, [n, d]: what a context hides."""
+        """W_t of each running user, [n, d], which a context hides."""
         run = self._running()
         newest: Float64Array = run.past[run.now].copy()
         return newest
 
     def score(self) -> Float64Array:
-        """Y_t - Y_1 of each running user, [n], without bias: the release's measure once t = T."""
+        """Y_t - Y_1 of each running user, [n], without bias: the release's score once t = T."""
         run = self._running()
         return run.reward - run.first
 
@@ -226,7 +226,7 @@ class Replay(NamedTuple):
     test: ReleasedSynthetic
     train_past: Float64Array  # [1, 150, d] the newest row first
     test_past: Float64Array  # [1, 150, d]
-    train_biases: Float64Array  # [1, periods] of the reset and of every tenth step
+    train_biases: Float64Array  # [1, periods] at the reset and at every tenth step
     test_biases: Float64Array  # [1, periods] drawn, though the test world ignores them
 
 
@@ -260,7 +260,7 @@ def replay(
 
     def world(kind: Bias) -> ReleasedSynthetic:
         vectors = _action_vectors(random, d, n_actions)
-        _reset(random, mu, bias)  # a world is made with a user, whom nobody serves
+        _reset(random, mu, bias)  # creating a world draws a user that is never used
         return ReleasedSynthetic(mu=mu, action_features=vectors, bias=kind, rho=rho, horizon=horizon)
 
     train, test = world(bias), world("none")

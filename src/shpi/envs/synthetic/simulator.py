@@ -6,9 +6,9 @@
     X_{t+1}  = mean_{i<rho} W_{t+1-i}                          what a policy sees
     Y(x)     = -sum_j (x_j^4 - 16 x_j^2 + 5 x_j)               Styblinski-Tang, without the factor 1/2
 
-The reward of decision t is Y(X_{t+1}), at the context that the decision leads to. The measure of a policy is
-the improvement Y_T - Y_0; the best there is, 78.33 d - Y_0, differs from user to user, so the fraction that
-was attained of it is reported beside it. The task is partially observed on purpose: X hides the recent W.
+The reward of decision t is Y(X_{t+1}), at the context that the decision leads to. The score of a policy is
+the improvement Y_T - Y_0; its maximum, 78.33 d - Y_0, differs between users, so the attained fraction of it
+is reported, too. The task is partially observed on purpose: X hides the recent W.
 
 The action vectors have mean 0, or else the uniform policy would drift away, and a root mean square of
 ``action_scale`` / sqrt(2) per coordinate. Under a constant action a, X moves 2a / (tau + 1) per step.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shpi.envs.synthetic.release import ReleasedSynthetic
 
 START = -10.0  # the one coordinate of mu_0 that is not 0
-PEAK = -2.903534027771177  # the root of 4 x^3 - 32 x + 5 = 0 where a coordinate is at its best
+PEAK = -2.903534027771177  # the root of 4 x^3 - 32 x + 5 = 0 that maximises Y
 PEAK_VALUE = 78.33233140754283  # -(PEAK^4 - 16 PEAK^2 + 5 PEAK)
 _COORDINATE, _PAST, _OFFSET, _VECTORS = 0, 1, 2, 3  # labels of the random streams
 
@@ -47,7 +47,7 @@ def landscape(x: FloatArray) -> Float64Array:
     terms += square
     if terms.shape[1] > 8:
         total: Float64Array = terms.sum(axis=1)
-    else:  # a reduction over rows this short is several times slower than adding up the columns
+    else:  # adding columns is several times faster than reducing such short rows
         total = terms[:, 0].copy()
         for column in range(1, terms.shape[1]):
             total += terms[:, column]
@@ -57,19 +57,19 @@ def landscape(x: FloatArray) -> Float64Array:
 
 @dataclass
 class _Running:
-    """The state of n users. Sums are kept from step to step, and computed afresh once in a while."""
+    """The state of n users. Sums are updated at every step, and recomputed from time to time."""
 
     streams: Streams
     step: int
     past: Float64Array  # [R, n, d] a ring of W, R = max(tau + 1, rho)
     taken: Int64Array  # [tau, n] a ring of actions; A stands for "none yet"
-    now: int  # the place of W_t in ``past``
+    now: int  # index of W_t in ``past``
     sum_tau: Float64Array  # [n, d] sum_{i<tau} (W_{t-i} + a_{t-i}) = tau W_{t+1}
     sum_rho: Float64Array  # [n, d] sum_{i<rho} W_{t-i} = rho X_t
     start: Float64Array  # [n] Y_0
     reward: Float64Array  # [n] Y_t
     ended: BoolArray  # [n] all False: nobody leaves
-    offset: Float64Array  # [n] what is added to the logged reward now
+    offset: Float64Array  # [n] bias of the logged reward now
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,9 +79,9 @@ class Synthetic:
     Args:
         d: the dimension of contexts and action vectors.
         n_actions: |A|.
-        tau: over how many steps the effect of an action is spread.
-        rho: over how many steps a context is averaged.
-        horizon: T.
+        tau: number of steps over which the effect of an action is spread.
+        rho: number of steps over which a context is averaged.
+        horizon: number of decisions T.
         action_scale: s, the root mean square of the action vectors' norm at d = 2.
         seed_world: random seed of the action vectors; users depend on the seed of the reset instead.
         reward_offset: (mean, standard deviation) of a bias of the logged reward, one draw per user for every
@@ -143,7 +143,7 @@ class Synthetic:
 
         return worlds(seed, **options)
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def name(self) -> str:
@@ -157,7 +157,7 @@ class Synthetic:
 
     @cached_property
     def action_features(self) -> Float64Array:
-        """The action vectors, [A, d]; they are known to a policy that wants them."""
+        """The action vectors, [A, d]; policies may use them."""
         actions = np.arange(self.n_actions, dtype=np.int64)
         vectors = Streams(self.seed_world, actions).normal(_VECTORS, 0, self.d)
         vectors -= vectors.mean(axis=0)
@@ -177,7 +177,7 @@ class Synthetic:
 
     @property
     def optimum(self) -> float:
-        """The greatest Y that there is, at x_j = -2.9035."""
+        """The maximum of Y, at x_j = -2.9035."""
         return PEAK_VALUE * self.d
 
     # ------------------------------------------------------------------ the simulator
@@ -242,7 +242,7 @@ class Synthetic:
     def _move(self, run: _Running, chosen: Int64Array) -> Float64Array:
         """Advance W and the sums by one step and return X_{t+1}, [n, d]. O(n d), whatever tau and rho."""
         ring, place = len(run.past), run.step % self.tau
-        total = run.sum_tau  # of the steps before this one: its last entries still lack a_t and W_t
+        total = run.sum_tau  # from the steps before this one: still without a_t and W_t
         total += run.past[run.now]
         total -= run.past[(run.now - self.tau) % ring]
         total += np.take(self._table, chosen, axis=0)
@@ -258,7 +258,7 @@ class Synthetic:
         return run.sum_rho / self.rho
 
     def _refresh(self, run: _Running) -> None:
-        """Add the sums up again. A rounding error of sum_tau would act as a constant action for ever.
+        """Recompute the sums. A rounding error of sum_tau would act like a constant action for ever.
 
         Once per turn of the ring costs about one addition per step and keeps every error to what one turn
         can collect. ``sum_tau`` is left as it is between two steps: without W_t, and with W_{t-tau}.
@@ -275,22 +275,22 @@ class Synthetic:
     # ------------------------------------------------------------------ how well a policy did
 
     def improvement(self) -> Float64Array:
-        """Y_t - Y_0 of each running user, [n]: the paper's measure once t = T."""
+        """Y_t - Y_0 of each running user, [n]: the paper's score once t = T."""
         run = self._running()
         return run.reward - run.start
 
     def fraction_attained(self) -> Float64Array:
-        """(Y_t - Y_0) / (Y* - Y_0) of each running user, [n]: 1 is the best there is."""
+        """(Y_t - Y_0) / (Y* - Y_0) of each running user, [n]: 1 is the maximum."""
         run = self._running()
         return self.improvement() / (self.optimum - run.start)
 
     def score(self) -> Float64Array:
-        """The improvement: what experiments report of this world."""
+        """The improvement, which experiments report as the score."""
         return self.improvement()
 
 
 def improvement(logs: LoggedData) -> Float64Array:
-    """Y_T - Y_0 of each trajectory of a log of this world, [N]; from its contexts, so bias does not enter."""
+    """Y_T - Y_0 of each trajectory of a log of this world, [N]; from its contexts, so without bias."""
     if not logs.final_observed.all():
         raise EpisodeError(
             expected="the last context of every trajectory", found="a log in which some were not observed"

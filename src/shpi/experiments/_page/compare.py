@@ -13,8 +13,8 @@ from shpi.experiments._run.settings import READINGS, reading_of
 from shpi.protocols import Float64Array
 from shpi.report.numbers import MINUS, number
 
-LEVEL = 0.05  # of the one-sided paired test behind a claim
-ROUNDING = 1e-12  # a smaller deviation, relative to the mean, is the machine's
+LEVEL = 0.05  # level of the one-sided paired test behind a claim
+ROUNDING = 1e-12  # a smaller deviation, relative to the mean, is rounding error
 FEWEST = 5  # trials that a claim needs: with 5, the smallest p is 1/32
 
 Paper = Mapping[str, tuple[float, float]]  # mean and standard deviation by method
@@ -31,15 +31,15 @@ def side_by_side(
     metric: str = "score",
     **where: Any,
 ) -> Table:
-    """Methods in rows: the paper's mean ± sd, ours, the interquartile mean, and how sure the order is.
+    """A table of methods: the paper's mean ± sd, ours, the interquartile mean, P(best) and a p-value.
 
     Args:
         results: the rows of the experiment.
         title: title of the table.
-        methods: in the order of the table.
-        paper: what the paper reports, by method.
-        authors: what the authors' released code brought when it was run, by method.
-        reference: the method that the others are tested against.
+        methods: the methods, in the order of the table.
+        paper: the paper's results, by method.
+        authors: results of the authors' released code when we ran it, by method.
+        reference: the method that is tested against each of the others.
         metric: metric of the rows.
         where: further fields that the rows must have.
     """
@@ -115,7 +115,7 @@ def steadier(
     topic: str = "",
     who: str = "",
 ) -> Claim:
-    """The claim that trials spread more in ``wide`` (by seed): their distances from the mean, paired."""
+    """The claim that trials (by seed) spread more in ``wide``, by paired distances from the mean."""
     shared = sorted(set(wide) & set(narrow))
     if not shared:
         return Claim(text, None, "no pairs of trials", topic, who)
@@ -131,13 +131,13 @@ def steadier(
 
 
 def for_readings(reported: Paper) -> dict[str, tuple[float, float]]:
-    """What the paper reports of "SHPI", beside every reading of it."""
+    """The paper's results, with those of "SHPI" repeated for every reading of it."""
     figures = {name: value for name, value in reported.items() if name != "SHPI"}
     return figures | {method.name: reported["SHPI"] for method in READINGS.values()}
 
 
 def shpi_beats(results: Results, rivals: Mapping[str, str], label: str = "", **where: Any) -> list[Claim]:
-    """For each reading of SHPI and each rival (its name in the rows: its name in the claim)."""
+    """The claims that each reading of SHPI beats each rival (name in the rows: name in the claim)."""
     claims = []
     for reading in sorted(
         {row.method for row in results.rows if row.method.startswith("SHPI, ")}, key=_order
@@ -166,9 +166,9 @@ def spread(value: tuple[float, float] | None) -> str:
 
 
 def plain(value: float) -> str:
-    """A number with as many digits as a reader wants."""
+    """A number with a readable number of digits."""
     size = abs(value)
-    if 1e6 <= size < 1e300:  # sums of rewards in HIV: all of a table in one form
+    if 1e6 <= size < 1e300:  # sums of rewards in HIV: the same format throughout a table
         return f"{value:.2e}".replace("e+0", "e").replace("e+", "e").replace("-", MINUS)
     if 0.001 <= size < 10:
         return f"{value:.3f}".replace("-", MINUS)

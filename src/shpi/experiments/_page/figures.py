@@ -13,8 +13,8 @@ from shpi.experiments._run.experiment import Figure, Note, Results
 from shpi.protocols import Float64Array
 from shpi.report import svg
 
-NEAR = 0.1  # boxes: how far the chart is stretched for what would just be off it, as a share of its width
-FAR = 3.0  # boxes: off the chart is what lies below the better methods by so many times what they differ
+NEAR = 0.1  # boxes: the axis is extended for values that miss it by less than this share of its width
+FAR = 3.0  # boxes: the axis ends this many times the spread of the better methods below them
 
 
 def boxes(
@@ -31,7 +31,7 @@ def boxes(
 ) -> Figure | Note:
     """One boxplot per method over trials, with the paper's mean as a diamond and ours as text.
 
-    With ``log_x`` the axis is logarithmic, if all values are positive; then nothing is off the chart.
+    With ``log_x`` the axis is logarithmic if all values are positive, and no value is cut off.
     """
     trials = {name: results.values(metric, method=name, **where) for name in methods}
     trials = {name: values for name, values in trials.items() if len(values)}
@@ -95,21 +95,21 @@ def curves(
     log_y: bool = False,
     floor: float = -np.inf,
 ) -> Figure:
-    """The mean over trials against a setting, with a bootstrap interval of the middle as a band.
+    """The mean over trials against a setting, with a bootstrap interval of the interquartile mean as a band.
 
     Args:
         results: the rows.
         file: file of the figure.
         title: title of the figure.
-        field: field of the rows, which the horizontal axis shows.
-        at: its values.
-        series: the fields of the rows of each curve, by its name.
-        x_label: below the axis.
-        y_label: above the axis.
+        field: field of the rows on the horizontal axis.
+        at: values of that field.
+        series: by name of the curve, the fields that select its rows.
+        x_label: label below the axis.
+        y_label: label above the axis.
         metric: metric of the rows.
         log_x: a logarithmic horizontal axis.
-        log_y: a logarithmic upright axis.
-        floor: what lies below is drawn here.
+        log_y: a logarithmic vertical axis.
+        floor: lower values are drawn at this one.
     """
     means: dict[str, Float64Array] = {}
     bands: dict[str, tuple[Float64Array, Float64Array]] = {}
@@ -135,12 +135,12 @@ def curves(
 
 
 def _floor(groups: Sequence[Float64Array], published: Sequence[float]) -> float:
-    """Below this, values are drawn at the edge: one method that fails must not hide how the others differ."""
+    """The lower end of the axis: a method that fails must not hide how the others differ."""
     order = sorted(groups, key=lambda values: float(np.median(values)))[len(groups) // 2 :]
     better = [float(np.median(values)) for values in order]
     spread_of_one = max(float(np.subtract(*np.quantile(values, [0.75, 0.25]))) for values in order)
     width = max(better[-1] - better[0], spread_of_one, 0.02 * abs(better[-1]), 1e-9)
     floor = min([better[0] - FAR * width, *published])
     values = np.concatenate(groups)
-    near = values[values >= floor - NEAR * (values.max() - floor)]  # what hardly misses the chart is on it
+    near = values[values >= floor - NEAR * (values.max() - floor)]  # values that just miss the axis extend it
     return min(floor, float(near.min()))

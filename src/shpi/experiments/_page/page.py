@@ -15,7 +15,7 @@ from shpi.report import svg
 from shpi.report.files import write_whole
 
 FIGURES = "figures"
-LONG = 45  # characters of a table cell from which on it may be broken
+LONG = 45  # characters of a table cell above which it may wrap
 CHOSEN = (
     "Settings of our methods were chosen on seeds of 100 and above; those of paper() are the paper's, those "
     "of released() the release's. Seeds 0 to 4 were looked at in version 0.1, when its defaults lost in HIV "
@@ -35,7 +35,7 @@ RULE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One experiment of a page."""
+    """The section of one experiment."""
 
     experiment: Experiment
     blocks: tuple[Block, ...]
@@ -45,12 +45,12 @@ class Section:
 
     @property
     def claims(self) -> list[Claim]:
-        """Its claims."""
+        """The claims of the section."""
         return [block for block in self.blocks if isinstance(block, Claim)]
 
     @property
     def status(self) -> str:
-        """How complete it is, in a sentence."""
+        """A sentence on how complete the experiment is."""
         failed = Results(self.rows).failures()
         seconds = sum({row.cell: row.seconds for row in self.rows}.values())
         parts = [self.skipped] if self.skipped else [f"{seconds:,.0f} CPU-seconds of fitting"]
@@ -60,7 +60,7 @@ class Section:
 
 
 def section(experiment: Experiment, rows: Sequence[Row], missing: int, skipped: str = "") -> Section:
-    """Read the rows of an experiment; without any there is nothing to show."""
+    """Build the section of an experiment from its rows; without rows it has no blocks."""
     results = Results(tuple(rows))
     shown = any(row.value is not None for row in rows)
     return Section(
@@ -73,7 +73,7 @@ def section(experiment: Experiment, rows: Sequence[Row], missing: int, skipped: 
 
 
 def write(folder: Path, sections: Sequence[Section], facts: Sequence[str]) -> tuple[Path, Path]:
-    """Write both pages and all figures; the paths of the pages."""
+    """Write both pages and all figures; return the paths of the pages."""
     (folder / FIGURES).mkdir(exist_ok=True)
     first = story.figure(_told(sections))
     if first is not None:
@@ -120,7 +120,7 @@ def _told(sections: Sequence[Section]) -> story.Page:
 
 
 def _summary(claims: Sequence[Claim]) -> str:
-    """How many claims hold, by reading."""
+    """How many claims hold, by reading of SHPI."""
     counts = []
     for reading in (*READINGS, ""):
         decided = [claim for claim in claims if claim.who == reading and claim.holds is not None]
@@ -165,7 +165,7 @@ def _markdown_table(table: Table) -> list[str]:
 
 
 def digest(sections: Sequence[Section]) -> Table:
-    """What the paper says, how often it is borne out, and where it is not."""
+    """A table of the paper's statements: how often the claims on each hold, and where they do not."""
     rows = []
     for key, text in {**topics.PAPER, **topics.OURS}.items():
         claims = [
@@ -253,7 +253,7 @@ def to_html(sections: Sequence[Section], facts: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without the marks of Markdown."""
+    """A text without Markdown's markup."""
     return text.replace("*", "").replace("`", "")
 
 

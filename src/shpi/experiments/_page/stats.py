@@ -1,9 +1,9 @@
-"""Statistics over trials: "better" as a statement with a probability.
+"""Statistics over trials, for comparisons of methods.
 
 Trials with the same seed are pairs: all methods learn from the same log and are tried on the same users.
 
     mean ± sd               over trials, as the paper reports
-    interquartile mean      the mean of the middle half, which a single failed trial cannot move far
+    interquartile mean      the mean of the middle half, robust against a single failed trial
     bootstrap interval      percentiles over resampled trials, stratified: each world keeps its trials
     P(best)                 the share of resamples of the seeds in which a method has the highest mean
     sign-flip test          p = P(mean of randomly signed differences >= the one observed), exact up to 2^14
@@ -19,18 +19,18 @@ import numpy as np
 from shpi.errors import DataError
 from shpi.protocols import Float64Array
 
-RESAMPLES = 2000  # of the bootstrap
-EXACT = 14  # differences up to which all 2^n signs are enumerated
+RESAMPLES = 2000  # bootstrap samples
+EXACT = 14  # up to this many differences, all 2^n signs are enumerated
 
 
 class Summary(NamedTuple):
-    """What is reported of one method."""
+    """The reported statistics of one method."""
 
     n: int
     mean: float
     deviation: float  # over trials, n - 1 in the denominator; 0 for one trial
     middle: float  # the interquartile mean
-    low: float  # of its bootstrap interval
+    low: float  # lower end of its bootstrap interval
     high: float
 
 
@@ -69,10 +69,10 @@ def middle_interval(
 def probability_of_best(
     trials: Mapping[str, Float64Array], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, float]:
-    """How often each method has the highest mean when the seeds are drawn anew; ties share.
+    """The share of resamples of the seeds in which each method has the highest mean; ties are split.
 
     Args:
-        trials: values [n] by method, the same seeds in the same order.
+        trials: values [n] by method, with the same seeds in the same order.
         resamples: bootstrap samples of the seeds, the same for all methods.
         seed: random seed of the samples.
     """
@@ -92,7 +92,7 @@ class Paired(NamedTuple):
     n: int
     difference: float  # the mean of a - b
     wins: float  # the share of the seeds where a > b; ties count half
-    p: float  # one-sided: how likely at least this difference would be if a and b were the same
+    p: float  # one-sided p-value of the difference
 
 
 def paired(a: Float64Array, b: Float64Array, *, resamples: int = 20_000, seed: int = 0) -> Paired:
@@ -104,7 +104,7 @@ def paired(a: Float64Array, b: Float64Array, *, resamples: int = 20_000, seed: i
         extra = 0
     else:
         signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(resamples, n))
-        extra = 1  # the observed signs are one of the possible ones
+        extra = 1  # the observed signs count as one of the samples
     flipped = signs @ d
     at_least = flipped >= d.sum() - 1e-12 * np.abs(d).sum()
     wins = float((d > 0).mean() + 0.5 * (d == 0).mean())

@@ -1,4 +1,4 @@
-"""What was learned, in ten sentences and one figure; every number in them is read from the rows."""
+"""A summary of all experiments in ten sentences and one figure; every number is read from the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Page = dict[str, tuple[Results, list[Claim]]]  # rows and claims by experiment
 
 
 def lessons(page: Page) -> list[str]:
-    """The sentences; one that has no rows to speak of is left out."""
+    """The sentences; those whose experiment has no rows are left out."""
     sentences = (
         _print(page),
         _authors(),
@@ -34,7 +34,7 @@ def lessons(page: Page) -> list[str]:
 
 
 def figure(page: Page) -> Figure | None:
-    """The share of the paper's claims that hold, by reading."""
+    """The share of the paper's claims that hold, by reading of SHPI."""
     labels, shares = [], {reading: list[float]() for reading in READINGS}
     for topic, label in topics.SHORT.items():
         counts = [_count(page, topic, reading) for reading in READINGS]
@@ -62,7 +62,7 @@ def _percent(share: float) -> str:
 
 
 def _count(page: Page, topic: str, reading: str) -> tuple[int, int]:
-    """How many claims hold, of those that are decided."""
+    """The number of claims that hold, and of those that are decided."""
     claims = [
         c
         for _, claims_of_page in page.values()

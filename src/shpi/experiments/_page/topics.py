@@ -1,4 +1,4 @@
-"""What the paper says, and what we say beyond it: the headings under which claims are counted."""
+"""The paper's statements and our own: the topics by which claims are counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OURS = {
     "hybrid": "A log first, then online: better than either alone",
     "drift": "Our defaults are better than the logging policy when preferences drift",
 }
-SHORT = {  # for a figure
+SHORT = {  # short names for a figure
     "rivals": "better than rivals",
     "signal": "long-term beats clicks",
     "returns": "A_k: better policies",

@@ -1,7 +1,7 @@
-"""What an experiment is made of: logs, cells and rows.
+"""The parts of an experiment: logs, cells and rows.
 
 A *cell* is one independent piece of work: one method on one log. It is plain data, so that its configuration
-has a key, a killed run can go on where it stopped, and experiments that ask for the same cell share it.
+has a key, a killed run can resume where it stopped, and experiments that need the same cell share it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-FAILURE = "failure"  # the metric of a row that says what went wrong
+FAILURE = "failure"  # metric of a row that records an error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """A simulated log: who wrote it, in which world, for how many users.
+    """The configuration of a simulated log: its simulator, logging policy and number of users.
 
     Args:
-        world: the name of a simulator.
+        world: name of the simulator.
         epsilon: epsilon of the logging policy; 1 is uniform, 0 the trained agent itself.
-        users: n_offline.
-        seed: random seed of the users and of the logging policy's chance.
-        params: params of the simulator.
-        variant: what rows call these parameters, e.g. "biased reward"; the world's own if empty.
+        users: number of users, the paper's n_offline.
+        seed: random seed of the users and of the logging policy's draws.
+        params: parameters of the simulator.
+        variant: name of these parameters in rows, e.g. "biased reward"; empty for the defaults.
     """
 
     world: str
@@ -37,12 +37,12 @@ class Log:
 
     @property
     def key(self) -> str:
-        """The same for the same log."""
+        """A digest of the configuration, without the variant."""
         return _digest({name: value for name, value in asdict(self).items() if name != "variant"})
 
     @property
     def label(self) -> str:
-        """What the rows call the world."""
+        """The name of the world in rows."""
         return f"{self.world}, {self.variant}" if self.variant else self.world
 
 
@@ -51,15 +51,15 @@ class Cell:
     """One method on one log.
 
     Args:
-        method: what the rows call it.
-        log: what it learns from.
-        work: the function in `shpi.experiments._run.work` that does it.
-        learner: the name in the registry of learners, where the work fits one.
+        method: name of the method in rows.
+        log: the log that it learns from.
+        work: name of the function that does the work, see `shpi.experiments._run.work`.
+        learner: name in the registry of learners, if the work fits one.
         options: options of the learner, or of the work.
-        k: the horizon, for the rows; also an option of the learner where it has one.
-        Lambda: the weight of the proximal penalty, likewise.
-        test: parameters of the simulator in which the policy is tried, where they differ from the log's.
-        rollouts: how many new users try it.
+        k: horizon k, for the rows, and for the learner if it has this option.
+        Lambda: weight of the proximal penalty, likewise.
+        test: parameters of the simulator that tests the policy, where they differ from the log's.
+        rollouts: number of new users on whom the policy is tested.
     """
 
     method: str
@@ -74,26 +74,26 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The same for the same configuration, whatever an experiment calls the method."""
+        """A digest of the configuration, without the name of the method."""
         fields = {name: value for name, value in asdict(self).items() if name not in ("method", "log")}
         return _digest(fields | {"log": self.log.key})
 
     def to_json(self) -> str:
-        """One line, for another process."""
+        """The cell as one line of JSON, for another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Cell:
-        """What `to_json` wrote."""
+        """The cell that `to_json` wrote."""
         fields = json.loads(text)
         return cls(**(fields | {"log": Log(**fields["log"])}))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One measured number, as it stands in a results file."""
+    """One measured number, as in a results file."""
 
-    name: str  # of the experiment
+    name: str  # name of the experiment
     world: str
     method: str
     epsilon: float
@@ -102,18 +102,18 @@ class Row:
     seed: int
     metric: str
     value: float | None  # None for a failure
-    seconds: float  # CPU seconds of the fit, or of the whole work where nothing is fitted
+    seconds: float  # CPU seconds of the fit, or of the whole work if nothing is fitted
     users: int
-    cell: str  # the key of the cell
-    of: int  # how many rows the cell has
+    cell: str  # key of the cell
+    of: int  # number of rows of the cell
     commit: str = ""
-    peak_mb: float | None = None  # the largest resident size of the process while it worked
+    peak_mb: float | None = None  # peak resident memory of the process
     message: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a cell brought: numbers by metric, or the message of a failure."""
+    """The result of a cell: numbers by metric, or an error message."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
@@ -121,7 +121,7 @@ class Outcome:
     message: str = ""
 
     def rows(self, name: str, cell: Cell, commit: str) -> list[Row]:
-        """The rows of one experiment."""
+        """The outcome as rows of an experiment."""
         values: Mapping[str, float | None] = {FAILURE: None} if self.message else self.values
         return [
             Row(

@@ -1,4 +1,4 @@
-"""What an experiment is: a name, the paper's numbers, cells to run, and how their rows are read."""
+"""`Experiment`: a name, the cells to run, and how their rows become tables, figures and claims."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class Note:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, and whether the numbers bear it out by a rule that is written beside it."""
+    """A statement, and whether it holds in our results."""
 
     text: str
-    holds: bool | None  # None: there are too few trials to say
+    holds: bool | None  # None: too few trials
     evidence: str
-    topic: str = ""  # what the paper says, a key of `topics.PAPER`; or of `topics.OURS`
-    who: str = ""  # the reading of SHPI that it is about, a key of `settings.READINGS`
-    trials: int = 0  # pairs of trials behind it
-    p: float | None = None  # of the sign-flip test, where it rests on one
+    topic: str = ""  # key of `topics.PAPER` or of `topics.OURS`
+    who: str = ""  # reading of SHPI that it is about, a key of `settings.READINGS`
+    trials: int = 0  # number of pairs of trials
+    p: float | None = None  # p-value of the sign-flip test, if there is one
 
     @property
     def verdict(self) -> str:
-        """In words; what the paper does not say cannot be reproduced, but it can hold."""
+        """The verdict in words: the paper's claims are "reproduced", our own "hold"."""
         if self.holds is None:
             return "open: too few trials"
         if self.topic in topics.PAPER:
@@ -71,7 +71,7 @@ class Results:
     rows: tuple[Row, ...]
 
     def trials(self, metric: str = "score", **where: Any) -> dict[int, float]:
-        """Value by seed, of the rows whose fields are as given, e.g. ``method="CB", epsilon=0.3``."""
+        """Value by seed, of the rows with the given fields, e.g. ``method="CB", epsilon=0.3``."""
         by_seed: dict[int, float] = {}
         for row in self.rows:
             if row.metric == metric and all(getattr(row, key) == value for key, value in where.items()):
@@ -93,13 +93,13 @@ class Results:
     def pairs(
         self, a: Mapping[str, Any], b: Mapping[str, Any], metric: str = "score"
     ) -> tuple[Float64Array, Float64Array]:
-        """Values of two kinds of rows at the seeds that both have."""
+        """Values of two selections of rows at the seeds that both have."""
         first, second = self.trials(metric, **a), self.trials(metric, **b)
         shared = sorted(set(first) & set(second))
         return np.array([first[s] for s in shared]), np.array([second[s] for s in shared])
 
     def failures(self) -> list[Row]:
-        """What went wrong."""
+        """The rows of failed cells."""
         return [row for row in self.rows if row.metric == FAILURE]
 
 
@@ -108,12 +108,12 @@ class Experiment:
     """One table or figure.
 
     Args:
-        name: on the command line.
-        title: what it shows.
+        name: name on the command line.
+        title: title on the page.
         source: the table or figure of the paper, or "beyond the paper".
-        about: what is done, for a reader of the page.
-        cells: what is to be run.
-        show: tables, figures and claims from the rows.
+        about: description for readers of the page.
+        cells: returns the cells to run.
+        show: turns rows into tables, figures and claims.
         needs_data: whether it needs KuaiRand's files.
     """
 

@@ -1,4 +1,4 @@
-"""Work that several experiments share: online SHPI, from scratch or after a log."""
+"""Work that several experiments share: online SHPI, from scratch or after offline learning."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shpi.learners.online.shpi import OnlineSHPI
 
 
 def work(cell: Cell) -> Outcome:
-    """Practise with new users in the world of the log; ``options["start"] = "log"`` learns offline first.
+    """Learn online with new users of the log's world; ``options["start"] = "log"`` learns offline first.
 
-    Users who are met online are not those of the log, and not those who try the policy in the end.
+    The online users are neither those of the log nor those who test the policy in the end.
     """
     options: dict[str, Any] = dict(cell.options)
     start = options.pop("start", None)

@@ -14,11 +14,11 @@ from contextlib import suppress
 
 from shpi.experiments._run.cells import Cell, Outcome
 
-# Small matrices: one thread per process, and processes side by side.
+# Matrices are small, so each process uses one thread.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 _Waiting = queue.SimpleQueue[Sequence[Cell]]
-_Done = queue.SimpleQueue[tuple[Cell, Outcome] | None]  # None: a thread has come to its end
+_Done = queue.SimpleQueue[tuple[Cell, Outcome] | None]  # None: a thread has finished
 
 
 def outcomes(groups: Sequence[Sequence[Cell]], jobs: int) -> Iterator[tuple[Cell, Outcome]]:
@@ -46,7 +46,7 @@ def outcomes(groups: Sequence[Sequence[Cell]], jobs: int) -> Iterator[tuple[Cell
 
 
 class _Worker:
-    """One process at a time, started when it is needed."""
+    """A worker process, started when needed and replaced after a crash."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -54,7 +54,7 @@ class _Worker:
         self._ended = threading.Event()
 
     def feed(self, waiting: _Waiting, finished: _Done) -> None:
-        """Take groups until none is left."""
+        """Run groups of cells until none is left."""
         while not self._ended.is_set():
             try:
                 group = waiting.get_nowait()

@@ -1,4 +1,4 @@
-"""A run: plan the cells, execute what is missing, draw the page."""
+"""A run: plan the cells, run those that are missing, write the page."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Plan:
     cells: dict[str, list[Cell]]
 
     def selected(self, selection: Selection) -> Plan:
-        """The same with the cells of some methods alone."""
+        """The plan with the selected cells only."""
         return replace(self, cells={name: selection.of(cells) for name, cells in self.cells.items()})
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], settings: Settings) -> Plan:
-        """Cells by the name of the experiment; none where data are needed and absent."""
+        """Plan the cells of experiments; none for those whose data are absent."""
         cells = {
             experiment.name: [] if experiment.needs_data and not settings.data else experiment.cells(settings)
             for experiment in experiments
@@ -56,7 +56,7 @@ class Plan:
 
 
 def go(plan: Plan, store: Store, *, jobs: int, command: str, report: Report | None = None) -> Tally:
-    """Run what is missing, and add this run to the record; an interrupted run is recorded too."""
+    """Run the missing cells, and record this run, even if it is interrupted."""
     began, tally = time.monotonic(), Tally()
     try:
         execute(plan.cells, store, jobs=jobs, commit=commit(), report=report, tally=tally)
@@ -66,10 +66,10 @@ def go(plan: Plan, store: Store, *, jobs: int, command: str, report: Report | No
 
 
 def draw(experiments: Sequence[Experiment], store: Store, settings: Settings) -> tuple[Path, Path]:
-    """Write the page: what was asked for, and what else has rows of these settings in the folder."""
+    """Write the page of these experiments and all others that have rows of these settings in the folder."""
     names = {chosen.name for chosen in experiments}
     rows_of_data = any(row.world.startswith("kuairand") for name in store.names() for row in store.read(name))
-    settings = replace(settings, data=settings.data or rows_of_data)  # to draw, the files are not needed
+    settings = replace(settings, data=settings.data or rows_of_data)  # the page does not need the files
     plan = Plan.of([find(name) for name in catalogue_names() if name in names | set(store.names())], settings)
     sections = []
     for experiment in plan.experiments:
@@ -82,7 +82,7 @@ def draw(experiments: Sequence[Experiment], store: Store, settings: Settings) ->
 
 
 def commit() -> str:
-    """The commit of the source, with a plus if files differ from it; the version where there is none."""
+    """The commit of the source, with a plus if files differ from it; the version outside a repository."""
     from shpi import __version__
 
     place = Path(__file__).parents[2]  # all of shpi
@@ -99,7 +99,7 @@ def commit() -> str:
 
 
 def _record(store: Store, command: str, seconds: float, tally: Tally, jobs: int) -> None:
-    """Append what this run did to run.json."""
+    """Append a summary of this run to run.json."""
     runs = _runs(store)
     runs.append(
         {
@@ -126,11 +126,11 @@ def _runs(store: Store) -> list[dict[str, Any]]:
 
 
 def _facts(store: Store, settings: Settings, sections: Sequence[page.Section]) -> list[str]:
-    """What the head of the page says about the run."""
+    """Facts about the runs for the head of the page."""
     runs = _runs(store)
     rows = [row for section in sections for row in section.rows]
     commits = sorted({row.commit for row in rows})
-    commands = list(dict.fromkeys(f"`{run['command']}`" for run in runs))  # each once, in their order
+    commands = list(dict.fromkeys(f"`{run['command']}`" for run in runs))  # distinct, in order
     cells = {row.cell: row for row in rows}
     fitting = sum(row.seconds for row in cells.values())
     wall = sum(run["wall_seconds"] for run in runs)

@@ -1,8 +1,8 @@
-"""Run the cells of experiments in a few processes, and write down each as soon as it is done.
+"""Runs the cells of experiments in several processes, and stores each as soon as it is done.
 
-Cells of the same log are handed to the same process, one after the other. A cell that fails, or takes its
-process with it, is written down as failed, and the others go on. A cell that two experiments ask for is run
-once. What is written already is not run again, unless it failed.
+Cells of the same log run in the same process, one after the other. A cell that fails, or crashes its process,
+is stored as failed, and the others go on. A cell that two experiments need is run once. Stored cells are not
+run again, unless they failed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Report = Callable[[Cell, Outcome, int], None]
 
 @dataclass(kw_only=True)
 class Tally:
-    """What a run did."""
+    """Counts of a run."""
 
     run: int = 0
-    reused: int = 0  # written by an earlier run, or for another experiment
+    reused: int = 0  # stored by an earlier run, or for another experiment
     failed: list[tuple[Cell, str]] = field(default_factory=list)
-    peak_mb: float = 0.0  # the largest process
+    peak_mb: float = 0.0  # peak memory of the largest process
 
 
 def execute(
@@ -38,15 +38,15 @@ def execute(
     report: Report | None = None,
     tally: Tally | None = None,
 ) -> Tally:
-    """Run what is missing.
+    """Run the cells that are missing.
 
     Args:
         plan: the cells of each experiment.
-        store: where rows are found and written.
+        store: where rows are read and written.
         jobs: the number of processes.
-        commit: written into every row.
-        report: called after every cell that was run, with the number of those that are left.
-        tally: kept up to date, so that it also says what an interrupted run did.
+        commit: commit of the source, stored in every row.
+        report: called after every cell, with the number of cells left.
+        tally: updated after every cell, so that it is right after an interrupt, too.
     """
     if jobs < 1:
         raise ConfigError(expected="--jobs of at least 1", found=str(jobs))
@@ -69,7 +69,7 @@ def execute(
 
 
 def by_log(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Groups of cells that share a log; in the order in which their logs are first asked for."""
+    """Groups of cells that share a log, in the order in which the logs first appear."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.log.key, []).append(cell)
@@ -77,7 +77,7 @@ def by_log(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def _missing(plan: Plan, store: Store, tally: Tally) -> dict[str, list[str]]:
-    """The experiments that wait for each cell; rows that another experiment has are copied."""
+    """The experiments that need each missing cell; rows that another experiment has are copied."""
     rows = {name: succeeded(store.read(name)) for name in {*store.names(), *plan}}
     home = {key: name for name, cells in rows.items() for key in cells}
     missing: dict[str, list[str]] = {}

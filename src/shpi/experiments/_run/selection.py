@@ -1,4 +1,4 @@
-"""A part of a run: only the cells of some methods, or all but those of some."""
+"""Selects the cells of some learners for a run, or all but those."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def uses(cell: Cell) -> frozenset[str]:
 class Selection:
     """Which cells are run.
 
-    A cell that fits two learners counts for both. So a run with ``without=names``, and then one with
-    ``only=names``, make a whole.
+    A cell that fits two learners counts for both. So a run with ``without=names`` and one with
+    ``only=names`` together cover all cells.
 
     Args:
-        only: cells that fit one of these; empty: all.
-        without: cells that fit none of these.
+        only: run only cells that fit one of these learners; empty: all.
+        without: run only cells that fit none of these learners.
     """
 
     only: tuple[str, ...] = ()
@@ -58,5 +58,5 @@ class Selection:
         return (not self.only or bool(used & set(self.only))) and not used & set(self.without)
 
     def of(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Those that are run."""
+        """The cells that are run."""
         return [cell for cell in cells if self.keeps(cell)]

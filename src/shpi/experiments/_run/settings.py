@@ -1,4 +1,4 @@
-"""The settings of a run: the paper's, or small ones for a quick look."""
+"""The settings of a run: the paper's, or small ones for a quick check."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ QUICK_USERS = {
     "kuairand": 300,
     "storefront": 1000,
 }
-SLOW = ("hiv", "kuairand", "synthetic-large")  # worlds with half of the trials
-K = 5  # the paper's
-FEW = 5  # trials of what is beyond the paper, and of ablations that the paper shows without numbers
-SCREEN = 3  # trials of CQL, which the paper does not have
-QUICK_STEPS = 200  # gradient steps of a network in a quick run
-NEURAL = {"bcq": 4_000, "cql": 4_000, "cb-mf": 2_500, "nn-ips": 2_500}  # and in a full one
-# Where fewer give worse policies: BCQ, uniform log, seed 100: 9e7 after 4,000 steps, 5e9 after 10,000.
+SLOW = ("hiv", "kuairand", "synthetic-large")  # worlds with half as many trials
+K = 5  # the paper's horizon k
+FEW = 5  # trials of experiments beyond the paper, and of ablations that the paper shows without numbers
+SCREEN = 3  # trials of CQL, which the paper does not include
+QUICK_STEPS = 200  # gradient steps of neural learners in a quick run
+NEURAL = {"bcq": 4_000, "cql": 4_000, "cb-mf": 2_500, "nn-ips": 2_500}  # in a full run
+# Steps where fewer give worse policies: BCQ, uniform log, seed 100: 9e7 after 4,000 steps, 5e9 after 10,000.
 LONGER = {("bcq", "hiv"): 10_000, ("cql", "hiv"): 10_000}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is asked for.
+    """The settings of a run.
 
     Args:
         seeds: seeds of the trials.
-        quick: small logs, few rollouts and gradient steps: to see that everything runs.
-        data: whether KuaiRand's files are there.
+        quick: small logs, few rollouts and gradient steps, to check that everything runs.
+        data: whether KuaiRand's files are available.
     """
 
     seeds: tuple[int, ...] = tuple(range(10))
@@ -51,16 +51,16 @@ class Settings:
     data: bool = False
 
     def first(self, trials: int) -> Settings:
-        """The same with fewer trials."""
+        """The settings with only the first trials."""
         return replace(self, seeds=self.seeds[:trials])
 
     @property
     def rollouts(self) -> int:
-        """New users who try a policy."""
+        """Number of new users on whom a policy is tested."""
         return 50 if self.quick else 200
 
     def users(self, world: str) -> int:
-        """n_offline."""
+        """Number of users of a log, the paper's n_offline."""
         return (QUICK_USERS if self.quick else USERS)[world]
 
     def logs(
@@ -72,7 +72,7 @@ class Settings:
         variant: str = "",
         users: int | None = None,
     ) -> list[Log]:
-        """The logs of all seeds; of half of them where a fit takes long, or there is little to learn."""
+        """The logs of all seeds; of half the seeds if fits are slow or there is little to learn."""
         n = self.users(world) if users is None else users
         fewer = max(FEW, len(self.seeds) // 2) if world in SLOW or epsilon == 0 else len(self.seeds)
         return [
@@ -82,7 +82,7 @@ class Settings:
 
 
 def cuts() -> str:
-    """What a full run has less of than it might, to save time."""
+    """A sentence on what a full run cuts to save time."""
     steps = ", ".join(f"{name} {n:,}" for name, n in NEURAL.items())
     steps += "".join(f", {name} in {world} {n:,}" for (name, world), n in LONGER.items())
     return (
@@ -98,7 +98,7 @@ def cuts() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method as the experiments name it, and the cell that runs it."""
+    """A method of the experiments, and how to make its cells."""
 
     name: str
     learner: str | None = None  # None: the logging policy
@@ -128,7 +128,7 @@ class Method:
 
 
 def reading_of(name: str) -> str:
-    """Which reading of Algorithm 2 a method's name speaks of; empty if none."""
+    """The reading of Algorithm 2 that a method's name contains; empty if none."""
     return next((reading for reading in READINGS if reading in name), "")
 
 

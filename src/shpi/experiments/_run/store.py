@@ -1,7 +1,7 @@
-"""Results on disk: one file of JSON rows per experiment, appended to cell by cell.
+"""Results on disk: one file of JSON lines per experiment, appended to cell by cell.
 
-All rows of a cell go out in one write, so a killed run leaves at most one broken cell at the end of a file.
-It is passed over when the file is read again, and the cell is run again.
+All rows of a cell are one write, so a killed run leaves at most one incomplete cell at the end of a file. It
+is skipped when the file is read, and the cell is run again.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class Store:
         return tuple(sorted(path.stem for path in self.folder.glob("*.jsonl")))
 
     def read(self, name: str) -> list[Row]:
-        """The rows of all complete cells; failures are among them. A cell that was run twice counts once."""
+        """The rows of all complete cells, failed ones included. A cell that was run twice counts once."""
         path = self.path(name)
         if not path.is_file():
             return []
-        cells: dict[str, dict[str, Row]] = {}  # by key, by metric: a later row replaces an earlier one
+        cells: dict[str, dict[str, Row]] = {}  # by key and metric; later rows replace earlier ones
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
             row = _parse(line, path, number)
             if row is None:
                 continue
             rows = cells.setdefault(row.cell, {})
-            if (row.metric == FAILURE) != (FAILURE in rows):  # a failure and a success exclude each other
+            if (row.metric == FAILURE) != (FAILURE in rows):  # a cell either failed or succeeded
                 rows.clear()
             rows[row.metric] = row
         return [row for rows in cells.values() if len(rows) == row_count(rows) for row in rows.values()]
 
     def append(self, name: str, rows: Sequence[Row]) -> None:
-        """All rows of one cell, in one write; a broken last line is closed first."""
+        """Append all rows of one cell in one write, on a new line even if the last one is incomplete."""
         if not rows:
             return
         path = self.path(name)
@@ -68,7 +68,7 @@ class Store:
             os.close(place)
 
     def forget(self, name: str, cells: Collection[str]) -> None:
-        """Start these cells of an experiment over; rows of others stay."""
+        """Remove the rows of these cells, so that they run again; rows of others stay."""
         remaining = [row for row in self.read(name) if row.cell not in cells]
         if remaining:
             write_whole(self.path(name), "".join(json.dumps(asdict(row)) + "\n" for row in remaining))
@@ -77,7 +77,7 @@ class Store:
 
 
 def row_count(rows: dict[str, Row]) -> int:
-    """How many rows their cell has when it is complete."""
+    """The number of rows of a complete cell."""
     return next(iter(rows.values())).of
 
 
@@ -91,12 +91,12 @@ def succeeded(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def renamed(rows: Iterable[Row], name: str, cell: Cell) -> list[Row]:
-    """The same rows under the names that another experiment uses."""
+    """The rows under another experiment's names."""
     return [replace(row, name=name, method=cell.method, world=cell.log.label) for row in rows]
 
 
 def _parse(line: str, path: Path, number: int) -> Row | None:
-    """The row in a line; None for an empty or a broken one, which a killed run may leave."""
+    """The row in a line; None for an empty or incomplete one, which a killed run may leave."""
     if not line.strip():
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a cell does: learn a policy from a log and try it on new users. Other kinds of work have own files."""
+"""The work of a cell: learn a policy from a log, test it on new users. Other kinds of work have own files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shpi.protocols import Policy
 
 Work = Callable[[Cell], Outcome]
 
-# Where work that only one experiment does is found, by its name: a function `work` in that module.
+# Modules of other kinds of work by name; each has a function `work`.
 _ELSEWHERE = {
     "exact": "paper.example",
     "mse": "paper.mse",
@@ -37,7 +37,7 @@ def run(cell: Cell) -> Outcome:
 
 
 def find(name: str) -> Work:
-    """The function that does the work of that name."""
+    """Find the function of a kind of work."""
     if name in _HERE:
         return _HERE[name]
     if name not in _ELSEWHERE:
@@ -47,13 +47,13 @@ def find(name: str) -> Work:
 
 
 def logging(cell: Cell) -> Outcome:
-    """The policy that wrote the log."""
+    """Test the logging policy."""
     mu = worlds.logging_policy(cell.log.world, cell.log.params, cell.log.epsilon)
     return Outcome(values=tried(cell, mu))
 
 
 def learn(cell: Cell) -> Outcome:
-    """Fit the learner of a cell to its log, and try the policy."""
+    """Fit the learner of a cell to its log, and test the policy."""
     policy, seconds = fitted(cell, worlds.simulate(cell.log))
     values = tried(cell, policy)
     return Outcome(values=values, seconds=seconds)
@@ -74,12 +74,12 @@ def _fit(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
 
 
 def fit_key(cell: Cell) -> str:
-    """The same for cells that fit the same learner to the same log."""
+    """A key that is equal for cells that fit the same learner to the same log."""
     return json.dumps([cell.log.key, cell.learner, dict(cell.options), cell.k, cell.Lambda], sort_keys=True)
 
 
 def made(cell: Cell) -> Any:
-    """The learner of a cell: its options, its k and Lambda, and the seed of its log."""
+    """The learner of a cell, with its options, its k and Lambda, and the seed of its log."""
     assert cell.learner is not None
     parameters = registry.parameters(cell.learner)
     if cell.Lambda is not None and "proximal" not in parameters:
@@ -97,16 +97,15 @@ def made(cell: Cell) -> Any:
         if key in parameters and key not in options and value is not None
     }
     if cell.Lambda is not None and "tested" in parameters:
-        options["tested"] = False  # the penalty belongs to Algorithm 2, which makes no tests
+        options["tested"] = False  # the penalty belongs to Algorithm 2, which does not test its steps
     learner: Any = registry.make(cell.learner, **options)
     return learner if steps is None else replace(learner, value=replace(learner.value, steps=steps))
 
 
 def with_shared_parts(learner: Any, cell: Cell, logs: LoggedData) -> tuple[Any, list[float]]:
-    """The same learner, whose V and clone of mu are fitted once for all cells of the log.
+    """The learner, with V and the clone of mu fitted once for all cells of the log.
 
-    The second value lists the CPU seconds that a cell did not have to spend, so that they can be added to
-    what is reported.
+    The second value lists the CPU seconds that were saved this way, to be added to the reported time.
     """
     saved: list[float] = []
     if isinstance(learner, OfflineSHPI) and learner.value is not None:
@@ -119,7 +118,7 @@ def with_shared_parts(learner: Any, cell: Cell, logs: LoggedData) -> tuple[Any, 
 
 
 def _clones(learner: Any, logs: LoggedData) -> bool:
-    """Whether the learner clones mu from this very log: not from a sample of its users, nor by counting."""
+    """Whether the learner clones mu by a fit on the whole log: not on a sample of users, nor by counting."""
     if isinstance(learner, ContextualBandit):
         return learner.behaviour is None and learner.support is not None
     if not isinstance(learner, OfflineSHPI) or not learner.tested:
@@ -133,7 +132,7 @@ def _clones(learner: Any, logs: LoggedData) -> bool:
 
 
 def tried(cell: Cell, policy: Policy) -> dict[str, float]:
-    """The measures of a policy on new users."""
+    """Test a policy on new users: values by metric."""
     params = {**cell.log.params, **cell.test}
     return worlds.score(cell.log.world, params, policy, cell.rollouts, cell.log.seed)
 

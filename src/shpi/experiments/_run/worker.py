@@ -1,7 +1,7 @@
-"""A process that runs cells: ``python -m shpi.experiments._run.worker``, a cell per line in, an outcome out.
+"""A worker process: ``python -m shpi.experiments._run.worker`` reads a cell per line and writes its outcome.
 
-Lines are JSON. What a library prints goes to standard error, so that it cannot be taken for an outcome. The
-log of the last cell is kept: cells of one log come one after the other, and it is simulated once.
+Lines are JSON. Output that a library prints goes to standard error, so that it is not taken for an outcome.
+Cells of one log come one after the other, so the last log is kept and simulated only once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shpi.experiments._run.cells import Cell, Outcome
 
 
 def main() -> int:
-    """Work until standard input ends."""
+    """Run cells until standard input ends."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -32,14 +32,14 @@ def main() -> int:
 
 
 def _end_with_parent(parent: int) -> None:
-    """End this process when the one that started it has been killed; a cell can take an hour."""
+    """End this process if its parent is killed; else a cell could go on for an hour."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 def attempt(cell: Cell) -> Outcome:
-    """Run a cell; what goes wrong is an outcome like any other."""
+    """Run a cell; an error becomes its outcome."""
     from shpi.experiments._run.work import run
 
     forget_peak()

@@ -1,7 +1,7 @@
-"""Worlds, logging policies and logs of the experiments.
+"""Simulators, logging policies and logs of the experiments.
 
-Cells of one log come one after the other, so a process keeps the last log and what its cells share: values,
-clones, policies, true values. Nothing of it depends on the order of the cells.
+Cells of one log come one after the other, so a process caches the last log and what its cells share: values,
+clones, policies, true values. No result depends on the order of the cells.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from shpi.experiments._run.cells import Log
 from shpi.protocols import Policy, Simulator
 from shpi.values import FittedValue, ValueModel
 
-NEW_USERS = 10_007  # those who try a policy: the seed of the log plus this
+NEW_USERS = 10_007  # added to the seed of a log for the seed of the new users
 T = TypeVar("T")
-_kept: dict[str, Any] = {}  # the last log and what its cells share, by what determines it
+_kept: dict[str, Any] = {}  # cache of the last log and what its cells share
 
 
 def world(name: str, params: Mapping[str, Any]) -> Simulator:
-    """The simulator of that name; made once per process and setting, since some are fitted to data."""
+    """The simulator of that name; cached, since some are fitted to data."""
     return _world(name, _text(params))
 
 
 def logging_policy(name: str, params: Mapping[str, Any], epsilon: float) -> Policy:
-    """mu(epsilon): the trained agent of the world; in the large synthetic task the simple controller."""
+    """mu(epsilon): the world's trained agent; in the large synthetic task, the simple controller."""
     simulator = world(name, params)
     if isinstance(simulator, Synthetic) and simulator.d > 2:
         from shpi.envs.synthetic.reference import SimpleController
@@ -45,7 +45,7 @@ def logging_policy(name: str, params: Mapping[str, Any], epsilon: float) -> Poli
 
 
 def simulate(log: Log) -> LoggedData:
-    """The log; it and what is learned from it are kept until another one is asked for."""
+    """Simulate a log; it and what is learned from it stay cached until another log is requested."""
     if f"log {log.key}" not in _kept:
         _kept.clear()
     return kept(f"log {log.key}", lambda: _simulated(log))
@@ -57,14 +57,14 @@ def _simulated(log: Log) -> LoggedData:
 
 
 def kept(key: str, make: Callable[[], T]) -> T:
-    """What ``make`` gives; it is made once for all cells of the last log that ask for the same."""
+    """The result of ``make``, cached for all cells of the last log under a key."""
     if key not in _kept:
         _kept[key] = make()
     return cast("T", _kept[key])
 
 
 def kept_fit(key: str, fit: Callable[[], T], saved: list[float]) -> T:
-    """The same of a fit; the CPU seconds that a later cell does not have to spend are added to ``saved``."""
+    """A cached fit; if it was in the cache, the CPU seconds saved are appended to ``saved``."""
 
     def timed() -> tuple[T, float]:
         began = time.process_time()
@@ -78,7 +78,7 @@ def kept_fit(key: str, fit: Callable[[], T], saved: list[float]) -> T:
 
 
 def score(name: str, params: Mapping[str, Any], policy: Policy, rollouts: int, seed: int) -> dict[str, float]:
-    """What new users bring: the simulator's own measure, and the attained share where it knows that.
+    """The score of a policy on new users, and the attained share if the simulator knows it.
 
     The users are the same for every policy of a seed, so differences between methods are paired.
     """
@@ -92,10 +92,10 @@ def score(name: str, params: Mapping[str, Any], policy: Policy, rollouts: int, s
 
 @dataclass(frozen=True)
 class Kept:
-    """A value model that is fitted once for all cells of a log that ask for the same.
+    """A value model that is fitted once for all cells of a log with the same settings.
 
-    The k of an ablation does not change V. `Kept.saved` sums the CPU seconds that a cell did not have to
-    spend, so that they can be added to what is reported.
+    The k of an ablation does not change V. `Kept.saved` lists the CPU seconds that were saved, to be added
+    to the reported time.
     """
 
     model: ValueModel
@@ -103,7 +103,7 @@ class Kept:
     saved: list[float]
 
     def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> FittedValue:
-        """The value as the model itself would fit it."""
+        """The value function that the model fits, from the cache if possible."""
         key = f"value {self.log.key} {self.model!r} {gamma} {seed} {len(logs)}"
         return kept_fit(key, lambda: self.model.fit(logs, gamma=gamma, seed=seed), self.saved)
 
@@ -121,13 +121,13 @@ def _world(name: str, params: str) -> Simulator:
 
 @lru_cache(maxsize=1)
 def _kuairand(params: str) -> Simulator:
-    """The world as estimated: fitting it takes longer than most cells."""
+    """The fitted KuaiRand world; cached, since the fit takes longer than most cells."""
     return make("kuairand", **json.loads(params))
 
 
 @lru_cache(maxsize=2)
 def _kuairand_agent(params: str) -> Policy:
-    """Deep SARSA, as in the worlds whose agents are shipped; this world depends on data that are not."""
+    """An agent trained by deep SARSA, like the shipped ones; this world's data cannot be shipped."""
     from shpi.learners.online.deep_sarsa import DeepSARSA
 
     return DeepSARSA(episodes=1000, batch_users=50, epochs=1).fit(_world("kuairand", params))

@@ -1,4 +1,4 @@
-"""Beyond the paper: k chosen from the log, against fixed ones."""
+"""Beyond the paper: k chosen from the log, against fixed k."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIXED = {k: Method(name=f"k = {k}", learner="shpi", k=k) for k in KS}
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """Our defaults, and the same with every fixed k."""
+    """Our defaults, with k chosen from the log and with every fixed k."""
     return [
         method.on(log, settings)
         for world, epsilon in LOGS
@@ -25,7 +25,7 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def show(results: Results) -> list[Block]:
-    """Scores, the chosen k, and whether it is ever clearly worse than the best fixed one."""
+    """Scores, the chosen k, and whether it is ever clearly worse than the best fixed k."""
     names = (OURS.name, *(method.name for method in FIXED.values()))
     rows: list[tuple[str, ...]] = []
     claims: list[Block] = []

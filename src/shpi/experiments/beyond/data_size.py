@@ -11,7 +11,7 @@ from shpi.experiments._run.settings import CB, FEW, LOGGING, OURS, Settings
 
 WORLD, EPSILON = "synthetic", 1.0
 SIZES, QUICK_SIZES = (50, 400), (20, 40)  # users of a log
-FLOOR = -1.0  # of the figure
+FLOOR = -1.0  # lowest score in the figure; lower ones are drawn here
 METHODS = (LOGGING, OURS, CB)
 
 

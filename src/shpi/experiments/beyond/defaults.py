@@ -46,7 +46,7 @@ NAMES = (LOGGING.name, OURS.name, REPAIRED.name, PAPER.name, *(m.name for m in (
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """All offline methods on all logs; KuaiRand's only where its files are."""
+    """All offline methods on all logs; on KuaiRand's only if its files are available."""
     planned: list[Cell] = []
     for world, epsilon, params, variant in LOGS:
         if world == "kuairand" and not settings.data:
@@ -67,14 +67,14 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def _is_repaired(world: str, epsilon: float, variant: str, trial: int) -> bool:
-    """Whether repaired() is run: not where nothing can be learned, nor on the largest log."""
+    """Whether repaired() is run: not on logs without exploration, nor on the largest log."""
     if (world, epsilon) == ("synthetic", 0.0) or variant == LARGEST:
         return False
     return trial < FEW or world == "synthetic"
 
 
 def show(results: Results) -> list[Block]:
-    """One line per log, the distance to mu and to the best rival, and all methods together."""
+    """One line per log, with the distance to mu and to the best rival, and a summary over all logs."""
     rows, claims, tables = [], [], []
     gains: dict[str, list[Float64Array]] = {}
     for world, epsilon, _, variant in LOGS:
@@ -100,7 +100,7 @@ Few = dict[str, tuple[Float64Array, Float64Array]]  # a rival with fewer trials,
 
 
 def _complete(results: Results, where: Mapping[str, Any]) -> tuple[dict[str, Float64Array], Few]:
-    """The methods that have all trials of ours; and those that have fewer."""
+    """The methods that have as many trials as our defaults, and those that have fewer."""
     ours = results.trials(method=OURS.name, **where)
     by_method = {name: results.trials(method=name, **where) for name in NAMES}
     full = [name for name, trials in by_method.items() if trials and set(trials) >= set(ours)]
@@ -134,7 +134,7 @@ def _line(label: str, trials: Mapping[str, Float64Array]) -> tuple[str, ...]:
 
 
 def _claims(label: str, trials: Mapping[str, Float64Array], few: Few) -> list[Claim]:
-    """The highest mean of all offline methods; and not worse than the logging policy."""
+    """The claims that our defaults have the highest mean, and are not worse than the logging policy."""
     ahead = [name for name, (theirs, own) in few.items() if theirs.mean() > own.mean()]
     ours, mu = trials[OURS.name], trials[LOGGING.name]
     rival = _best_rival(trials)
@@ -169,7 +169,7 @@ def _best_rival(trials: Mapping[str, Float64Array]) -> str:
 
 
 def _normalised(trials: Mapping[str, Float64Array]) -> dict[str, Float64Array]:
-    """0 is the mean of the logging policy, 1 that of the best method; cut at -1."""
+    """Scores scaled so that the logging policy's mean is 0 and the best method's 1; cut off below -1."""
     of_mu = float(trials[LOGGING.name].mean())
     highest = max(float(values.mean()) for values in trials.values())
     width = (highest - of_mu) or 1.0

@@ -9,9 +9,9 @@ from shpi.experiments._run.experiment import Block, Experiment, Figure, Note, Re
 from shpi.experiments._run.settings import CB, FEW, LOGGING, OURS, Settings
 from shpi.report import svg
 
-STEPS = (0.0, 0.3)  # the standard deviation of one step of a user's interests, at every tick
+STEPS = (0.0, 0.3)  # standard deviation of the step of a user's interests at every tick
 METHODS = (LOGGING, CB, OURS)
-USERS, QUICK_USERS = 500, 40  # of a log
+USERS, QUICK_USERS = 500, 40  # users of a log
 
 
 def cells(settings: Settings) -> list[Cell]:

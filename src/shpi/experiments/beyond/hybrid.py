@@ -1,4 +1,4 @@
-"""Beyond the paper: a log first, then a small number of users online."""
+"""Beyond the paper: learning from a log first, then online from a small number of users."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from shpi.experiments._run.experiment import Block, Experiment, Results, Table
 from shpi.experiments._run.settings import FEW, OURS, Settings
 from shpi.protocols import Float64Array
 
-BUDGETS = (100, 400)  # episodes that may be played online
+BUDGETS = (100, 400)  # numbers of online episodes
 WORLDS = {"synthetic": 1.0, "storefront": 1.0}
 HYBRID, SCRATCH = "hybrid", "online alone"
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """Offline alone; then each budget online, after the log and without it."""
+    """Offline learning alone; then each online budget, with and without the log."""
     planned = []
     for world, epsilon in WORLDS.items():
         for log in settings.first(FEW).logs(world, epsilon):

@@ -32,7 +32,7 @@ NAMES = tuple(method.name for method in METHODS)
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """Three horizons on both logs; our defaults, which the paper does not have, with fewer trials."""
+    """Three horizons on both logs; fewer trials of our defaults, which the paper does not have."""
     return [
         method.on(log, settings)
         for epsilon in REPORTED
@@ -82,7 +82,7 @@ def show(results: Results) -> list[Block]:
 
 
 def _wider(results: Results, epsilon: float, label: str) -> Claim:
-    """A larger k raises the variance: k = T against k = 5."""
+    """The claim that a larger k raises the variance: k = T against k = 5."""
     long, short = (
         results.trials(method=f"{kind}, {label}", epsilon=epsilon, k=KINDS[kind]) for kind in ("A^pi", "A_k")
     )

@@ -1,4 +1,4 @@
-"""Figure 1, the storefront: what a bandit, session RL and SHPI make of the same shop, in exact values."""
+"""Figure 1, the storefront: exact values of a bandit, session RL and SHPI in the same shop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEARNED = (
 
 
 def work(cell: Cell) -> Outcome:
-    """The exact conversions per month of a policy: a known one, or one that is learned from a log."""
+    """The exact conversions per month of a policy, known or learned from a log."""
     shop, seconds = Storefront(), 0.0
     if cell.learner is None:
         makers = (shop.uniform, shop.bandit, shop.session_rl, shop.shpi, shop.optimal)
@@ -34,7 +34,7 @@ def work(cell: Cell) -> Outcome:
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """The five policies of the story, and three that are learned from logs of the uniform one."""
+    """The five policies of the figure, and three learned from logs of the uniform policy."""
     story = Log(world="storefront", epsilon=1.0, users=0, seed=0)
     exact = [Cell(method=name, log=story, work="exact", options={"policy": name}) for name in EXACT]
     learned = [
@@ -53,7 +53,7 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def show(results: Results) -> list[Block]:
-    """Bars, a table, and the order that the paper tells."""
+    """Bars, a table, and whether the policies rank as in the paper."""
     names = [name for name in (*EXACT, *(m.name for m in LEARNED)) if len(results.values(method=name))]
     summaries = {name: summarise(results.values(method=name)) for name in names}
     sessions = {name: float(results.values("sessions", method=name).mean()) for name in names}

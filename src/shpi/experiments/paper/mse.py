@@ -3,7 +3,7 @@
 The synthetic task is deterministic given the actions, so a user can be replayed to a logged state. From
 there, with the logged action a, pi for k - 1 steps and mu from then on,
 
-    truth    A_k(x, a) = E[ sum_m gamma^m r_{t+m} ] - V_mu(x)          V_mu: mu at once; means over 30 replays
+    truth    A_k(x, a) = E[ sum_m gamma^m r_{t+m} ] - V_mu(x)       V_mu: mu from x on; means over 30 replays
 
 for k = 1 (A^mu), k = 5 and k = T (A^pi, up to what all actions share). The estimates are the targets of
 SHPI's regression, Eq. 5, for the policy pi that it learned. Two errors are reported: against the estimate's
@@ -34,11 +34,11 @@ T, K, GAMMA = 150, 5, 0.99  # decisions of a trajectory; horizon k; discount
 KINDS = {"A^mu": 1, "A_k": K, "A^pi": T}
 EPSILONS = (0.3, 1.0)  # exploration of mu
 OWN, PI = "truth of its own", "truth of A^pi"
-METHODS = (PAPER, REPAIRED, OURS)  # released() learns from windows, not from these rows
+METHODS = (PAPER, REPAIRED, OURS)  # released() learns from other rows, windows of the log
 LATEST, AHEAD = (
     75,
     200,
-)  # the last state that is looked at, and how far the truth looks ahead: gamma^200 = 0.13
+)  # latest time of a state; steps that the truth looks ahead: gamma^200 = 0.13
 
 
 def work(cell: Cell) -> Outcome:
@@ -50,7 +50,7 @@ def work(cell: Cell) -> Outcome:
     policy: Any = fitted
     bonus, ratios = StateValues.of(policy.value, logs), importance_ratios(logs, policy)
     rng = np.random.default_rng(cell.log.seed)
-    times = rng.integers(0, LATEST, size=min(states, logs.n_trajectories))  # of users 0, 1, …
+    times = rng.integers(0, LATEST, size=min(states, logs.n_trajectories))  # a time for each of users 0, 1, …
     rows = logs.offsets[: len(times)] + times
     estimates = {
         kind: k_step_advantages(
@@ -75,7 +75,7 @@ def work(cell: Cell) -> Outcome:
 
 
 class Replay:
-    """Logged users, brought to a state by their own actions, and then given to policies.
+    """Replays logged users: their logged actions up to a state, then the actions of policies.
 
     All replays run side by side, each in a simulator of its own, so that policies decide for all at once.
     """
@@ -87,13 +87,13 @@ class Replay:
         self.worlds = [make(cell.log.world, **params) for _ in range(replays)]
         self.mu = worlds.logging_policy(cell.log.world, params, cell.log.epsilon)
         self.seed, self.times = cell.log.seed, times
-        self.key = f"{cell.log.key} {len(times)} {replays}"  # of what does not depend on a policy
+        self.key = f"{cell.log.key} {len(times)} {replays}"  # cache key of what does not depend on a policy
         logged = np.stack([actions[first : first + T] for first in offsets[: len(times)]])  # [n, T]
         self.logged = np.tile(logged, (replays, 1))  # [R n, T]
 
     def value_of_mu(self, *, logged_first: bool = True) -> Float64Array:
-        """The same [n] for mu alone, after the logged action or at once; it serves every cell of the log."""
-        steps = int(logged_first)  # of no other policy
+        """`value` [n] of mu, after the logged action or at once; cached for all cells of the log."""
+        steps = int(logged_first)  # none by another policy
         return worlds.kept(
             f"value of mu {self.key} {steps}", lambda: self.value(self.mu, steps, logged_first=logged_first)
         )
@@ -101,11 +101,11 @@ class Replay:
     def value(self, policy: Policy, steps: int, *, logged_first: bool = True) -> Float64Array:
         """The mean discounted sum [n]: the logged action, ``steps`` - 1 of the policy, then mu."""
         n, times = len(self.times), np.tile(self.times, len(self.worlds))  # [R n]
-        rng = np.random.default_rng(self.seed)  # the same chance for every kind: differences are less noisy
+        rng = np.random.default_rng(self.seed)  # common random numbers: differences are less noisy
         total = np.zeros(len(times))
         contexts = np.concatenate([world.reset(n, self.seed) for world in self.worlds])
         for t in range(LATEST + AHEAD):
-            since = t - times  # negative: still on the way to the state
+            since = t - times  # negative: before the state
             draws = rng.random(len(times))
             replayed = (since < 0) | ((since == 0) & logged_first)
             decides = ~replayed & (since < AHEAD)  # later rewards do not count
@@ -134,7 +134,7 @@ def _mse(estimate: Float64Array, truth: Float64Array) -> float:
 
 
 def _bare(cell: Cell) -> Cell:
-    """The cell without what is not an option of its learner."""
+    """The cell with the options of its learner only."""
     options = {key: value for key, value in cell.options.items() if key not in ("states", "replays")}
     return replace(cell, options=options)
 
@@ -162,7 +162,7 @@ def show(results: Results) -> list[Block]:
 
 
 def _against(results: Results, method: str, against: str, who: str) -> list[Block]:
-    """One configuration, against one truth."""
+    """Errors of one reading against one truth."""
     rows: list[tuple[str, ...]] = []
     ratios: dict[str, list[float]] = {}
     claims: list[Block] = []

@@ -1,4 +1,4 @@
-"""Table 1, the private data set: here the world that is fitted to KuaiRand's public logs."""
+"""Table 1, the private data set: replaced by a simulator that is fitted to KuaiRand's public logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METHODS = (LOGGING, CB, PAPER, REPAIRED, OURS, BCQ, NNIPS)  # the release has no
 NAMES = tuple(method.name for method in METHODS)
 EPSILON = 0.3  # exploration of mu
 ASSUMED = 1.0  # log-odds of coming back per unit of log(1 + long views of the day); invented
-MANY = 40_000  # users from which the invented effect can be learned: with 2,000 it is 3 % of the noise
+MANY = 40_000  # users, enough to learn the invented effect: with 2,000 it is 3 % of the noise
 REPORTED = for_readings(
     {
         "logging": (-0.69, 0.30),
@@ -29,7 +29,7 @@ WORLDS = {"as estimated": 0.0, "with an assumed effect": ASSUMED}
 
 
 def params(assumed: float = 0.0) -> dict[str, Any]:
-    """Of the KuaiRand world, whose reward is the long-term score; its files are where SHPI_DATA says."""
+    """Parameters of the KuaiRand world, with the long-term score as reward; SHPI_DATA locates its files."""
     return {"assumed": assumed, "reward": "long_term"}
 
 
@@ -45,7 +45,7 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def logs(settings: Settings, variant: str) -> list[Log]:
-    """Those of one world; the one with an invented effect, which is not the paper's, has fewer."""
+    """The logs of one world; fewer of the one with an invented effect, which is not the paper's."""
     assumed = WORLDS[variant]
     chosen = settings.first(FEW) if assumed else settings
     users = MANY if assumed and not settings.quick else None

@@ -1,4 +1,4 @@
-"""Figure 3, RecoGym: methods that learn from one log of the logging policy, by their long-term reward."""
+"""Figure 3, RecoGym: the long-term reward of methods that learn from one log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METHODS = (LOGGING, CB, PAPER, RELEASED, REPAIRED, OURS, BCQ, CBMF, NNIPS)
 FEWER = (RELEASED, REPAIRED)  # readings with fewer trials
 NAMES = tuple(method.name for method in METHODS)
 EPSILON = 0.3  # exploration of mu
-# The row "LTR" of Table 2, which the paper says is Figure 3; its SHPI stands beside both of ours.
+# The row "LTR" of Table 2, which the paper says is Figure 3; its SHPI is shown beside all of our readings.
 REPORTED = for_readings(
     {
         "logging": (-0.13, 0.28),

@@ -27,7 +27,7 @@ METHOD, TRAJECTORIES, EPISODES, QUICK_EPISODES = "one run of the release", 10, 1
 EPSILONS = (0.3, 1.0)  # exploration of mu
 MU, DIFFERENCES, LEVEL, AGENT = "mu", "released()", "released(), r = Y", "online agent"
 CLOSE = 0.1  # relative distance of two medians that counts as the same
-# The authors' code as run (10 seeds at 0.3, 8 at 1): mean, standard deviation, median where it is known.
+# The authors' code as we ran it (10 seeds at 0.3, 8 at 1): mean, standard deviation, median if known.
 AS_RUN: dict[tuple[str, float], tuple[float, float, float | None]] = {
     (MU, 0.3): (7564.0, 1138.0, 8196.0),
     (DIFFERENCES, 0.3): (6444.0, 2954.0, 7953.0),
@@ -74,7 +74,7 @@ def work(cell: Cell) -> Outcome:
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """Two runs of the release per seed: outcomes are of two kinds, and ten of them have no firm median."""
+    """Two runs of the release per seed: outcomes are bimodal, and the median of ten is not reliable."""
     episodes = QUICK_EPISODES if settings.quick else EPISODES
     more = tuple(seed + len(settings.seeds) for seed in settings.seeds)
     return [
@@ -119,7 +119,7 @@ def show(results: Results) -> list[Block]:
 
 
 def as_run(name: str, epsilon: float) -> str:
-    """What the authors' code brought, in words."""
+    """The results of the authors' code as text."""
     return _words(*AS_RUN[name, epsilon])
 
 

@@ -16,12 +16,12 @@ from shpi.report.plots.canvas import SMALL, Canvas, text_width
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """From numbers to pixels, linear or logarithmic; what lies outside is put on the edge."""
+    """Maps numbers to pixels, linearly or logarithmically; values outside are put on the edge."""
 
     low: float
     high: float
-    start: float  # px of low
-    end: float  # px of high
+    start: float  # pixel of low
+    end: float  # pixel of high
     log: bool = False
     ticks: tuple[tuple[float, str], ...] = ()
 
@@ -48,14 +48,14 @@ class Scale:
         many: int | None = None,
         room: float = 0.0,
     ) -> Scale:
-        """A scale over those of some values that can be drawn: below 1e300, and positive if ``log``.
+        """A scale over all values that can be drawn: below 1e300, and positive if ``log``.
 
         Args:
-            values: what must be inside.
+            values: values that must be inside.
             start: pixel of the lower end.
             end: pixel of the upper end.
-            log: logarithmic.
-            many: about how many ticks; None fits labels of a horizontal axis.
+            log: whether the scale is logarithmic.
+            many: approximate number of ticks; None: as many as fit on a horizontal axis.
             room: share of the width to leave free at both ends.
         """
         known = np.asarray(
@@ -160,12 +160,12 @@ def left_axis(canvas: Canvas, scale: Scale, left: float, right: float, label: st
 
 
 def tick_room(scale: Scale) -> float:
-    """How wide the labels of a left axis are, in px."""
+    """The width of the labels of a left axis, in px."""
     return max((text_width(words, SMALL) for _, words in scale.ticks), default=0.0) + 10
 
 
 def _spaced(scale: Scale) -> list[tuple[float, str]]:
-    """The ticks whose labels do not run into the one before."""
+    """The ticks whose labels do not overlap the one before."""
     kept: list[tuple[float, str]] = []
     reach = -math.inf
     for value, words in scale.ticks:

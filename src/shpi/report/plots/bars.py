@@ -15,7 +15,7 @@ from shpi.report.plots.legend import Key, legend, swatch
 from shpi.report.plots.rows import Rows, same_length
 from shpi.report.plots.theme import series as series_class
 
-_THICK = 14.0  # px of a bar
+_THICK = 14.0  # thickness of a bar in px
 
 
 def bars(
@@ -74,7 +74,7 @@ def bars(
 def _scale(
     values: list[float], rows: Rows, table: Mapping[str, np.ndarray], show: Callable[[float], str]
 ) -> Scale:
-    """With room for the numbers at the ends of the bars."""
+    """A scale with room for the numbers at the ends of the bars."""
     known = [value for value in values if math.isfinite(value)]
     widest = max(text_width(show(float(value))) for column in table.values() for value in column) + 8
     left = rows.left + (widest if min(known) < 0 else 0)

@@ -9,9 +9,9 @@ from html import escape
 from shpi.errors import ConfigError
 from shpi.report.plots.theme import FONT, style_sheet
 
-SIZE = 13.0  # of text, in px
-SMALL = 12.0  # the same for ticks and notes
-_LONGEST = 400  # letters of a tooltip
+SIZE = 13.0  # size of text in px
+SMALL = 12.0  # size of ticks and notes in px
+_LONGEST = 400  # most characters of a tooltip
 _NARROW = frozenset("iljtfrI.,:;!|'()[]·` ")
 _BROAD = frozenset("mwMWQO@%—…")
 
@@ -37,7 +37,7 @@ class Canvas:
         bold: bool = False,
         most: float | None = None,
     ) -> None:
-        """Words with their baseline at y, cut to ``most`` px; the whole is then a tooltip."""
+        """Words with their baseline at y, cut to ``most`` px; a tooltip then shows the whole text."""
         if not words:
             return
         shown = words if most is None else shortened(words, most, size * (1.06 if bold else 1))
@@ -105,7 +105,7 @@ class Canvas:
         self._parts.append(f'<path class="shpi-{cls}" {paint}{stroke}{dashed}{faint} d="{d}"/>')
 
     def dot(self, x: float, y: float, radius: float = 4.0, *, cls: str, hollow: bool = False) -> None:
-        """A disc, or a ring on paper."""
+        """A disc, or a ring if ``hollow``."""
         self._parts.append(
             f'<circle class="shpi-{cls}" stroke="currentColor" stroke-width="2" cx="{_n(x)}" cy="{_n(y)}"'
             f' r="{_n(radius)}" fill="{"none" if hollow else "currentColor"}"/>'
@@ -133,7 +133,7 @@ class Canvas:
 
 
 def text_width(words: str, size: float = SIZE) -> float:
-    """About how wide words are in px; a guess on the safe side, since fonts differ."""
+    """The approximate width of words in px, rather too wide than too narrow, since fonts differ."""
     ems = sum(_em(word) for word in words)
     return ems * size
 
@@ -149,7 +149,7 @@ def _em(letter: str) -> float:
 def shortened(words: str, most: float, size: float = SIZE) -> str:
     """Words cut so that they fit, with an ellipsis."""
     room, used = most / size, 0.0
-    fits = 0  # letters that leave room for the ellipsis
+    fits = 0  # characters that leave room for the ellipsis
     for index, letter in enumerate(words):
         used += _em(letter)
         if used > room:
@@ -160,20 +160,20 @@ def shortened(words: str, most: float, size: float = SIZE) -> str:
 
 
 def polygon(points: tuple[tuple[float, float], ...] | list[tuple[float, float]], closed: bool = True) -> str:
-    """The path through some points."""
+    """The SVG path through the points."""
     steps = " L".join(f"{_n(x)} {_n(y)}" for x, y in points)
     return f"M{steps}{' Z' if closed else ''}"
 
 
 def _n(value: float) -> str:
-    """A coordinate; what is not finite has been dealt with before."""
+    """A coordinate as text; callers must leave out what is not finite."""
     if not math.isfinite(value):
         raise ConfigError(expected="finite coordinates", found=str(value), where="a chart")
     return f"{value:.2f}".rstrip("0").rstrip(".") if value != round(value) else str(int(value))
 
 
 def _clean(words: str) -> str:
-    """Escaped, and without the control characters that XML forbids."""
+    """Escape words, and remove control characters that XML forbids."""
     plain = "".join(
         word if word >= " " and word not in "\ufffe\uffff" and not "\ud800" <= word <= "\udfff" else " "
         for word in words

@@ -28,7 +28,7 @@ def histogram(
     width: float = 680,
     height: float = 240,
 ) -> str:
-    """A histogram of one series, or several laid over each other.
+    """A histogram of one series, or of several overlaid.
 
     Args:
         edges: edges of the bins, rising, one more than counts; positive if ``log_x``.
@@ -36,7 +36,7 @@ def histogram(
         title: for screen readers and as a tooltip.
         description: for screen readers.
         log_x: a logarithmic axis.
-        marks: name -> where an upright dashed line is drawn.
+        marks: name -> position of a dashed vertical line.
         x_label: below the axis.
         y_label: above the axis.
         width: width of the sheet in px.
@@ -121,7 +121,7 @@ def boxplots(
         marks: one further number per row (say, a published one) as a hollow diamond; None for none.
         mark_name: for the legend.
         texts: to the right of the rows.
-        reference: a dashed upright line.
+        reference: position of a dashed vertical line.
         x_label: below the axis.
         log_x: a logarithmic axis; what is not positive is left out, box lengths are those of logarithms.
         points: draw every value if a group has at most 50; else those beyond the whiskers.

@@ -46,21 +46,21 @@ def forest(
     names: ForestNames | None = None,
     width: float = 680,
 ) -> str:
-    """A forest plot: a diamond and a line per row; what does not fit ends in an arrow.
+    """A forest plot: a diamond and a line per row; intervals beyond the axis end in an arrow.
 
     Args:
         labels: labels of the rows, from top to bottom.
         centers: the estimates; what is not finite is left out.
-        lowers: two-sided intervals, -inf included.
-        uppers: the same.
+        lowers: lower ends of two-sided intervals; may be -inf.
+        uppers: upper ends; may be inf.
         title: for screen readers and as a tooltip.
         description: for screen readers.
-        bounds: one-sided lower bounds, drawn as upright ticks.
+        bounds: one-sided lower bounds, drawn as vertical ticks.
         main: the row that decides: bold, in the first colour.
         faint: rows that should not be relied on: hollow, dashed.
         round: rows of another kind: a dot in place of a diamond.
         texts: to the right of the rows, such as the numbers.
-        reference: an upright line, such as 0; None for none.
+        reference: position of a vertical line, such as 0; None for none.
         x_label: below the axis.
         names: words of the legend.
         width: width of the sheet in px; below 480 labels stand above their rows.
@@ -108,7 +108,7 @@ def limits(
     main: int | None,
     reference: float | None,
 ) -> list[float]:
-    """What the axis must show: all of the main row and of rows that are not far wider than the others."""
+    """Values that the axis must show: the main row, and all rows that are not far wider than the others."""
     with np.errstate(invalid="ignore", over="ignore"):
         spans = high - low
     usual = spans[np.isfinite(spans)]

@@ -1,4 +1,4 @@
-"""Names of series, above a chart."""
+"""The legend above a chart."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from shpi.report.plots.canvas import SIZE, Canvas, shortened, text_width
 
-Draw = Callable[[Canvas, float, float], None]  # at x (left end of a 20 px wide place) and y (middle)
+Draw = Callable[[Canvas, float, float], None]  # draws at x (left end of a 20 px wide space) and y (middle)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One entry: a name and how its sign is drawn."""
+    """One entry: a name, and how its symbol is drawn."""
 
     name: str
     draw: Draw
 
 
 def legend(canvas: Canvas, keys: Sequence[Key], top: float, left: float = 2.0) -> float:
-    """Entries from left to right, in as many lines as they need; returns where they end, in px."""
+    """Draw entries from left to right, in as many lines as they need; returns their lower end in px."""
     if not keys:
         return top
     x, y = left, top + 12
@@ -55,5 +55,5 @@ def dot(cls: str) -> Draw:
 
 
 def tick(cls: str) -> Draw:
-    """A short upright line."""
+    """A short vertical line."""
     return lambda canvas, x, y: canvas.line(x + 10, y - 7, x + 10, y + 7, cls=cls, width=2.5)

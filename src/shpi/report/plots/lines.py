@@ -15,7 +15,7 @@ from shpi.report.plots.legend import Draw, Key, legend, stroke
 from shpi.report.plots.theme import SERIES
 from shpi.report.plots.theme import series as series_class
 
-DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "5 2", "1 2", "9 2 2 2 2 2")  # colour is never alone
+DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "5 2", "1 2", "9 2 2 2 2 2")  # not only colours differ
 
 Values = Sequence[float] | Float64Array
 
@@ -40,15 +40,15 @@ def lines(
     """Lines with a legend; gaps where a value is not finite.
 
     Args:
-        x: where the values belong, rising.
+        x: x coordinates of the values, increasing.
         series: name -> values, one per x.
         title: for screen readers and as a tooltip.
         description: for screen readers.
         bands: name of a series -> lower and upper values, drawn as a faint area.
         log_x: a logarithmic axis; x must be positive.
         log_y: a logarithmic axis; what is not positive is left out.
-        zero: whether 0 must be on the upright axis.
-        reference: name -> height of a dashed level line.
+        zero: whether the vertical axis must include 0.
+        reference: name -> y of a dashed horizontal line.
         dots: mark every value.
         x_label: below the axis.
         y_label: above the axis.
@@ -112,7 +112,7 @@ def _sign(index: int, dots: bool) -> Draw:
 
 
 def _runs(good: Sequence[bool]) -> list[list[int]]:
-    """Runs of neighbours that can be drawn."""
+    """Runs of consecutive points that can be drawn."""
     runs: list[list[int]] = [[]]
     for index, fine in enumerate(good):
         if fine:

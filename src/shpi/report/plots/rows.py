@@ -1,4 +1,4 @@
-"""Charts with one row per label: where labels, marks and texts go on a broad and on a narrow sheet."""
+"""Layout of charts with one row per label: where labels, marks and texts go on wide and narrow sheets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Rows:
 
     labels: tuple[str, ...]
     texts: tuple[str, ...]  # at the right end; empty strings for none
-    left: float  # of the plotting area
+    left: float  # left end of the plotting area, in px
     right: float
     top: float
-    step: float  # from row to row
-    mark: float  # from the top of a row to the middle of its marks
+    step: float  # px from row to row
+    mark: float  # px from the top of a row to the middle of its marks
     narrow: bool
 
     @classmethod
@@ -47,7 +47,7 @@ class Rows:
 
     @property
     def bottom(self) -> float:
-        """Where the last row ends."""
+        """The y at which the last row ends."""
         return self.top + self.step * len(self.labels) + 4
 
     def middle(self, index: int) -> float:
@@ -55,11 +55,11 @@ class Rows:
         return self.top + self.step * index + self.mark
 
     def write(self, canvas: Canvas, index: int, *, bold: bool = False) -> None:
-        """The label and the text of a row."""
+        """Write the label and the text of a row."""
         label, note = self.labels[index], self.texts[index]
         if self.narrow:
             y = self.top + self.step * index + 14
-            canvas.rect(0, y - 17, canvas.width, 22, cls="paper")  # lines stop at words
+            canvas.rect(0, y - 17, canvas.width, 22, cls="paper")  # keeps grid lines off the label
             space = canvas.width - 4 - (text_width(note) * 1.08 + 10 if note else 0)
             canvas.text(2, y, label, bold=bold, most=max(space, canvas.width / 3))
             canvas.text(canvas.width - 2, y, note, anchor="end", bold=bold)
@@ -70,7 +70,7 @@ class Rows:
 
 
 def same_length(*, labels: Sequence[str], **columns: Sequence[object] | None) -> None:
-    """Refuse columns that do not have one entry per label."""
+    """Raise an error unless every column has one entry per label."""
     if not len(labels):
         raise ConfigError(expected="at least one row", found="none", where="a chart")
     for name, column in columns.items():

@@ -1,6 +1,6 @@
-"""Colours, as CSS variables with fallbacks: a page may set them, a file of its own needs none.
+"""Colours, as CSS variables with fallbacks: a page may set them, a standalone file needs none.
 
-Every rule is written twice, without and with ``var()``: programs that know no CSS variables keep the first.
+Every rule is written twice, without and with ``var()``: programs without CSS variables use the first.
 Series colours have a contrast of at least 4.5 : 1 to the paper, in light and in dark.
 """
 
@@ -24,7 +24,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "c6": ("#59626d", "#a3adb8"),
     "c7": ("#7d5526", "#d8ae7c"),
 }
-SERIES = 8  # colours; the next series begins again with the first
+SERIES = 8  # number of colours; further series start again with the first
 
 
 def series(index: int) -> str:
@@ -38,7 +38,7 @@ def variables(dark: bool) -> str:
 
 
 def style_sheet() -> str:
-    """The rules that every chart carries."""
+    """The CSS rules in every chart."""
     light, dark = (
         "".join(
             f".shpi-{name}{{color:{pair[which]};color:var(--shpi-{name},{pair[which]})}}"

@@ -1,4 +1,4 @@
-"""Several candidates side by side: verdicts, lifts, bounds that hold for all of them together."""
+"""Several candidates side by side: verdicts, lifts, and bounds that hold for all of them together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def header(comparison: Comparison) -> str:
-    """What can be shipped, in one sentence."""
+    """One sentence on which candidates can be shipped."""
     first = comparison.evaluations[0]
     steps = [
         evaluation.policy_name for evaluation in comparison.evaluations if _word(evaluation) == "first step"
@@ -41,12 +41,12 @@ def header(comparison: Comparison) -> str:
 
 
 def question(evaluation: Evaluation) -> str:
-    """What is counted, in words where the evaluation has them."""
+    """The metric, in words if the evaluation has them."""
     return evaluation.question or evaluation.metric
 
 
 def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
-    """One row per candidate."""
+    """A table with one row per candidate."""
     sure = level(evaluations[0].decisive.lift_interval.level)
 
     def draw(width: float) -> str:

@@ -12,7 +12,7 @@ from shpi.report.page import NARROW, Section, esc, figure, folded, table
 if TYPE_CHECKING:
     from shpi.ope.results import Estimate, Evaluation
 
-MANY = 30  # estimators, and notes, shown
+MANY = 30  # most estimators shown, and most notes
 
 
 def lift(evaluation: Evaluation) -> Section:
@@ -38,7 +38,7 @@ def lift(evaluation: Evaluation) -> Section:
 
 
 def failing(evaluation: Evaluation) -> set[str]:
-    """The estimators about which a diagnostic is fatal."""
+    """The estimators with a fatal diagnostic."""
     return {
         diagnostic.estimator
         for diagnostic in evaluation.diagnostics
@@ -47,7 +47,7 @@ def failing(evaluation: Evaluation) -> set[str]:
 
 
 def _shown(evaluation: Evaluation) -> tuple[list[Estimate], int]:
-    """The one that decides, then those that need no model, then those that do."""
+    """The estimate that decides, then those without a model, then those with one; and how many are hidden."""
     others = [estimate for estimate in evaluation.estimates if estimate.name != evaluation.main]
     ordered = [evaluation.decisive, *sorted(others, key=lambda estimate: may_be_biased(evaluation, estimate))]
     return ordered[:MANY], max(0, len(ordered) - MANY)
@@ -61,7 +61,7 @@ _BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}
 
 
 def _explained(evaluation: Evaluation, shown: list[Estimate]) -> str:
-    """Every name in full, with a sentence, and what the estimate is to the verdict."""
+    """Every estimator's full name, one sentence about it, and its role in the verdict."""
     rows = []
     for estimate in shown:
         said, known = mark(evaluation, estimate), about(evaluation, estimate.name)

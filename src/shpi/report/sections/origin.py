@@ -12,11 +12,11 @@ from shpi.report.page import NARROW, Section, esc, figure, folded, table
 if TYPE_CHECKING:
     from shpi.ope.results import ActionShift, Evaluation, Segment
 
-MANY_SEGMENTS, MANY_ACTIONS = 16, 16  # shown
+MANY_SEGMENTS, MANY_ACTIONS = 16, 16  # most segments and actions shown
 
 
 def origin(evaluation: Evaluation) -> Section | None:
-    """Segments and actions; None where neither is known."""
+    """The lift by segment and by action; None if neither is known."""
     parts = [_segments(evaluation), _actions(evaluation.actions_gained_lost)]
     if not any(parts):
         return None

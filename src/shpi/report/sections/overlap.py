@@ -1,4 +1,4 @@
-"""Does the log say anything about this policy? Chances, ratios, effective users."""
+"""Does the log support this policy? Overlap of the probabilities, importance weights, effective users."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from shpi.ope.results import Evaluation, Histogram, Overlap, Weights
 
 BINS = 41  # edges of the histogram of users
-_FEW = 30  # effective users below which weighted estimates are guesses
+_FEW = 30  # with fewer effective users, weighted estimates are unreliable
 
 
 def overlap(evaluation: Evaluation) -> Section:
-    """Overlap and weights; what there is of them."""
+    """Overlap and importance weights, as far as the evaluation has them."""
     measured, weights = evaluation.overlap, evaluation.decisive.weights
     parts = [_tiles(evaluation, weights)] if weights is not None else []
     if measured is not None:
@@ -119,7 +119,7 @@ def _ratios(measured: Overlap) -> str:
 
 
 def _steps(measured: Overlap) -> str:
-    left = np.asarray(measured.effective_users)  # where nobody is left, a logarithmic axis shows nothing
+    left = np.asarray(measured.effective_users)  # a logarithmic axis cannot show 0
     first, last = count(measured.effective_users[0]), count(measured.effective_users[-1])
 
     def draw(width: float) -> str:
@@ -149,7 +149,7 @@ def _steps(measured: Overlap) -> str:
 
 
 def _users(evaluation: Evaluation) -> str:
-    """How far single users move the lift."""
+    """How much single users contribute to the lift."""
     moved = evaluation.decisive.influence_lift / max(len(evaluation.decisive.influence_lift), 1)
     moved = moved[np.isfinite(moved)]
     if len(moved) < 2 or not np.ptp(moved) > 0:
@@ -184,7 +184,7 @@ def _users(evaluation: Evaluation) -> str:
 
 
 def _both_trimmed(measured: Overlap) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """Edges and shares in % of both, without the bins below which neither has anything."""
+    """Edges and shares in % of both histograms, without the bins at the low end that are empty in both."""
     total = max(sum(measured.logged.counts), 1)
     both = np.asarray([measured.logged.counts, measured.policy.counts], dtype=np.float64)
     used = np.flatnonzero(both.any(axis=0))
@@ -194,7 +194,7 @@ def _both_trimmed(measured: Overlap) -> tuple[Float64Array, Float64Array, Float6
 
 
 def _middle(histogram: Histogram) -> str:
-    """The bin of the median."""
+    """The bin that holds the median."""
     total = np.cumsum(histogram.counts)
     if not len(total) or total[-1] == 0:
         return "unknown"
@@ -203,7 +203,7 @@ def _middle(histogram: Histogram) -> str:
 
 
 def _trimmed(histogram: Histogram) -> tuple[Float64Array, Float64Array]:
-    """Without the empty bins at both ends; 1 stays inside."""
+    """A histogram without the empty bins at both ends; 1 stays inside."""
     edges, counts = np.asarray(histogram.edges), np.asarray(histogram.counts, dtype=np.float64)
     used = np.flatnonzero((counts > 0) | ((edges[:-1] <= 1.01) & (edges[1:] >= 0.99)))
     first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)

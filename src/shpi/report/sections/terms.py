@@ -1,4 +1,4 @@
-"""Now against later, and the three factors of what a user brings."""
+"""Short-term against long-term effect, and the three factors of a user's total reward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def now_and_later(evaluation: Evaluation) -> Section | None:
-    """The short-term effect beside the long-term one; None where it is not known."""
+    """The short-term effect beside the long-term one; None if it is unknown."""
     short = evaluation.short_term
     if short is None:
         return None
@@ -46,7 +46,7 @@ def _sentence(short: Estimate, long: Estimate) -> str:
 
 
 def _relative(pair: Sequence[tuple[str, Estimate]]) -> str:
-    """Both as shares of what the logging policy brought: they have different units otherwise."""
+    """Both lifts relative to the logging policy's values, since their units differ."""
     sizes = [abs(estimate.baseline) for _, estimate in pair]
     if any(relative(estimate.lift, estimate.baseline) is None for _, estimate in pair):
         return "<p>The logging policy brought next to nothing: changes in % say nothing. See the numbers.</p>"

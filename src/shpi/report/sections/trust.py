@@ -1,4 +1,4 @@
-"""Diagnostics, configuration, and which log this was."""
+"""Diagnostics, configuration, and the identity of the log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shpi.report.page import Section, esc, folded, table
 if TYPE_CHECKING:
     from shpi.ope.results import Diagnostic, Evaluation
 
-MANY_CHECKS, MANY_SETTINGS = 60, 150  # shown
+MANY_CHECKS, MANY_SETTINGS = 60, 150  # most checks and settings shown
 _ORDER = ("fatal", "warning", "note", "fine")
 
 
 def diagnostics(evaluation: Evaluation) -> Section:
-    """What can and cannot be trusted, the worst first; other estimators stand apart."""
+    """The diagnostics, the worst first; those of estimators that do not decide come separately."""
     checks = sorted(evaluation.diagnostics, key=lambda check: _ORDER.index(check.severity))
     deciding = [check for check in checks if check.estimator in (None, evaluation.main)]
     others = [check for check in checks if check.estimator not in (None, evaluation.main)]

@@ -14,7 +14,7 @@ from shpi.report.terminal import needed_words
 if TYPE_CHECKING:
     from shpi.ope.results import Diagnostic, Evaluation
 
-MANY_REASONS = 12  # shown
+MANY_REASONS = 12  # most reasons shown
 
 _WORDS = {
     "ship": ("ship", "Ship", "The log is good evidence that this policy is better than the logging policy."),
@@ -26,11 +26,11 @@ _WORDS = {
     "hold": ("hold", "Hold", "Do not ship this policy on the evidence of this log."),
     "need more data": ("more", "Need more data", "This log cannot tell yet whether the policy is better."),
 }
-KINDS = {decision: kind for decision, (kind, _, _) in _WORDS.items()}  # the style of a verdict
+KINDS = {decision: kind for decision, (kind, _, _) in _WORDS.items()}  # CSS class of a verdict
 
 
 def header(evaluation: Evaluation) -> str:
-    """Name, metric, verdict, and numbers at a glance."""
+    """The head of the report: name, metric, verdict and key numbers."""
     size = f" of {count(evaluation.users)} users, {count(evaluation.decisions)} decisions"
     log = size if evaluation.users else ""
     asked = evaluation.question.rstrip(".")
@@ -94,10 +94,10 @@ def _guards(guards: tuple[Diagnostic, ...]) -> str:
 
 
 def relative(lift: float, baseline: float) -> float | None:
-    """The lift as a share of what the logging policy brought; None where that says nothing."""
+    """The lift relative to the logging policy's value; None if not finite, or not below 100."""
     if baseline == 0 or not math.isfinite(lift) or not math.isfinite(baseline):
         return None
     share = lift / abs(baseline)
-    if abs(share) < 1e-9:  # rounding
+    if abs(share) < 1e-9:  # rounding error
         return 0.0
     return share if abs(share) < 100 else None

@@ -1,10 +1,10 @@
-"""One decision: a context as JSON to an action with its propensity, in microseconds.
+"""One decision, in microseconds: from a context in JSON to an action with its propensity.
 
-context     JSON to a context vector, without a table engine
+context     JSON to a context vector, without a dataframe library
 features    feature maps for one context
 compiled    compile_policy: a policy for one context
 batch       compile_batch: a policy for the contexts of several requests
-choice      candidates, exploration floor, the draw
+choice      candidates, exploration floor, drawing an action
 arms        which users get which policy
 """
 

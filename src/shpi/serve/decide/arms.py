@@ -1,4 +1,4 @@
-"""Which users get which policy: arms by a salted hash of the user, stable for as long as the folder lives.
+"""Which users get which policy: a salted hash of the user gives the arm, the same for the folder's lifetime.
 
     0                 hold_back          hold_back + canary                                    1
     |--- hold-back ---|----- canary -----|----------------------- champion --------------------|
@@ -17,9 +17,9 @@ from typing import Literal
 from shpi.errors import ConfigError
 
 Arm = Literal["hold-back", "canary", "champion", "apprentice"]
-STAGES = (0.01, 0.05, 0.20)  # the shares of a canary, one after the other
-_SPAN = float(2**64)  # how many hashes of 64 bits there are
-_FINEST = 2.0**-53  # the step between two shares: a double has no more digits
+STAGES = (0.01, 0.05, 0.20)  # shares of users in the canary, stage by stage
+_SPAN = float(2**64)  # number of different 64-bit hashes
+_FINEST = 2.0**-53  # resolution of a share: the mantissa of a double
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Arms:
     """The shares of the arms.
 
     Args:
-        salt: of the folder, so that two services do not hold back the same users.
+        salt: random bytes of the folder, so that two services do not hold back the same users.
         hold_back: the share of users who stay with the first policy for ever.
         canary: the share of users who get the new policy; 0 without one.
     """
@@ -45,7 +45,7 @@ class Arms:
             )
 
     def place(self, user: str) -> float:
-        """Where a user stands between 0 and 1."""
+        """The user's hash, scaled to between 0 and 1."""
         hashed = self._keyed.copy()
         hashed.update(user.encode())
         return int.from_bytes(hashed.digest(), "little") / _SPAN
@@ -68,7 +68,7 @@ def uniform_of(event_id: str, salt: bytes) -> float:
 
 
 def draws(salt: bytes) -> Callable[[str], float]:
-    """`uniform_of` for one salt."""
+    """`uniform_of` with the salt fixed."""
     keyed = blake2b(digest_size=8, key=salt, person=b"shpi draw")
 
     def uniform(event_id: str) -> float:

@@ -1,8 +1,8 @@
 """`compile_batch`: a policy that answers the contexts of several requests by one matrix product.
 
-Requests that arrive together cost a fixed number of array operations together. It is made for what learners
-return by default, a tilted or plain logistic policy on linear features; every other policy is asked one
-context at a time (`shpi.serve.decide.compiled`).
+Requests that arrive together share a fixed number of array operations. This covers what learners return by
+default, a tilted or plain logistic policy on linear features; every other policy is asked one context at a
+time (`shpi.serve.decide.compiled`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.protocols import Float64Array
 
 Batch = Callable[[Float64Array], Float64Array]  # contexts [n, d] to probabilities [n, A]
-_TRIED = 8  # contexts on which the batch is compared with the policy when it is made
-_TOLERANCE = 1e-12  # of a probability
+_TRIED = 8  # random contexts on which the compiled form is compared with the policy
+_TOLERANCE = 1e-12  # largest difference of a probability
 _SAFE = 200.0  # two exponentials of this size and their product are far from overflow
 
 
 def compile_batch(policy: Policy) -> Batch | None:
-    """pi(.|x) of several contexts, equal to ``action_probs`` to 1e-12; None if there is no such way."""
+    """pi(.|x) of several contexts, equal to ``action_probs`` to 1e-12; None if it has no batch form."""
     bare: Any = getattr(policy, "saved_form", policy)
     width = context_width(bare)
     if width is None:
@@ -72,7 +72,7 @@ def _tilted(policy: Tilted) -> Batch | None:
         both = phi(contexts) @ stacked  # logits of mu beside the tilt, [n, 2A]
         _shift(both.reshape(-1, n))
         tilt = both[:, n:]
-        if power != 1:  # a power of a small number may be no number: take logarithms
+        if power != 1:  # a power of a small number may underflow: work with logarithms
             logits = np.exp(both[:, :n])
             logits *= unmixed / _sums(logits)
             logits += noise
@@ -92,7 +92,7 @@ def _tilted(policy: Tilted) -> Batch | None:
 
 
 def _shift(logits: Float64Array) -> None:
-    """Subtract the greatest of each row, in place, where an exponential could overflow or all vanish."""
+    """Subtract each row's maximum, in place, if an exponential could overflow or a row underflow to 0."""
     if (
         logits.size
         and max(-np.minimum.reduce(logits, axis=None), np.maximum.reduce(logits, axis=None)) > _SAFE
@@ -106,7 +106,7 @@ def _sums(values: Float64Array) -> Float64Array:
 
 
 def _transform(features: FeatureMap) -> Batch:
-    """The features [n, p] of contexts that were checked when they were encoded."""
+    """A feature map from contexts to [n, p], without checks: encoding has checked the contexts."""
     if isinstance(features, StandardiseMap):
         mean, scale = features.mean, features.scale
         return lambda x: (x - mean) / scale
@@ -126,7 +126,7 @@ def _after_ones(x: Float64Array) -> Float64Array:
 
 
 def _softmax(logits: Float64Array) -> Float64Array:
-    """Of each row, in place."""
+    """Softmax of each row, in place."""
     _shift(logits)
     np.exp(logits, out=logits)
     logits /= _sums(logits)

@@ -1,10 +1,10 @@
-"""One choice among candidates: a policy, mixed with a floor of exploration, and the draw.
+"""One choice among candidates: mix a policy with an exploration floor, and draw an item.
 
     p(a|x) = (1 - floor) pi(a|x) + floor / |C|          over the candidates C of the request
 
-The floor is what the next log rests on: every candidate keeps a probability that is known and not small, so
-no policy can take its own evidence away. An item that the policy has not learned gets its share of the floor
-and nothing more; if it knows none of the candidates, all are equally likely.
+The floor keeps the next log usable: every candidate has a known probability of at least floor / |C|, so the
+log supports the evaluation of any other policy. An item that the policy has not learned gets its share of the
+floor only; if the policy knows none of the candidates, all are equally likely.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from shpi.serve.decide.compiled import CompiledPolicy
 from shpi.serve.decide.context import ContextEncoder
 
 Item = int | str
-FLOOR = 0.05  # share of the decisions that are random over all items
+FLOOR = 0.05  # share of each decision that is uniform over the candidates
 
 
 class Catalogue(list[Item]):
-    """All items of a policy. Every record repeats them, so their form on the disk is made once."""
+    """All items of a policy. Every record repeats them, so they are encoded for the disk only once."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         super().__init__(items)
@@ -34,11 +34,11 @@ class Catalogue(list[Item]):
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """What was chosen, and with which probabilities it could have been anything else."""
+    """The chosen item, and the probabilities of all candidates."""
 
     items: Sequence[Item]  # the candidates
-    probs: Float64Array  # [C] of each
-    place: int  # of the chosen one
+    probs: Float64Array  # [C] probability of each candidate
+    place: int  # index of the chosen candidate
 
     @property
     def action(self) -> Item:
@@ -47,12 +47,12 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def propensity(self) -> float:
-        """Its probability."""
+        """The probability of the chosen item."""
         return float(self.probs[self.place])
 
 
 def allowed(items: Sequence[Item], exclude: Sequence[Item]) -> list[Item]:
-    """The candidates without the excluded ones; an error if none is left."""
+    """The candidates without the excluded ones; raises an error if none is left."""
     gone = set(exclude)
     remaining = [item for item in items if item not in gone]
     if not remaining:
@@ -73,20 +73,20 @@ def draw(probs: Float64Array, uniform: float) -> int:
 
 
 def uniform_choice(items: Sequence[Item], uniform: float) -> Choice:
-    """All candidates equally likely."""
+    """A choice in which all candidates are equally likely."""
     probs = np.full(len(items), 1.0 / len(items))
     return Choice(items, probs, draw(probs, uniform))
 
 
 def first_choice(items: Sequence[Item], uniform: float, floor: float) -> Choice:
-    """The caller's own first candidate, mixed with the floor: what an apprentice does."""
+    """The caller's first candidate, mixed with the floor: the policy "apprentice"."""
     probs = np.full(len(items), floor / len(items))
     probs[0] += 1.0 - floor
     return Choice(items, probs, draw(probs, uniform))
 
 
 def mixed(first: Choice, second: Choice, share: float, uniform: float) -> Choice:
-    """A choice among the same items by two policies at once, the first one's probabilities having a share."""
+    """A draw from the mixture ``share * first + (1 - share) * second`` over the same items."""
     probs = share * first.probs
     probs += (1.0 - share) * second.probs
     return Choice(first.items, probs, draw(probs, uniform))
@@ -107,12 +107,12 @@ class Chooser:
         """Prepare a policy.
 
         Args:
-            name: of the policy, for the log.
-            policy: compiled.
-            encoder: of contexts; None for a policy that does not look at them.
-            ids: the items behind the numbers 0..A-1.
-            floor: of exploration.
-            batch: the same policy for several contexts at once, where there is such a way.
+            name: name of the policy, for the log.
+            policy: the compiled policy.
+            encoder: encodes contexts; None for a policy that ignores them.
+            ids: item ids of the actions 0..A-1.
+            floor: exploration floor.
+            batch: the same policy for several contexts at once, if it has such a form.
         """
         self.name, self.policy, self.encoder, self.floor = name, policy, encoder, floor
         self.ids = Catalogue(ids)
@@ -133,7 +133,7 @@ class Chooser:
         uniform: float,
         floor: float | None = None,
     ) -> Choice:
-        """A choice among items, or among all that the policy knows if None."""
+        """A choice among the items, or among all items of the policy if None."""
         floor = self.floor if floor is None else floor
         x = self.encode(context)
         if items is None:
@@ -154,9 +154,9 @@ class Chooser:
     def choose_each(
         self, contexts: Sequence[bytes], uniforms: Sequence[float]
     ) -> tuple[Float64Array, list[int]] | None:
-        """For each context in JSON the probabilities of all items [n, A] and the place of the drawn one.
+        """For each context in JSON, the probabilities of all items [n, A] and the index of the drawn one.
 
-        None where each must be asked for itself.
+        None if the contexts must be decided one by one.
         """
         if self.batch is None or self.encoder is None:
             return None

@@ -1,9 +1,9 @@
 """`compile_policy`: a policy that answers one context at a time, without the checks of a batch.
 
-``action_probs`` checks shapes, types and finiteness at every level, which a batch does not notice and a
-single context does: nine tenths of its time. Here everything is checked once, when the policy is compiled,
-and the context once, when it is encoded. The operations are those of the policies themselves, on vectors.
-A policy of another make is called as it is.
+``action_probs`` checks shapes, types and finiteness at every level: negligible for a batch, nine tenths of
+the time for one context. Here everything is checked once, when the policy is compiled, and the context once,
+when it is encoded. The operations are those of the policies themselves, on vectors. For policies that are not
+shpi's own, ``action_probs`` is called.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from shpi.serve.decide.features import Phi, compile_features
 
 Scores = Callable[[Float64Array], Float64Array]  # [d] to [A]
 Probs = Callable[[Float64Array, BoolArray | None], Float64Array]  # [d] and a mask [A] to [A]
-_TRIED = 8  # contexts on which the compiled form is compared with the policy when it is made
-_TOLERANCE = 1e-12  # of a probability
+_TRIED = 8  # random contexts on which the compiled form is compared with the policy
+_TOLERANCE = 1e-12  # largest difference of a probability
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,9 +49,9 @@ class CompiledPolicy:
 
     Args:
         n_actions: |A|.
-        width: d of a context; None where any will do.
-        probs_at: the arithmetic.
-        native: False where ``action_probs`` itself is called.
+        width: dimension d of a context; None if any will do.
+        probs_at: function that computes the probabilities.
+        native: False if ``probs_at`` just calls ``action_probs``.
     """
 
     n_actions: int
@@ -60,12 +60,12 @@ class CompiledPolicy:
     native: bool
 
     def probs(self, context: Float64Array, mask: BoolArray | None = None) -> Float64Array:
-        """pi(.|x) [A] of a context [d], over the actions of a mask [A] if one is given; not to be written."""
+        """pi(.|x) [A] of a context [d], over the actions of a mask [A] if one is given; read-only."""
         return self.probs_at(context, mask)
 
 
 def compile_policy(policy: Policy) -> CompiledPolicy:
-    """The policy for one context at a time; equal to ``action_probs`` to 1e-12, which is tried here."""
+    """The policy for one context at a time, after a check that it equals ``action_probs`` to 1e-12."""
     bare = getattr(policy, "saved_form", policy)
     width, plain = context_width(bare), _as_it_is(bare)
     probs = _policy(bare)
@@ -75,7 +75,7 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
 
 
 def _agree(probs: Probs, plain: Probs, n_actions: int, width: int) -> bool:
-    """Whether some random contexts get the same probabilities: a subclass may have changed anything."""
+    """Whether both give the same probabilities on random contexts; a subclass may behave differently."""
     rng = np.random.default_rng(0)
     for number in range(_TRIED):
         x, mask = rng.normal(size=width), None
@@ -85,7 +85,7 @@ def _agree(probs: Probs, plain: Probs, n_actions: int, width: int) -> bool:
         try:
             wanted = plain(x, mask)
         except Exception:
-            return True  # such a context is not for this policy: states, for example, are whole numbers
+            return True  # the policy takes no such context: states, for example, are integers
         if not np.abs(probs(x, mask) - wanted).max() <= _TOLERANCE:
             return False
     return True
@@ -95,7 +95,7 @@ def _agree(probs: Probs, plain: Probs, n_actions: int, width: int) -> bool:
 
 
 def compile_scorer(scorer: Scorer) -> Scores:
-    """f(x, .) for one context; a scorer of another make is called as it is."""
+    """f(x, .) for one context; for an unknown kind of scorer, ``scores`` is called."""
     if type(scorer) is LinearScorer:
         phi, weights = compile_features(scorer.features), scorer.weights
         return lambda x: weights.dot(phi(x))
@@ -125,7 +125,7 @@ def _masked(scores: Float64Array, mask: BoolArray | None) -> Float64Array:
 
 
 def _softmax(logits: Float64Array) -> Float64Array:
-    """In place. The place of the maximum is found several times faster than its value."""
+    """Softmax in place; numpy's ``argmax`` is several times faster than its ``max``."""
     logits -= logits[logits.argmax()]
     np.exp(logits, out=logits)
     logits /= np.add.reduce(logits)
@@ -154,7 +154,7 @@ def _policy(policy: Any) -> Probs | None:
 
 
 def _part(policy: Any) -> Probs:
-    """The compiled form of a part, or its own method."""
+    """The compiled form of a component of a policy, or its ``action_probs``."""
     bare = getattr(policy, "saved_form", policy)
     compiled = _policy(bare)
     return _as_it_is(bare) if compiled is None else compiled
@@ -173,7 +173,7 @@ def _constant(policy: ConstantPolicy) -> Probs:
             return fixed
         masked = np.where(mask, fixed, 0.0)
         total = masked.sum()
-        return masked / total if total > 0 else plain(x, mask)  # which says what is wrong
+        return masked / total if total > 0 else plain(x, mask)  # raises an error that says what is wrong
 
     return probs
 
@@ -261,7 +261,7 @@ def _tilted(policy: Tilted) -> Probs:
 
 
 def _tilted_logistic(policy: Tilted, scorer: LinearScorer, mu: LogisticPolicy, general: Probs) -> Probs:
-    """What SHPI returns by default: one product for the logits of mu and the scores."""
+    """SHPI's default policy: one matrix product gives the logits of mu and the scores."""
     phi, n, power = compile_features(scorer.features), policy.n_actions, policy.power
     stacked = np.concatenate([mu.weights, policy.size * scorer.weights])
     unmixed, noise = 1.0 - mu.floor, mu.floor / n
@@ -326,7 +326,7 @@ def _logistic(policy: LogisticPolicy) -> Probs:
 
 
 def _logistic_head(policy: LogisticPolicy) -> Probs:
-    """Probabilities from logits, which are overwritten."""
+    """A function from logits to probabilities; it overwrites the logits."""
     floor, noise = policy.floor, policy.floor / policy.n_actions
     simple = bool(np.all(policy.seen))
 
@@ -343,7 +343,7 @@ def _logistic_head(policy: LogisticPolicy) -> Probs:
 
 
 def _with_mu(policy: Any) -> Callable[[Float64Array, BoolArray | None], tuple[Float64Array, Float64Array]]:
-    """mu(.|x) and f(x, .): where both are linear in the same features, these are computed once."""
+    """mu(.|x) and f(x, .); if both are linear in the same features, the features are computed once."""
     scorer, mu = policy.scorer, getattr(policy.mu, "saved_form", policy.mu)
     if type(scorer) is LinearScorer and type(mu) is LogisticPolicy and same_map(scorer.features, mu.features):
         phi: Phi = compile_features(scorer.features)

@@ -1,6 +1,6 @@
-"""A context from JSON to the vector that the policy was learned on, as `ContextSchema.encode` makes it.
+"""Encodes a context in JSON as the vector that the policy was learned on, like `ContextSchema.encode`.
 
-A table engine takes most of a millisecond for one row; a comprehension takes three microseconds. Numbers are
+A dataframe library needs almost a millisecond per row; a comprehension takes three microseconds. Numbers are
 rounded to single precision, as in a log. Keys that the schema does not know are ignored here and kept in the
 log: the next policy may use them. Objects within a context are flattened: ``{"user": {"age": 3}}`` is
 ``user.age``.
@@ -20,10 +20,10 @@ from msgspec.structs import astuple
 from shpi.errors import DataError
 from shpi.protocols import Float64Array
 
-if TYPE_CHECKING:  # the schema's module imports polars, which a server need not
+if TYPE_CHECKING:  # the schema's module imports polars, which a server does not need
     from shpi.data.schema import ContextSchema, Feature
 
-_LARGEST = 3.4e38  # of a float32
+_LARGEST = 3.4e38  # largest absolute value of a float32
 _NUMBERS = {float, int, bool}
 _REMEDY = "send the feature, or learn with a missing-value policy for this column"
 
@@ -38,7 +38,7 @@ class ContextEncoder:
         plain = all(f.kind != "categorical" and f.missing in ("error", "drop") for f in schema.features)
         self._pick = itemgetter(*self._names) if plain and len(self._names) > 1 else None
         self._decode = _decoder_of(self._names) if plain and self._names else None
-        self._pack = Struct(f"<{len(self._names)}f").pack  # rounds to single precision, and refuses more
+        self._pack = Struct(f"<{len(self._names)}f").pack  # rounds to single precision; raises on overflow
 
     def encode(self, context: Mapping[str, Any]) -> Float64Array:
         """The vector [d]; a DataError names the feature that cannot be used."""
@@ -48,7 +48,7 @@ class ContextEncoder:
                 if set(map(type, values)) <= _NUMBERS:
                     return self._checked(np.array(values, dtype=np.float64))
             except (KeyError, OverflowError):
-                pass  # the slow way says what is wrong
+                pass  # the slow path below says what is wrong
         if any(isinstance(value, Mapping) for value in context.values()):
             context = flat(context)
         numbers: list[float] = []
@@ -57,18 +57,18 @@ class ContextEncoder:
         return self._checked(np.array(numbers, dtype=np.float64))
 
     def encode_each(self, contexts: Sequence[bytes]) -> Float64Array | None:
-        """The vectors [n, d] of contexts in JSON; None where one of them is not plain numbers, or wrong."""
+        """The vectors [n, d] of contexts in JSON; None if one of them is invalid or not just numbers."""
         if self._decode is None:
             return None
         try:
             packed = b"".join([self._pack(*astuple(self._decode(context))) for context in contexts])
         except (msgspec.MsgspecError, OverflowError):
-            return None  # the way of a single context says what is wrong
+            return None  # encoding them one by one says what is wrong
         return np.frombuffer(packed, "<f4").reshape(len(contexts), -1).astype(np.float64)
 
     def _checked(self, vector: Float64Array) -> Float64Array:
-        """Rounded to single precision; a number beyond it is an error."""
-        # The place of an extreme is found faster than its value; that of a NaN is found first.
+        """Round to single precision; a number that overflows is an error."""
+        # argmin and argmax are faster than min and max, and return the index of a NaN if there is one.
         if len(vector) and not (vector[vector.argmin()] > -_LARGEST and vector[vector.argmax()] < _LARGEST):
             raise DataError(
                 expected="numbers that fit single precision",
@@ -80,14 +80,14 @@ class ContextEncoder:
 
 
 def _decoder_of(names: Sequence[str]) -> Callable[[bytes], msgspec.Struct]:
-    """Decodes a context into nothing but these numbers."""
+    """A function that decodes these numbers of a context, and nothing else."""
     fields = {f"c{place}": name for place, name in enumerate(names)}
     numbers = msgspec.defstruct("Numbers", [(field, float) for field in fields], rename=fields, gc=False)
     return msgspec.json.Decoder(numbers).decode
 
 
 def flat(context: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Objects within a context spread over dotted names; lists count by their places."""
+    """A context with nested objects flattened into dotted names, and lists into numbered ones."""
     columns: dict[str, Any] = {}
     for key, value in context.items():
         if isinstance(value, Mapping):
@@ -100,7 +100,7 @@ def flat(context: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def _part(feature: Feature) -> Callable[[Any, list[float]], None]:
-    """Appends the dimensions of one feature to a list."""
+    """A function that appends the dimensions of one feature to a list."""
     return _category(feature) if feature.kind == "categorical" else _number(feature)
 
 
@@ -134,7 +134,7 @@ def _category(feature: Feature) -> Callable[[Any, list[float]], None]:
         if value is None or value != value:
             if strict:
                 raise _wrong(name, "a category", value)
-            hits[count + flagged] = 1.0  # of its own under "indicator", and else <other>
+            hits[count + flagged] = 1.0  # with "indicator", a dimension of its own; else <other>
         elif isinstance(value, str | int | float):
             hits[places.get(label(value), count)] = 1.0
         else:
@@ -145,7 +145,7 @@ def _category(feature: Feature) -> Callable[[Any, list[float]], None]:
 
 
 def label(value: str | int | float) -> str:
-    """A category as a table engine spells it."""
+    """A category as polars spells it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -154,5 +154,5 @@ def label(value: str | int | float) -> str:
 def _wrong(name: str, expected: str, value: Any) -> DataError:
     kind = (
         "nothing" if value is None else f"{type(value).__name__}"
-    )  # values are the user's, and not repeated
+    )  # no value in the message: it may be personal data
     return DataError(expected=expected, found=kind, where=f"context feature '{name}'", remedy=_REMEDY)

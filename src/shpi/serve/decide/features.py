@@ -1,8 +1,8 @@
 """Feature maps for a single context: the arithmetic of `transform` on a vector [d], without its checks.
 
-The operations and their order are those of the maps themselves, so that one context gives the same bits here
-and there. Folding a standardisation into the weights would save a
-microsecond and lose that: where two actions tie, the last bit decides.
+The operations and their order are those of the maps themselves, so both give the same bits. Folding a
+standardisation into the weights would save a microsecond but change bits: when two actions tie, the last bit
+decides.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Phi = Callable[[Float64Array], Float64Array]  # [d] to [p]
 
 
 def compile_features(features: FeatureMap) -> Phi:
-    """The map for one context; a map of another make is called as it is."""
+    """The map for one context; for an unknown kind of map, ``transform`` is called."""
     if isinstance(features, ChainMap):
         return _chain([compile_features(step) for step in features.steps])
     if isinstance(features, UnionMap):

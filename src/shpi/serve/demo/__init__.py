@@ -1,4 +1,4 @@
-"""A simulated shop that sends traffic to a service: one sees it learn, and knows the truth."""
+"""A simulated shop that sends traffic to a service: watch it learn, and compare with the true values."""
 
 from shpi.serve.demo.run import run_demo
 from shpi.serve.demo.shop import Shop

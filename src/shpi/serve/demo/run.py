@@ -1,4 +1,4 @@
-"""``shpi serve --demo``: a service and a shop that sends it four weeks of customers at speed."""
+"""``shpi serve --demo``: a service, and a simulated shop that sends it four weeks of customers in minutes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shpi.serve.client import Client
 from shpi.serve.demo.shop import Shop
 from shpi.serve.demo.traffic import Traffic
 
-SECONDS_PER_DAY = 6.0
+SECONDS_PER_DAY = 6.0  # real seconds per simulated day
 SETTINGS = """# A demonstration: time is that of the simulated shop, and everything is fast.
 [server]
 clock = "events"
@@ -31,11 +31,11 @@ stages = [0.25]
 users = 60
 look_every = "1s"
 """
-ARRIVALS = 500  # new customers of a day
+ARRIVALS = 500  # new customers per day
 
 
 def run_demo(folder: Path | None, *, port: int | None = None, days: int = 28) -> int:
-    """Serve, with traffic; learn every other day. Ends with the process."""
+    """Serve the shop's traffic and learn every other day, until the process is stopped."""
     from shpi.serve.web.server import serve
 
     place = Path(tempfile.mkdtemp(prefix="shpi-serve-demo-")) if folder is None else folder

@@ -1,4 +1,4 @@
-"""A shop whose customers remember: what is clicked most today is not what brings them back.
+"""A shop whose customers remember: the article that is clicked most is not the one that brings them back.
 
 A customer belongs to a segment and has a mood. Each visit has two recommendations:
 
@@ -7,8 +7,8 @@ A customer belongs to a segment and has a mood. Each visit has two recommendatio
     other articles, news   are hardly clicked
 
 The happier a customer, the sooner the next visit. A shop that counts clicks shows the bestseller for ever;
-one that looks further shows the own article. On some day the season changes: what sport's customers want is
-then another article (drift).
+one that looks further shows the own article. On the day ``season``, the customers of the segment sport start
+to want another article (drift).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from shpi.protocols import BoolArray, Float64Array, Int64Array
 
 ITEMS = ("bestseller", "home", "sport", "music", "news")
 SEGMENTS = ("home", "sport", "music")
-BESTSELLER, NEWS = 0, 4  # places in ITEMS
-VISIT = 2  # recommendations of a visit
+BESTSELLER, NEWS = 0, 4  # indices in ITEMS
+VISIT = 2  # recommendations per visit
 
 Probs = Callable[[list[dict[str, Any]]], Float64Array]  # contexts to probabilities [n, 5]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """The laws of the shop.
+    """The probabilities that drive the shop.
 
     Args:
-        bestseller: the chance of a click on the bestseller.
-        own: the same for the article of one's own segment.
-        other: for any other article; news have half of it.
+        bestseller: click probability of the bestseller.
+        own: click probability of the article of the customer's own segment.
+        other: click probability of any other article; news have half of it.
         pleased: how much the own article lifts the mood; the bestseller lowers it as much.
-        returning: the chance of a visit on the next day, without and with a perfect mood.
-        season: the day of the drift; None without.
-        alike: every item is as good as any other: nothing to learn.
+        returning: probability of a visit on the next day, at the worst and at the best mood.
+        season: day of the drift; None: no drift.
+        alike: all items are equally good, so there is nothing to learn.
     """
 
     bestseller: float = 0.28
@@ -52,13 +52,13 @@ class Shop:
     alike: bool = False
 
     def wanted(self, segments: Int64Array, day: int) -> Int64Array:
-        """The article of each customer's segment on a day."""
+        """The article that each customer wants on a day."""
         late = self.season is not None and day >= self.season
         moved = (segments == 1) & late
         return np.where(moved, 3, segments + 1)
 
     def click_chances(self, segments: Int64Array, actions: Int64Array, day: int) -> Float64Array:
-        """The chance of a click on each recommendation [n]."""
+        """The click probability of each recommendation [n]."""
         if self.alike:
             return np.full(len(actions), 0.2)
         chances = np.where(actions == NEWS, self.other / 2, self.other)
@@ -76,7 +76,7 @@ class Shop:
         return np.clip(moods + change, 0.0, 1.0)
 
     def visits(self, moods: Float64Array, uniforms: Float64Array) -> BoolArray:
-        """Who comes on the next day [n]."""
+        """Whether each customer comes on the next day [n]."""
         low, high = self.returning
         return np.asarray(uniforms < low + (high - low) * moods)
 
@@ -89,7 +89,7 @@ class Shop:
         ]
 
     def value(self, probs: Probs, *, users: int, days: int, seed: int, first_day: int = 0) -> float:
-        """The truth: clicks per customer in the days after the first visit, if a policy serves everybody."""
+        """The true value: clicks per customer in the days after the first visit if one policy serves all."""
         rng = np.random.default_rng(seed)
         segments, moods = rng.integers(0, 3, users), np.full(users, 0.4)
         here, clicks = np.ones(users, dtype=bool), 0.0
@@ -107,7 +107,7 @@ class Shop:
 
 
 def rule(floor: float) -> Probs:
-    """The old rule of the shop: the bestseller, and a floor of exploration."""
+    """The shop's old rule: always the bestseller, mixed with an exploration floor."""
 
     def probs(contexts: list[dict[str, Any]]) -> Float64Array:
         chances = np.full((len(contexts), len(ITEMS)), floor / len(ITEMS))

@@ -1,4 +1,4 @@
-"""The customers of the shop, who visit a service over HTTP, day by day, at any speed."""
+"""The shop's customers, who send requests to a service over HTTP, day by simulated day."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shpi.protocols import Float64Array, Int64Array
 from shpi.serve.demo.shop import ITEMS, VISIT, Shop
 
 DAY = 86_400.0  # seconds
-_BATCH = 500  # customers in a request
+_BATCH = 500  # customers per request
 
 
 class Batches(Protocol):
-    """Who takes requests: `shpi.serve.Client`, or anything like it."""
+    """What requests are sent to: `shpi.serve.Client`, or anything with the same ``batch``."""
 
     def batch(self, rank: Any = (), activate: Any = (), reward: Any = ()) -> dict[str, list[dict[str, Any]]]:
         """See `shpi.serve.Client.batch`."""
@@ -24,14 +24,14 @@ class Batches(Protocol):
 
 @dataclass
 class Traffic:
-    """Customers who arrive every day, come back as they like it, and click.
+    """Customers who arrive every day, click, and come back depending on their mood.
 
     Args:
-        shop: its laws.
-        arrivals: new customers of a day.
-        start: seconds since 1970 of the first day.
+        shop: the simulated shop.
+        arrivals: new customers per day.
+        start: start of the first day, in seconds since 1970.
         seed: random seed.
-        name: before the customers' names.
+        name: prefix of the customers' names.
     """
 
     shop: Shop
@@ -49,7 +49,7 @@ class Traffic:
         self._rng = np.random.default_rng(self.seed)
 
     def run_day(self, client: Batches) -> int:
-        """All visits of a day; the number of clicks."""
+        """Send all visits of a day and return the number of clicks."""
         rng = self._rng
         back = self.shop.visits(self.moods, rng.random(len(self.moods)))
         self.segments = np.append(self.segments, rng.integers(0, 3, self.arrivals))

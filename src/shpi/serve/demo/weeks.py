@@ -1,4 +1,4 @@
-"""Some weeks of the shop at speed: traffic over HTTP, cycles, canaries; and what is true all the while."""
+"""Some simulated weeks of the shop: traffic over HTTP, cycles, canaries, and the true values beside them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ look_every = "1h"
 class Weeks:
     """What happened."""
 
-    champions: list[str] = field(default_factory=list)  # on each day
-    cycles: list[str] = field(default_factory=list)  # what each said
+    champions: list[str] = field(default_factory=list)  # the champion of each day
+    cycles: list[str] = field(default_factory=list)  # the outcome of each cycle
     clicks: list[int] = field(default_factory=list)
-    rulings: list[str] = field(default_factory=list)  # on the canary, of each evening
+    rulings: list[str] = field(default_factory=list)  # the ruling on the canary of each evening
     decisions: int = 0
     promoted: int = 0
     rolled_back: int = 0
@@ -63,15 +63,15 @@ def run_weeks(
     """Serve a shop for some days.
 
     Args:
-        folder: of the service; new.
-        shop: its laws.
-        days: how long.
+        folder: a new folder for the service.
+        shop: the simulated shop.
+        days: number of days.
         learn_on: the evenings on which a cycle runs.
-        arrivals: new customers of a day.
-        seed: of customers and learner.
-        users: with known rewards in each arm, before a stage of a canary is over.
-        floor: of exploration; the rule alone explores nothing, and two weeks are short.
-        learner: that learns in place of the settings' one.
+        arrivals: new customers per day.
+        seed: random seed of customers and learner.
+        users: users with known rewards that each arm needs before a stage of a canary is over.
+        floor: exploration floor; large, since the rule alone does not explore and two weeks are short.
+        learner: used in place of the settings' learner.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "serve.toml").write_text(SETTINGS.format(seed=seed, users=users, floor=floor), encoding="utf-8")
@@ -94,7 +94,7 @@ def run_weeks(
 
 
 def served_by(folder: Path, name: str, floor: float = 0.3) -> Probs:
-    """What a champion does in a context, exploration included: for the truth."""
+    """The probabilities with which a champion serves, exploration included, for its true value."""
     if name == "apprentice":
         return rule(floor)
     policies = Policies(folder, floor)

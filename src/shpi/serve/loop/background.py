@@ -1,4 +1,4 @@
-"""What a server does beside answering: follow the control file, look at the arms, compact, learn again."""
+"""A server's background tasks: follow the control file, compare the arms, compact events, run cycles."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from shpi.serve.service import Service
     from shpi.serve.web.app import App
 
-FOLLOW_EVERY = 0.2  # seconds
+FOLLOW_EVERY = 0.2  # seconds between looks at the control file
 _HOUR = 3600.0  # seconds
 _LOG = logging.getLogger("shpi.serve")
 
 
 def tasks_of(app: App, *, schedule: bool) -> list[Callable[[], Awaitable[None]]]:
-    """The tasks of a server; without a schedule, nothing is compacted or learned by itself."""
+    """The background tasks of a server; without ``schedule``, it neither compacts nor learns by itself."""
     service, settings = app.service, app.service.settings
     tasks: list[Callable[[], Awaitable[None]]] = [
         lambda: _every(FOLLOW_EVERY, lambda: follow(service)),
@@ -45,18 +45,18 @@ async def _every(seconds: float, work: Callable[[], object]) -> None:
         await asyncio.sleep(seconds)
         try:
             work()
-        except ShpiError as error:  # the next look may find it repaired
+        except ShpiError as error:  # it may be repaired by the next look
             _LOG.error("%s", error)
 
 
 def follow(service: Service) -> None:
-    """Take up a change of the control file."""
+    """Apply a change of the control file."""
     if service.follow():
         service.monitor.follow(service.control)
 
 
 def look(service: Service) -> Ruling:
-    """Compare the arms, and do what follows from it."""
+    """Compare the arms, and widen, promote or roll back the canary if that is due."""
     follow(service)
     now = service.monitor.last_time if service.settings.server.clock == "events" else service.now()
     if service.monitor.hold_back is not None:
@@ -66,7 +66,7 @@ def look(service: Service) -> Ruling:
     service.ruling = ruling
     if ruling.move != "wait":
         with changing(service.folder) as control:
-            if control.canary == service.control.canary:  # nobody has changed it meanwhile
+            if control.canary == service.control.canary:  # unless it has changed in the meantime
                 applied(control, ruling, now).write(service.folder)
         _LOG.info("%s: %s", ruling.move, ruling.why)
         follow(service)
@@ -74,20 +74,20 @@ def look(service: Service) -> Ruling:
 
 
 def retain(service: Service) -> int:
-    """Remove what is older than the settings allow, and say how much."""
+    """Remove events older than ``store.retention``, and return how many."""
     age = parse_duration(service.settings.store.retention)
     now = service.monitor.last_time if service.settings.server.clock == "events" else service.now()
     return service.store.forget_before(now - age)
 
 
 async def _follow_database(service: Service) -> None:
-    """Tell the monitor of the records of all workers, a moment after they were stored."""
+    """Pass the records of all workers to the monitor, shortly after they were stored."""
     store: Any = service.store
     last = 0
     while True:
         try:
             last, records = await store.since(last)
-        except ShpiError:  # the database is gone; requests say so
+        except ShpiError:  # the database is gone; requests report it
             records = []
         service.monitor.tell(records)
         if not records:
@@ -95,7 +95,7 @@ async def _follow_database(service: Service) -> None:
 
 
 async def _run_every(service: Service, every: str, verb: str) -> None:
-    """Run a verb of `shpi serve` in a process of its own: learning must not slow down deciding."""
+    """Run a verb of `shpi serve` in a separate process, so that learning does not slow down decisions."""
     while True:
         await asyncio.sleep(parse_duration(every) / 1e6)
         process = await asyncio.create_subprocess_exec(

@@ -1,10 +1,10 @@
 """When a stage of a canary is over, when it is promoted, and when it is rolled back.
 
 rolled back   proven worse by the confidence sequence · too many failed decisions · too slow ·
-              importance weights whose mean is not 1 · not over after ``longest``
+              importance weights whose mean is not 1 · not promoted within ``longest``
 next stage    enough users with known rewards in both arms
-promoted      the last stage is over, and the estimate is not below 0: that it is better was the gate's
-              to show, on held-out users; the canary's to show is that nothing speaks against it
+promoted      the last stage is over, and the estimate is not below 0: the gate has already shown, on
+              held-out users, that the policy is better; the canary only looks for evidence against it
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from shpi.serve.loop.monitor import Monitor
 from shpi.serve.settings import Settings
 
 Move = Literal["wait", "next stage", "promote", "roll back"]
-_FEWEST_DECISIONS = 200  # before error rate, latency and weights mean anything
+_FEWEST_DECISIONS = 200  # before error rate, latency and mean weight are judged
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What the server itself has seen of the canary's decisions."""
+    """How the canary's decisions went in this server: their number, failures, and total seconds."""
 
     decisions: int = 0
     failed: int = 0
@@ -34,14 +34,14 @@ class Health:
 
 @dataclass(frozen=True, kw_only=True)
 class Ruling:
-    """What is to be done, and why."""
+    """The next move, and the reason for it."""
 
     move: Move
     why: str
 
 
 def judge(control: Control, monitor: Monitor, settings: Settings, health: Health, now: int) -> Ruling:
-    """What is to be done with the canary now."""
+    """Decide what to do with the canary now."""
     canary = control.canary
     if canary is None or monitor.canary is None:
         return Ruling(move="wait", why="no policy is on trial")

@@ -1,12 +1,12 @@
-"""Events to the canonical log: decisions with their rewards, as `shpi audit` and `shpi fit` read them.
+"""Writes events as the canonical log: decisions with their rewards, for `shpi audit` and `shpi fit`.
 
-*Which decisions.* All that were shown: a deferred one counts when it was activated.
-*Which reward.* All rewards named "reward" of a decision, joined by ``rewards.aggregate``; other names are
-metrics of the log. Orphans wait for their decision and are left out until it comes.
-*Rewards under way.* A decision younger than ``rewards.wait`` may still be rewarded. It is not a row; the
-first such decision of a user is the context in which the log leaves that user, from where V_mu stands in
-for what is still to come.
-*Propensities* are the probabilities that were answered, of the chosen item and of all others.
+*Which decisions.* All that were shown; a deferred decision counts only if it was activated.
+*Which reward.* All rewards of a decision named "reward", combined by ``rewards.aggregate``; other names
+become metrics of the log. A reward whose decision is unknown is left out until the decision arrives.
+*Pending rewards.* A decision younger than ``rewards.wait`` may still be rewarded, so it is no row of the log.
+The context of a user's first such decision becomes the user's final state, at which V_mu estimates the
+rewards still to come.
+*Propensities* are the probabilities in the server's answers, for the chosen item and for all others.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ USER, TIME, ORDER, SESSION, ACTION, PROPENSITY, CANDIDATES, BEHAVIOUR = (
     *("shpi_user", "shpi_time", "shpi_seq", "shpi_session"),
     *("shpi_action", "shpi_propensity", "shpi_candidates", "shpi_behaviour"),
 )
-_MOST_CELLS = 50_000_000  # of the matrix of all propensities
+_MOST_CELLS = 50_000_000  # largest matrix of all propensities, decisions x items
 
 
 def compact(folder: Path, *, now: int | None = None, path: Path | None = None) -> tuple[LoggedData, Path]:
     """Write the events of a service as a log.
 
     Args:
-        folder: of the service.
-        now: up to when rewards are known; None: the latest event, or the clock, as server.clock says.
+        folder: folder of the service.
+        now: time up to which rewards are known; None: the latest event or the clock, by server.clock.
         path: where to write; None: log.parquet in the folder.
     """
     settings = Settings.read(folder)
@@ -53,7 +53,7 @@ def compact(folder: Path, *, now: int | None = None, path: Path | None = None) -
 
 
 def records_of(folder: Path, settings: Settings) -> Iterable[Record]:
-    """The records of a service, read beside a server that may be running."""
+    """The records of a service; its server may be running."""
     if settings.store.kind == "postgres":
         from shpi.serve.service import open_store
 
@@ -67,13 +67,13 @@ def records_of(folder: Path, settings: Settings) -> Iterable[Record]:
 def logged(
     records: Iterable[Record], settings: Settings, *, now: int | None = None, since: int = 0
 ) -> LoggedData:
-    """The log of some records.
+    """Build the log from records.
 
     Args:
-        records: of a store.
-        settings: of the service.
-        now: up to when rewards are known.
-        since: decisions before this moment are left out.
+        records: records of a store.
+        settings: settings of the service.
+        now: time up to which rewards are known.
+        since: decisions before this time are left out.
     """
     from shpi.data._read.read import read_log
     from shpi.data.columns import Columns
@@ -109,7 +109,7 @@ def logged(
 
 
 def gather(records: Iterable[Record]) -> tuple[list[Decision], dict[str, list[Reward]]]:
-    """Decisions that were shown, in order, and rewards by event."""
+    """The decisions that were shown, in order, and the rewards by event id."""
     decisions: list[Decision] = []
     rewards: dict[str, list[Reward]] = {}
     active: set[str] = set()
@@ -126,7 +126,7 @@ def gather(records: Iterable[Record]) -> tuple[list[Decision], dict[str, list[Re
 
 
 def joined(rewards: list[Reward], how: Aggregate) -> float:
-    """One number of several rewards."""
+    """Combine several rewards into one number."""
     values = [reward.value for reward in sorted(rewards, key=lambda reward: reward.time)]
     if how == "sum":
         return float(sum(values))
@@ -141,7 +141,7 @@ def _now(settings: Settings, decisions: list[Decision]) -> int:
 
 
 def _rows(decisions: list[Decision], known_until: int) -> list[tuple[Decision, bool]]:
-    """The decisions whose rewards are known, and of each user the first one whose is not."""
+    """The decisions whose rewards are known, and each user's first decision whose reward is pending."""
     rows, left = [], set()
     for decision in sorted(decisions, key=lambda decision: (decision.time, decision.seq)):
         known = decision.time <= known_until
@@ -156,7 +156,7 @@ def _rows(decisions: list[Decision], known_until: int) -> list[tuple[Decision, b
 def _table(
     rows: list[tuple[Decision, bool]], rewards: dict[str, list[Reward]], settings: Settings
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """The table, and what else its column map says."""
+    """The table, and further entries of its column map."""
     import polars as pl
 
     decisions = [decision for decision, _ in rows]
@@ -203,7 +203,7 @@ def _outcomes(
 
 
 def _contexts(decisions: list[Decision], outcomes: dict[str, Any]) -> dict[str, pl.Series]:
-    """One column for every key that a context has ever had; numbers, truth values or text."""
+    """One column for every key that appears in any context: numbers, booleans or text."""
     import polars as pl
 
     decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -237,17 +237,17 @@ def _contexts(decisions: list[Decision], outcomes: dict[str, Any]) -> dict[str, 
 def _add_items(
     decisions: list[Decision], spell: Any, columns: dict[str, Any], extras: dict[str, Any]
 ) -> None:
-    """Candidates where they differ, and the probabilities of all items where they fit into memory."""
+    """Add candidates if they differ, and the probabilities of all items if they fit into memory."""
     import polars as pl
 
     items = [tuple(map(spell, decision.items)) for decision in decisions]
     ids = sorted({item for some in set(items) for item in some})
     taken = {item for item in columns[ACTION] if item is not None}
-    # An item that was never taken is known to the log as a candidate only.
+    # An item that was never chosen appears in the log only as a candidate.
     if len({frozenset(some) for some in set(items)}) > 1 or taken != set(ids):
         columns[CANDIDATES] = [list(some) for some in items]
         extras["candidates"] = CANDIDATES
-    everywhere = all(decision.distribution.min() > 0 for decision in decisions)  # as a log asks for it
+    everywhere = all(decision.distribution.min() > 0 for decision in decisions)  # as the log requires
     if everywhere and len(ids) * len(decisions) <= _MOST_CELLS:
         place = {item: number for number, item in enumerate(ids)}
         matrix = np.zeros((len(decisions), len(ids)))

@@ -1,4 +1,4 @@
-"""Which policy serves whom: a small JSON file that is replaced as a whole, so that everybody sees one state.
+"""Which policy serves whom: a small JSON file, replaced atomically, so that all readers see one state.
 
     {"format": "shpi-control", "version": 1, "salt": "…", "start": "apprentice", "champion": "2026-11-17-1",
      "canary": {"policy": "…", "stage": 1, "since": …, "stages": […]}, "history": [{"time": …, "what": …}]}
@@ -26,7 +26,7 @@ from shpi.files.schema import Record, check, one_of, whole
 FILE, POLICIES = "control.json", "policies"
 BUILT_IN = ("uniform", "apprentice")
 FORMAT, VERSION = "shpi-control", 1
-_MOST_HISTORY = 1000  # entries kept
+_MOST_HISTORY = 1000  # entries of the history that are kept
 _MOMENT = whole(0, 2**62)
 _SCHEMA = Record(
     {
@@ -47,17 +47,17 @@ _SCHEMA = Record(
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """A policy on trial."""
+    """A new policy that serves a small share of the users, on trial."""
 
     policy: str
-    stage: int = 0  # which of the settings' shares it has
-    since: int  # microseconds
-    stage_since: tuple[int, ...]  # when each stage began
+    stage: int = 0  # index of its share in canary.stages
+    since: int  # its start, in microseconds since 1970
+    stage_since: tuple[int, ...]  # start of each stage, likewise
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What happened, and why."""
+    """An entry of the history: what happened, and why."""
 
     time: int
     what: str  # "started", "canary", "stage", "promoted", "rolled back"
@@ -67,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """The state of a service. Immutable: every change is another one."""
+    """The state of a service. Immutable: every change returns a new one."""
 
     salt: str  # hex
     start: str
@@ -78,7 +78,7 @@ class Control:
 
     @classmethod
     def new(cls, start: str, now: int | None = None) -> Control:
-        """A service that has learned nothing yet."""
+        """The state of a service that has not learned anything yet."""
         moment = now_us() if now is None else now
         first = Entry(time=moment, what="started", policy=start, why="nothing has been learned yet")
         return cls(
@@ -87,7 +87,7 @@ class Control:
 
     @classmethod
     def read(cls, folder: Path) -> Control:
-        """The state in a folder."""
+        """Read the state from a folder."""
         path = folder / FILE
         try:
             content = parse_json(path.read_text(encoding="utf-8"), str(path))
@@ -108,7 +108,7 @@ class Control:
         return cls(**plain, canary=canary, history=tuple(Entry(**entry) for entry in content["history"]))
 
     def write(self, folder: Path) -> None:
-        """Replace the file, whole or not at all."""
+        """Replace the file atomically."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
         write_text(folder / FILE, json.dumps(content, indent=1) + "\n")
 
@@ -119,7 +119,7 @@ class Control:
         return replace(self, history=(*self.history, entry)[-_MOST_HISTORY:], **changes)
 
     def with_canary(self, policy: str, why: str, now: int) -> Control:
-        """A policy goes on trial."""
+        """The state with a policy on trial as canary."""
         if self.canary is not None:
             raise ConfigError(
                 expected="no other canary",
@@ -131,19 +131,19 @@ class Control:
         )
 
     def next_stage(self, why: str, now: int) -> Control:
-        """The canary gets the next share."""
+        """The state with the canary at its next share of users."""
         assert self.canary is not None
         wider = replace(self.canary, stage=self.canary.stage + 1, stage_since=(*self.canary.stage_since, now))
         return self._noted("stage", wider.policy, why, now, canary=wider)
 
     def promoted(self, why: str, now: int) -> Control:
-        """The canary becomes the champion."""
+        """The state with the canary as champion."""
         assert self.canary is not None
         policy = self.canary.policy
         return self._noted("promoted", policy, why, now, champion=policy, champion_since=now, canary=None)
 
     def rolled_back(self, why: str, now: int) -> Control:
-        """The canary goes; without one, the champion before this one comes back."""
+        """The state without the canary; if there is none, with the previous champion back in place."""
         if self.canary is not None:
             return self._noted("rolled back", self.canary.policy, why, now, canary=None)
         earlier = self.earlier_champion()
@@ -156,7 +156,7 @@ class Control:
         return self._noted("rolled back", self.champion, why, now, champion=earlier, champion_since=now)
 
     def earlier_champion(self) -> str | None:
-        """Who served before the champion did."""
+        """The previous champion."""
         line = [self.start]
         for entry in self.history:
             if entry.what == "promoted":
@@ -166,7 +166,7 @@ class Control:
         return line[-2] if len(line) > 1 else None
 
     def policies(self) -> Iterator[str]:
-        """The names in use."""
+        """The names of the policies in use."""
         yield from dict.fromkeys(
             [self.start, self.champion, *([self.canary.policy] if self.canary is not None else [])]
         )
@@ -174,7 +174,7 @@ class Control:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[Control]:
-    """The state, while nobody else changes it; the block writes what it makes of it."""
+    """Lock and read the state; the block writes the changed state itself."""
     with locked(folder):
         yield Control.read(folder)
 
@@ -185,5 +185,5 @@ def now_us() -> int:
 
 
 def policy_path(folder: Path, name: str) -> Path:
-    """Where a policy lives."""
+    """The path of a policy."""
     return folder / POLICIES / name

@@ -1,15 +1,15 @@
 """One round of the loop: compact, audit, fit, evaluate, gate, canary. Every step can be resumed.
 
-    compact    the events up to now as a log
-    audit      a log that is unfit for learning ends the cycle
-    fit        on some users; rewards under way are left out, and V_mu stands in for them (`compact`)
-    evaluate   as it would be served, exploration floor included, on the other users, those that only the
-               champion served, since it serves
-    gate       passes only what weights over the whole horizon prove: the policy, or a first step, a mixture
-               with the champion
-    canary     the policy goes on trial; the server looks at it from then on
+    compact    write the events up to now as a log
+    audit      end the cycle if the log is unfit for learning
+    fit        learn on some users; V_mu stands in for rewards that are still pending (`compact`)
+    evaluate   the policy as it would be served, exploration floor included, on the other users, namely
+               those whom only the champion has served, since its promotion
+    gate       pass only what importance weights over the whole horizon prove: the policy, or a first step,
+               a mixture with the champion
+    canary     put the policy on trial; from then on the server compares the arms
 
-A cycle that was killed goes on with the step it was in. Products are written whole or not at all.
+A cycle that was killed resumes at the step it was in. Files are written whole or not at all.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ AUDIT, EVALUATION, REPORT = "audit.json", "evaluation.json", "report.html"
 
 
 class _Ends(Exception):
-    """The cycle ends here, with a sentence."""
+    """Ends the cycle; the message is its outcome."""
 
 
 def run_cycle(folder: Path, *, learner: Any = None, after: Callable[[str], None] | None = None) -> CycleState:
     """Run a cycle, or finish the one that was interrupted.
 
     Args:
-        folder: of the service.
-        learner: one of your own, in place of that of the settings.
-        after: is told of every step that was done.
+        folder: folder of the service.
+        learner: used in place of the settings' learner.
+        after: called with the name of each step when it is done.
     """
     cycles = folder / CYCLES
     cycles.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def run_cycle(folder: Path, *, learner: Any = None, after: Callable[[str], None]
 
 
 def _begun(folder: Path) -> CycleState:
-    """The cycle that is under way, or another one."""
+    """The unfinished cycle, or a new one."""
     last = CycleState.last(folder)
     if last is not None and last.outcome is None:
         return last
@@ -91,7 +91,7 @@ def _now(folder: Path) -> int:
 
 
 class _Steps:
-    """The steps. Each reads what the ones before have written, and returns facts for the state."""
+    """The steps of a cycle. Each reads the files of the earlier ones, and returns facts for the state."""
 
     def __init__(self, folder: Path, settings: Settings, state: CycleState, learner: Any) -> None:
         self.folder, self.settings, self.state, self.learner = folder, settings, state, learner
@@ -100,7 +100,7 @@ class _Steps:
         self.name = f"{day}-{state.number}"
 
     def compact(self) -> dict[str, Any]:
-        """The log, and of it the users to learn from and those to judge by."""
+        """Write the log, and split it into users to learn from and held-out users."""
         control = Control.read(self.folder)
         if control.canary is not None:
             raise _Ends(f"'{control.canary.policy}' is still on trial; one policy at a time")
@@ -125,13 +125,13 @@ class _Steps:
         }
 
     def _judged(self, control: Control, held_out: LoggedData) -> LoggedData:
-        """Held-out users whom only the champion has served, since it serves: what a policy has to beat."""
+        """Held-out users whom only the champion has served, since its promotion: the baseline to beat."""
         settings = self.settings
         reach = settings.decide.hold_back
         if any(entry.what == "canary" for entry in control.history):
             reach += settings.canary.stages[-1]
         if control.champion == control.start and len(control.history) == 1:
-            reach = 0.0  # nobody has ever been served by anything else
+            reach = 0.0  # no other policy has ever served
         arms = Arms(salt=bytes.fromhex(control.salt), hold_back=settings.decide.hold_back)
         served = np.array([arms.place(str(user)) >= reach for user in held_out.users])
         of_champion = held_out.select(served)
@@ -157,7 +157,7 @@ class _Steps:
         return since.select(ours)
 
     def audit(self) -> dict[str, Any]:
-        """Whether the log can be learned from."""
+        """Check that the log is fit for learning and evaluation."""
         report = _read(self.place / LOG).audit()
         write_text(self.place / AUDIT, json.dumps(finite(report.to_json()), indent=1) + "\n")
         if not report.fit:
@@ -171,7 +171,7 @@ class _Steps:
         return {"warnings": report.count("warning")}
 
     def fit(self) -> dict[str, Any]:
-        """A policy, and its termination bonus beside it."""
+        """Learn a policy, and save it with its termination bonus."""
         from shpi.learners import registry
         from shpi.policies import save_policy
         from shpi.values.files import save_value
@@ -190,12 +190,12 @@ class _Steps:
         )
         value = getattr(policy, "value", None)
         if value is not None:
-            with contextlib.suppress(ConfigError):  # a value of another make; the policy serves without it
+            with contextlib.suppress(ConfigError):  # an unknown kind of value: the policy serves without it
                 save_value(value, value_path(target))
         return {"policy": self.name, "proven": bool(getattr(policy, "proven", False))}
 
     def evaluate(self) -> dict[str, Any]:
-        """The policy as it would be served, on users that it was not learned from."""
+        """Evaluate the policy as it would be served, on held-out users."""
         import shpi
 
         logs, policy = _read(self.place / HELD_OUT), self._as_served()
@@ -237,7 +237,7 @@ class _Steps:
         return Mixture((policy, UniformPolicy(policy.n_actions)), (1 - floor, floor))
 
     def gate(self) -> dict[str, Any]:
-        """Only what importance weights prove goes on: the policy, or the share of it that is proven today."""
+        """End the cycle unless importance weights prove the policy, or a mixture with the champion."""
         facts = json.loads((self.place / EVALUATION).read_text(encoding="utf-8"))
         if facts["decision"] not in ("ship", "first step"):
             reasons = " ".join(facts["reasons"][:2])
@@ -252,7 +252,7 @@ class _Steps:
         return {}
 
     def canary(self) -> dict[str, Any]:
-        """The policy goes on trial, unless it is there from before the process was killed."""
+        """Put the policy on trial, unless this was done before the process was killed."""
         facts = self.state.facts
         assert facts is not None
         share = "" if facts["share"] == 1 else f", as a first step of {facts['share']:.0%} of each decision"

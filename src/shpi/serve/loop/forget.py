@@ -1,4 +1,4 @@
-"""Remove everything about one user: events, rewards, and the logs that were made of them."""
+"""Removes everything about one user: events, rewards, and the logs made from them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shpi.serve.store.records import Decision, decode
 
 
 def forget(folder: Path, user: str) -> int:
-    """Remove a user, and say how many records it was. On files, the server must not be running.
+    """Remove a user, and return the number of records. With file storage, the server must not be running.
 
     Compacted logs are removed as a whole: the next compaction writes them without the user. Policies keep
-    what they have learned; they hold no user's data but salted hashes.
+    what they have learned; they hold no data of users except salted hashes.
     """
     settings = Settings.read(folder)
     if settings.store.kind == "postgres":
@@ -37,7 +37,7 @@ def _from_files(folder: Path, user: str) -> int:
     from shpi.serve.service import EVENTS
 
     events = folder / EVENTS
-    journal = Journal(events)  # refused while a server runs; a torn end is cut
+    journal = Journal(events)  # an error while a server runs; cuts off a torn end
     try:
         mine = {
             record.event_id

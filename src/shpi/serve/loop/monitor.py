@@ -1,13 +1,13 @@
-"""What the arms bring, user by user, as the records come in.
+"""Tracks the reward per user of each arm as records arrive.
 
-A user *enters* a comparison with the first decision in it, and counts once, with the sum of the rewards of
-the decisions in a window after entering, as soon as that window and the time that rewards may take are over.
-The control group are the users who no stage of a canary ever reaches: nobody changes arms on the way.
+A user *enters* a comparison with the first decision in it. The user counts once, with the summed rewards of
+the decisions in a window after entering, once that window and ``rewards.wait`` are over. The control group is
+the users whom no stage of a canary ever reaches, so no user changes arms during a comparison.
 
     canary      users of the canary's share       against the control group, since the canary began
     hold-back   the control group, on the champion, against the hold-back, since the champion began
 
-A monitor is told of all records, when they are stored and when a server starts again. It knows of no clock.
+A monitor gets all records, when they are stored and again when a server restarts. It reads no clock.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from shpi.serve.settings import Aggregate, Settings
 from shpi.serve.store.records import MAIN, Decision, Record, Reward
 
 Look = tuple[int, Difference]
-_MOST_LOOKS = 500  # that are kept for the page
-_HOURS_KEPT = 24 * 14  # for the page: two weeks
-_HOUR = 3_600_000_000  # microseconds
-_NOTHING = (-1, 0.0)  # when and how much, of an event without a reward
+_MOST_LOOKS = 500  # latest looks kept for the page
+_HOURS_KEPT = 24 * 14  # hours kept for the page: two weeks
+_HOUR = 3_600_000_000  # microseconds of an hour
+_NOTHING = (-1, 0.0)  # (time, value) of an event without a reward
 
 
 @dataclass(slots=True)
 class _Entered:
     """A user whose window is open."""
 
-    first: bool  # of the two arms
+    first: bool  # whether the user is in the first of the two arms
     stage: int
     until: int  # the end of the window
-    known_from: int  # when the rewards are known
-    rewards: dict[str, tuple[int, float]]  # by event: when, and how much
+    known_from: int  # when all rewards are known
+    rewards: dict[str, tuple[int, float]]  # by event: (time, value)
 
 
 @dataclass(eq=False)
 class Comparison:
-    """One arm against another, since a moment."""
+    """One arm against another, from a given time on."""
 
     since: int
-    first: Callable[[str], bool | None]  # the arm of a user: first, second, or neither
-    stages: tuple[int, ...]  # moments at which strata begin
+    first: Callable[[str], bool | None]  # whether a user is in the first arm; None: in neither
+    stages: tuple[int, ...]  # times at which strata begin
     window: int
     wait: int
     aggregate: Aggregate
     strata: list[tuple[Sums, Sums]] = field(default_factory=list)
     looks: deque[Look] = field(default_factory=lambda: deque(maxlen=_MOST_LOOKS))
     _open: dict[str, _Entered] = field(default_factory=dict)
-    _user_of: dict[str, str] = field(default_factory=dict)  # events in open windows
+    _user_of: dict[str, str] = field(default_factory=dict)  # by event in an open window
     _done: set[str] = field(default_factory=set)
 
     def decided(self, decision: Decision) -> None:
-        """A decision was stored."""
+        """Take in a stored decision."""
         user, time = decision.user, decision.time
         if time < self.since or user in self._done:
             return
@@ -76,7 +76,7 @@ class Comparison:
             entered.rewards[event_id] = _NOTHING
 
     def rewarded(self, reward: Reward) -> None:
-        """A reward was stored."""
+        """Take in a stored reward."""
         user = self._user_of.get(reward.event_id)
         entered = None if user is None else self._open.get(user)
         if entered is None or reward.name != MAIN:
@@ -98,7 +98,7 @@ class Comparison:
             arm.add(sum(value for _, value in entered.rewards.values()))
 
     def look(self, now: int, *, alpha: float, planned: int) -> Difference | None:
-        """The difference, as far as it is known by now."""
+        """The difference of the arms, over the users whose rewards are known by now."""
         self.mature(now)
         measured = difference(self.strata, alpha=alpha, planned=planned)
         if measured is not None:
@@ -106,7 +106,7 @@ class Comparison:
         return measured
 
     def users_in(self, stage: int) -> tuple[int, int]:
-        """Users of both arms who entered in a stage and are counted."""
+        """The number of counted users of each arm who entered in a stage."""
         if stage >= len(self.strata):
             return 0, 0
         first, second = self.strata[stage]
@@ -114,7 +114,7 @@ class Comparison:
 
     @property
     def waiting(self) -> int:
-        """Users whose rewards are not known yet."""
+        """The number of users whose rewards are not known yet."""
         return len(self._open)
 
 
@@ -132,7 +132,7 @@ def _joined(how: Aggregate, moment: int, value: float, reward: Reward) -> tuple[
 
 @dataclass(slots=True)
 class Hour:
-    """What happened in an hour."""
+    """Counts of an hour, and its summed rewards."""
 
     decisions: int = 0
     rewards: int = 0
@@ -140,28 +140,28 @@ class Hour:
 
 
 class Monitor:
-    """Follows the records of a service."""
+    """Compares arms and counts events from the records of a service."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.canary: Comparison | None = None
-        self.last_canary: Comparison | None = None  # that is over, for the page
+        self.last_canary: Comparison | None = None  # the latest one that has ended, for the page
         self.hold_back: Comparison | None = None
-        self.weights = Sums()  # champion's over canary's probability, on the canary's decisions: mean 1
+        self.weights = Sums()  # champion's / canary's probability, on the canary's decisions: mean 1
         self.hours: dict[int, Hour] = {}
         self.by_policy: dict[tuple[str, str], int] = {}
         self.last_time = 0
         self._users: set[str] = set()
-        self._times: dict[int, int] = {}  # decisions by hour, for the share that has matured
+        self._times: dict[int, int] = {}  # unused: `hours` has the counts
         self._shown: tuple[object, ...] = ()
 
     @property
     def users(self) -> int:
-        """Different users so far."""
+        """The number of distinct users so far."""
         return len(self._users)
 
     def follow(self, control: Control) -> None:
-        """Take up a change of who serves whom."""
+        """Start and end comparisons after a change of the control file."""
         settings, canary = self.settings, control.canary
         window, wait = settings.canary_window, parse_duration(settings.rewards.wait)
         reach = settings.decide.hold_back + settings.canary.stages[-1]
@@ -201,7 +201,7 @@ class Monitor:
         self._shown = state
 
     def tell(self, records: Iterable[Record]) -> None:
-        """Some records were stored."""
+        """Take in records that were stored."""
         compared = [comparison for comparison in (self.canary, self.hold_back) if comparison is not None]
         for record in records:
             if type(record) is Decision:
@@ -236,7 +236,7 @@ class Monitor:
         return hour
 
     def matured_share(self, now: int) -> float:
-        """The share of the decisions whose rewards have had their time."""
+        """The share of decisions that are older than ``rewards.wait``."""
         wait = parse_duration(self.settings.rewards.wait)
         total = sum(hour.decisions for hour in self.hours.values())
         old = sum(hour.decisions for number, hour in self.hours.items() if (number + 1) * _HOUR + wait <= now)

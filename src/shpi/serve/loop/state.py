@@ -1,4 +1,4 @@
-"""How far a cycle has come: a small file that is replaced after every step, so that it can be resumed."""
+"""The progress of a cycle: a small file that is replaced after every step, so that the cycle can resume."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ _SCHEMA = Record(
 
 @dataclass(frozen=True, kw_only=True)
 class CycleState:
-    """One cycle. Immutable: every step makes another state."""
+    """The progress of one cycle. Immutable: every step returns a new state."""
 
     number: int
-    started: int  # microseconds: up to when rewards are known
+    started: int  # microseconds since 1970; rewards are known up to then
     done: tuple[str, ...] = ()
-    outcome: str | None = None  # one sentence, when it is over
-    changed: bool = False  # a policy went on trial
+    outcome: str | None = None  # one sentence; None while the cycle runs
+    changed: bool = False  # whether a policy went on trial
     facts: dict[str, Any] | None = None
 
     @property
     def next_step(self) -> str:
-        """What comes next."""
+        """The next step, or "nothing"."""
         return next((step for step in STEPS if step not in self.done), "nothing")
 
     def place(self, folder: Path) -> Path:
-        """Where its files are."""
+        """The folder of the cycle's files."""
         return folder / CYCLES / f"{self.number:04d}"
 
     def write(self, folder: Path) -> CycleState:
-        """Replace the file."""
+        """Replace the state file."""
         self.place(folder).mkdir(parents=True, exist_ok=True)
         content = {**asdict(self), "facts": self.facts or {}}
         write_text(self.place(folder) / FILE, json.dumps(content, indent=1) + "\n")
         return self
 
     def after(self, step: str, **facts: Any) -> CycleState:
-        """A step was done."""
+        """The state after a step, with the facts it found."""
         return replace(self, done=(*self.done, step), facts={**(self.facts or {}), **facts})
 
     def over(self, outcome: str, *, changed: bool = False) -> CycleState:
-        """The cycle has ended."""
+        """The state at the end of the cycle."""
         return replace(self, outcome=outcome, changed=changed)
 
     @classmethod
     def read(cls, path: Path) -> CycleState:
-        """A state file."""
+        """Read a state file."""
         content = parse_json(path.read_text(encoding="utf-8"), str(path))
         check(content, _SCHEMA, str(path))
         return cls(**{**content, "done": tuple(content["done"])})

@@ -1,4 +1,4 @@
-"""Why nothing has changed, or what has, in one sentence."""
+"""One sentence on whether the service is learning, and if not, why not."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from shpi.serve.loop.state import CycleState
 
 
 def sentence(folder: Path, control: Control, canary: str = "") -> str:
-    """What a person asks first: is it learning, and if not, why not?
+    """Say whether the service is learning, and if not, why not.
 
     Args:
-        folder: of the service.
-        control: its state.
-        canary: how the policy on trial is doing.
+        folder: folder of the service.
+        control: state of the service.
+        canary: a sentence on the policy on trial.
     """
     if control.canary is not None:
         return f"'{control.canary.policy}' is on trial: {canary or control.history[-1].why}."
@@ -32,5 +32,5 @@ def sentence(folder: Path, control: Control, canary: str = "") -> str:
 
 
 def day(moment: int) -> str:
-    """A moment for people."""
+    """A time, in microseconds since 1970, as readable text."""
     return datetime.fromtimestamp(moment / 1e6, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")

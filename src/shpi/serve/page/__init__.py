@@ -1,4 +1,4 @@
-"""The page at ``/``: is it learning? No script and no request leaves it; light, dark and phones."""
+"""The page at ``/``: is it learning? It has no scripts, loads nothing, and suits dark mode and phones."""
 
 from shpi.serve.page.page import page_of, report_of
 

@@ -1,4 +1,4 @@
-"""The page for people, from what the server knows now."""
+"""Builds the HTML page of a service from the server's current state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPORT = "report.html"
 
 
 def page_of(app: App) -> str:
-    """The page of a service."""
+    """The HTML page of a service."""
     service = app.service
     control, monitor = service.control, service.monitor
     now = monitor.last_time if service.settings.server.clock == "events" else service.now()

@@ -18,7 +18,7 @@ from shpi.serve.loop.story import day
 if TYPE_CHECKING:
     from shpi.serve.service import Service
 
-_SHOWN = 12  # entries of the history
+_SHOWN = 12  # latest entries of the history on the page
 _HOURS_OF_A_DAY = 24
 
 
@@ -52,7 +52,7 @@ def traffic(monitor: Monitor) -> Section:
 
 
 def _smoothed(monitor: Monitor, span: list[int]) -> list[float]:
-    """Reward per decision over the day before each hour."""
+    """Reward per decision over the 24 hours up to each hour."""
     means, value, decisions = [], 0.0, 0
     for place, hour in enumerate(span):
         for number, sign in ((hour, 1), (span[place] - _HOURS_OF_A_DAY, -1)):
@@ -138,7 +138,7 @@ def _sequence(comparison: Comparison | None, words: str, level: float) -> str:
 
 
 def policies(control: Control, monitor: Monitor) -> Section:
-    """Who serves, who has decided what, and what happened."""
+    """The policies in use, how many decisions each has made, and the history."""
     served: Counter[tuple[str, str]] = Counter(monitor.by_policy)
     total = sum(served.values()) or 1
     rows = [
@@ -181,7 +181,7 @@ def verdict(cycle: CycleState | None, folder: Path) -> Section:
 
 
 def _fact(name: str, value: object) -> object:
-    """Counts with thousands apart, lifts with their sign."""
+    """Format counts with thousands separators and lifts with a sign."""
     if isinstance(value, int) or (name == "effective_users" and isinstance(value, float)):
         return f"{value:,.0f}"
     return f"{value:+.4g}" if isinstance(value, float) else value

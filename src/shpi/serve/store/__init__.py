@@ -1,14 +1,14 @@
-"""What was decided and what came of it, durable before anybody is told.
+"""Durable records of decisions and rewards, written to disk before a request is answered.
 
     records    decisions, activations, rewards: what is stored
     frames     a segment file: length, checksum, record
     journal    segments of one folder, written by one process at a time
     group      group commit: a thread that flushes many records at once
-    files      FileStore: ids that are answered once
+    files      FileStore: records in files, each id stored once
     base       the protocol that the stores share
     clock      times that never run backwards
 
-A store on Postgres stands in `shpi.serve.store.postgres`, for several workers.
+`shpi.serve.store.postgres` has a store on Postgres, for several workers.
 """
 
 from shpi.serve.store.base import Added, Store, StoreUnavailableError

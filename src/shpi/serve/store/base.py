@@ -1,4 +1,4 @@
-"""What every store can do."""
+"""`Store`: the protocol of all stores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Added(NamedTuple):
 class Store(Protocol):
     """Durable records. Whatever ``add`` has returned survives a crash."""
 
-    listener: Listener | None  # is told of all records that were stored, in order
+    listener: Listener | None  # called with all records that were stored, in order
 
     def find(self, event_id: str) -> Awaitable[Decision | None]:
         """The decision with an id, once it is durable."""
@@ -50,7 +50,7 @@ class Store(Protocol):
         ...
 
     def next_seq(self) -> int:
-        """A number above all before, for the order of decisions."""
+        """A number larger than all earlier ones, for the order of decisions."""
         ...
 
     def scan(self) -> Iterator[Record]:
@@ -58,9 +58,9 @@ class Store(Protocol):
         ...
 
     def forget_before(self, moment: int) -> int:
-        """Remove what is older than a moment, in whole files or rows, and say how many."""
+        """Remove events older than a given time, in whole files or rows, and return how many."""
         ...
 
     async def close(self) -> None:
-        """Finish what is under way."""
+        """Finish pending writes and close."""
         ...

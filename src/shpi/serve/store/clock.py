@@ -8,10 +8,10 @@ JUMP = 5_000_000  # microseconds by which wall and monotonic clock may differ be
 
 
 class Clock:
-    """Microseconds since 1970, rising with every call.
+    """Microseconds since 1970, strictly increasing with every call.
 
-    A clock that is set back would put later decisions of a user before earlier ones. So time stands still
-    (in steps of a microsecond) until the clock has caught up. ``jumps`` counts what was noticed.
+    A clock that is set back would put a user's later decisions before earlier ones. So time stands still
+    (in steps of a microsecond) until the clock has caught up. ``jumps`` counts the jumps that were noticed.
     """
 
     def __init__(self) -> None:
@@ -33,5 +33,5 @@ class Clock:
         return self.last
 
     def seen(self, moment: int) -> None:
-        """Nothing after this comes before ``moment``."""
+        """Let no later time come before ``moment``."""
         self.last = max(self.last, moment)

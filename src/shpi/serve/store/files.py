@@ -1,9 +1,9 @@
-"""`FileStore`: records in the segments of a folder, made durable in groups, each id answered once.
+"""`FileStore`: records in the segment files of a folder, made durable in groups, each id stored once.
 
-While one group is flushed to the disk, the next one gathers: 32 waiting requests cost one flush. After it,
-`Patience` says for how long callers who were just answered are waited for. A record is in the index once it
-is durable. Until then its id is *pending*: whoever asks for it waits for the same flush, and gets the same
-answer or the same error.
+While one group is flushed to the disk, the next one gathers: 32 waiting requests cost one flush. Then
+`Patience` decides how long to wait for the next requests of the callers just answered. A record is in the
+index once it is durable. Until then its id is *pending*: a second request with this id waits for the same
+flush, and gets the same answer or the same error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FileStore:
     def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.folder = folder
         self.listener: Listener | None = None
-        self.gather: Callable[[], None] | None = None  # adds what has waited for the next flush
+        self.gather: Callable[[], None] | None = None  # called before a flush, to add what waits for it
         self._journal = Journal(folder, segment_bytes=segment_bytes)
         self._decisions: dict[str, Place] = {}
         self._rewards: dict[str, list[Place]] = {}  # by event
@@ -59,10 +59,10 @@ class FileStore:
         self._pending: dict[str, tuple[Record, Group]] = {}
         self._waiting: Group | None = None
         self._waiting_bytes = 0
-        self._flushing = self._called = False  # a group is on its way to the disk; a flush is to come
+        self._flushing = self._called = False  # a group is being written; a flush is scheduled
         self._patience = Patience()
         self._come = 0  # requests since the last flush began
-        self._held: asyncio.TimerHandle | None = None  # until when others are waited for
+        self._held: asyncio.TimerHandle | None = None  # timer that ends the wait for more requests
         self._seq = 0
         self.last_time = 0
         self.failing = False  # the last flush failed
@@ -73,18 +73,18 @@ class FileStore:
 
     @property
     def cut_bytes(self) -> int:
-        """What was cut off a torn end when the store was opened."""
+        """Bytes of a torn end that were cut off when the store was opened."""
         return self._journal.cut_bytes
 
     def __len__(self) -> int:
         return len(self._decisions)
 
     def next_seq(self) -> int:
-        """A number above all before."""
+        """A number larger than all earlier ones."""
         self._seq += 1
         return self._seq
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ reading
 
     def _remember(self, record: Record, place: Place) -> None:
         segment, time = segment_of(place), record.time
@@ -122,7 +122,7 @@ class FileStore:
         return event_id in self._decisions
 
     def has(self, event_id: str) -> bool:
-        """Whether a decision with this id is durable, or on its way to the disk."""
+        """Whether a decision with this id is durable or pending."""
         return event_id in self._decisions or event_id in self._pending
 
     async def rewards(self, event_id: str) -> tuple[Reward, ...]:
@@ -161,9 +161,9 @@ class FileStore:
         return Added(record, True)
 
     def submit(self, record: Record, done: Done) -> bool:
-        """Store a record and say when it is durable; False, and nothing is done, if its id is known.
+        """Store a record and call ``done`` once it is durable; if its id is known, just return False.
 
-        The way without a coroutine. Raises `StoreUnavailableError` where too much waits for the disk.
+        Works without a coroutine. Raises `StoreUnavailableError` if too much is waiting for the disk.
         """
         key = self._key(record)
         if key in self._pending or self._knows(record, key):
@@ -174,9 +174,9 @@ class FileStore:
         return True
 
     def put_each(self, decisions: Sequence[Decision]) -> list[bool]:
-        """Add decisions to the group that waits; False where an id is known. `tell` says when it is durable.
+        """Add decisions to the waiting group; False for each known id. `tell` reports when it is durable.
 
-        Raises `StoreUnavailableError`, and adds none, where too much waits for the disk.
+        Raises `StoreUnavailableError`, and adds none, if too much is waiting for the disk.
         """
         known, pending = self._decisions, self._pending
         new: dict[str, Decision] = {}
@@ -189,7 +189,7 @@ class FileStore:
         return [new.get(decision.event_id) is decision for decision in decisions]
 
     def tell(self, done: Done) -> None:
-        """Say when the group that waits is durable."""
+        """Call ``done`` once the waiting group is durable."""
         assert self._waiting is not None
         self._waiting.waiters.append(done)
 
@@ -214,7 +214,7 @@ class FileStore:
         group, size, pending = self._waiting, self._waiting_bytes, self._pending
         for key, record in records.items():
             payload = encode(record)
-            group.records.append((key, record, size))  # the place is known when it is flushed
+            group.records.append((key, record, size))  # offset in the group; it has no place before the flush
             group.frames += (head(payload), payload)
             size += HEAD + len(payload)
             pending[key] = (record, group)
@@ -222,7 +222,7 @@ class FileStore:
         return group
 
     def call_flush(self) -> None:
-        """A request has come: flush after the others that are ready now, or that are waited for."""
+        """Count a request, and schedule a flush once the requests that are ready or expected have come."""
         self._come += 1
         if self._flushing or self._called:
             return
@@ -237,7 +237,7 @@ class FileStore:
             self._held.cancel()
             self._held = None
             self._patience.waited(self._come)
-        self._called = True  # what is gathered comes with this flush
+        self._called = True  # what `gather` adds belongs to this flush
         try:
             if self.gather is not None:
                 self.gather()
@@ -267,9 +267,9 @@ class FileStore:
             self._flush()
 
     def forget_before(self, moment: int) -> int:
-        """Remove whole files of events that are all older, and say how many; the one being written stays.
+        """Remove files whose events are all older, and return how many; the file being written stays.
 
-        A reward that outlives its decision becomes an orphan, and goes with its own file.
+        A reward that outlives its decision becomes an orphan, and is removed with its own file.
         """
         old = {number for number, newest in self._newest.items() if newest < moment}
         old -= {self._journal.number}
@@ -292,7 +292,7 @@ class FileStore:
         return len(old)
 
     async def close(self) -> None:
-        """Finish what is under way."""
+        """Finish pending writes and close."""
         while self._flushing or self._called or self._held is not None or self._waiting is not None:
             await asyncio.sleep(0.001)
         self._writer.close()

@@ -17,7 +17,7 @@ from shpi.errors import DataError
 MAGIC = b"SHPIEV1\n"
 _HEAD = struct.Struct("<II")
 HEAD = _HEAD.size
-LONGEST = 16 * 2**20  # bytes of a record
+LONGEST = 16 * 2**20  # most bytes of a record
 
 
 def head(payload: bytes) -> bytes:
@@ -31,7 +31,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def payload_at(content: bytes | memoryview, place: int) -> bytes | None:
-    """The payload of the frame at a place; None if it is torn or damaged."""
+    """The payload of the frame at an offset; None if it is torn or damaged."""
     if place + HEAD > len(content):
         return None
     length, checksum = _HEAD.unpack_from(content, place)
@@ -42,7 +42,7 @@ def payload_at(content: bytes | memoryview, place: int) -> bytes | None:
 
 
 def read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The places and payloads of a segment up to the first torn frame; `whole_length` says where that is."""
+    """The offsets and payloads of a segment up to the first torn frame; see `whole_length` for its offset."""
     content = _content(path)
     place = len(MAGIC)
     while (payload := payload_at(content, place)) is not None:
@@ -51,7 +51,7 @@ def read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def whole_length(path: Path) -> tuple[int, int]:
-    """How many bytes of a segment are whole frames, and how many there are."""
+    """The bytes of a segment that are whole frames, and its total bytes."""
     content = _content(path)
     place = len(MAGIC)
     while (payload := payload_at(content, place)) is not None:

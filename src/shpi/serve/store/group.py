@@ -1,4 +1,4 @@
-"""Group commit: what is flushed to the disk together, and the thread that flushes it."""
+"""Group commit: records that are flushed to the disk together, and the thread that flushes them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shpi.serve.store.base import StoreUnavailableError
 from shpi.serve.store.journal import Journal, Place
 from shpi.serve.store.records import Record
 
-Done = Callable[[StoreUnavailableError | None], None]  # is told that a record is durable, or why it is not
+Done = Callable[[StoreUnavailableError | None], None]  # called with None once durable, or with the error
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Records that are flushed together, and who waits for them."""
+    """Records that are flushed together, and the callbacks that wait for them."""
 
     waiters: list[Done] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
-    records: list[tuple[str, Record, int]] = field(default_factory=list)  # key, record, place in the group
+    records: list[tuple[str, Record, int]] = field(default_factory=list)  # key, record, offset in the group
 
     def wait(self) -> asyncio.Future[None]:
-        """A future of one's own: a request that is cancelled must not take the others with it."""
+        """A separate future for each caller, so that a cancelled request does not cancel the others."""
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def tell(error: StoreUnavailableError | None) -> None:
@@ -40,7 +40,7 @@ class Group:
         return mine
 
     def settle(self, error: StoreUnavailableError | None) -> None:
-        """Tell everybody."""
+        """Call all waiters with the error, or None."""
         for waiter in self.waiters:
             waiter(error)
 
@@ -49,14 +49,14 @@ Flushed = Callable[[Group, Place, OSError | None], None]
 
 
 class Writer:
-    """The thread that appends groups to a journal. The loop goes on while the disk works."""
+    """A thread that appends groups to a journal, so that the event loop does not wait for the disk."""
 
     def __init__(self, journal: Journal, flushed: Flushed) -> None:
         """Start the thread.
 
         Args:
-            journal: where groups go.
-            flushed: is called in the loop that handed a group over, with its place or an error.
+            journal: journal to append to.
+            flushed: called in the event loop of the group, with the place of the group or an error.
         """
         self._journal, self._flushed = journal, flushed
         self._queue: SimpleQueue[tuple[Group, asyncio.AbstractEventLoop] | None] = SimpleQueue()
@@ -64,7 +64,7 @@ class Writer:
         self._thread.start()
 
     def write(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
-        """Make a group durable."""
+        """Queue a group to be made durable."""
         self._queue.put((group, loop))
 
     def _run(self) -> None:
@@ -78,10 +78,10 @@ class Writer:
                 self._journal.append(b"".join(group.frames))
             except OSError as error:
                 failed = error
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits
                 loop.call_soon_threadsafe(self._flushed, group, place, failed)
 
     def close(self) -> None:
-        """End the thread, after what was handed over."""
+        """End the thread after the queued groups."""
         self._queue.put(None)
         self._thread.join()

@@ -1,8 +1,8 @@
-"""The segments of one folder: one process appends, any number may read.
+"""The segment files of one folder: one process appends, any number may read.
 
-The folder is locked for as long as the process lives. A full segment is closed and another one is begun; only
-the last one can have a torn end. What is cut off there is kept beside it (``*.torn``): it was never
-acknowledged, and still nobody's to throw away.
+The folder is locked for as long as the process lives. A full segment is closed and a new one begins; only the
+last one can have a torn end. The bytes cut off there were never acknowledged, but are kept in a file beside
+it (``*.torn``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from shpi.errors import ConfigError, DataError
 from shpi.files.atomic import flush_folder, new_file
 from shpi.serve.store.frames import MAGIC, payload_at, read_frames, whole_length
 
-SEGMENT_BYTES = 64 * 2**20
+SEGMENT_BYTES = 64 * 2**20  # a segment of this size is full
 _SUFFIX = ".events"
-_WIDEST = 40  # bits of a place within a segment
+_WIDEST = 40  # bits for the offset within a segment
 
-Place = int  # number of the segment << 40 | place of the frame
+Place = int  # number of the segment << 40 | offset of the frame
 
 
 def segments(folder: Path) -> list[Path]:
@@ -67,7 +67,7 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder)
         self._readers: dict[int, int] = {}
-        self.cut_bytes = 0  # of a torn end, when it was opened
+        self.cut_bytes = 0  # bytes of a torn end cut off at opening
         paths = segments(folder)
         self._number = number_of(paths[-1]) if paths else 0
         self._file, self._end = self._open(self._path(self._number))
@@ -77,7 +77,7 @@ class Journal:
         return self.folder / f"{number:08d}{_SUFFIX}"
 
     def _open(self, path: Path) -> tuple[int, int]:
-        """A segment and where its whole frames end; a torn end is put aside."""
+        """Open a segment, after moving a torn end to another file; returns the file and its length."""
         end, size = whole_length(path) if path.exists() else (len(MAGIC), len(MAGIC))
         if size > end:
             self.cut_bytes = size - end
@@ -93,12 +93,12 @@ class Journal:
 
     @property
     def next_place(self) -> Place:
-        """Where the next frame will be."""
+        """The place of the next frame."""
         return self._number << _WIDEST | self._end
 
     def append(self, blob: bytes) -> None:
-        """Make some frames durable, all or none; an OSError otherwise."""
-        if self._broken:  # after a failed flush nobody knows what is on the disk: start again
+        """Make frames durable, all or none; raises OSError on failure."""
+        if self._broken:  # after a failed flush the state of the disk is unknown
             raise OSError(5, "an earlier flush failed; the server must be started again")
         done = 0
         try:
@@ -117,7 +117,7 @@ class Journal:
 
     @property
     def full(self) -> bool:
-        """Whether the next frame belongs into another segment."""
+        """Whether the next frame belongs in a new segment."""
         return self._end >= self.segment_bytes
 
     def rotate(self) -> None:
@@ -128,7 +128,7 @@ class Journal:
 
     @property
     def number(self) -> int:
-        """That of the segment that is written."""
+        """The number of the segment being written."""
         return self._number
 
     def remove(self, number: int) -> None:
@@ -161,14 +161,14 @@ class Journal:
             size *= 8
 
     def close(self) -> None:
-        """Give the folder free."""
+        """Close all files and release the lock of the folder."""
         for file in (*self._readers.values(), self._file, self._lock):
             os.close(file)
         self._readers = {}
 
 
 def _lock(folder: Path) -> int:
-    """The lock of a folder, held until the process ends; another server is refused."""
+    """Lock a folder until the process ends; an error if another server holds the lock."""
     path = folder / "lock"
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:

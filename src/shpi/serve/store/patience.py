@@ -1,27 +1,27 @@
-"""How long the next group waits for the callers who were just answered.
+"""Decides how long the next group waits for the callers that were just answered.
 
-Callers that wait for an answer come back together, a moment after it. A flush that starts with the first of
-them makes all others wait for two flushes; a flush that starts a little later takes them along. So a group
-waits a few milliseconds, or until as many have come as were answered. Where they do not come back (each
-caller asks once), waiting was in vain, and is tried ever more rarely.
+Callers that wait for an answer send their next requests together, a moment after it. A flush that starts with
+the first of them makes all others wait for two flushes; one that starts a little later includes them. So a
+group waits a few milliseconds, or until as many requests have come as were answered. If they do not come
+(each caller asks once), the wait was wasted, and waits become ever rarer.
 """
 
 from __future__ import annotations
 
-LONGEST = 0.005  # seconds
-_RAREST = 64  # flushes without waiting after one in vain
+LONGEST = 0.005  # seconds to wait
+_RAREST = 64  # most flushes without a wait after a wasted one
 
 
 class Patience:
-    """What one writer has learned of its callers."""
+    """Whether waiting for callers has paid off so far."""
 
     def __init__(self) -> None:
-        self._skip = 0  # flushes after which nobody is waited for
-        self._after_next = 1  # that number, if the next wait is in vain
+        self._skip = 0  # further flushes without a wait
+        self._after_next = 1  # the next value of _skip if the next wait is wasted
         self._answered = self._before = 0  # callers answered by the last flush; requests that came during it
 
     def wait(self, answered: int, come: int) -> float:
-        """Seconds to wait after a flush that answered some, while others came; 0: flush at once."""
+        """Seconds to wait after a flush, during which ``come`` requests came; 0: flush at once."""
         self._answered, self._before = answered, come
         if answered < 2:
             return 0.0
@@ -31,11 +31,11 @@ class Patience:
         return LONGEST
 
     def enough(self, come: int) -> bool:
-        """Whether everybody who is waited for has come."""
+        """Whether all expected requests have come."""
         return come >= self._before + self._answered
 
     def waited(self, come: int) -> None:
-        """The wait is over, and so many have come since the flush began."""
+        """Record the end of a wait, with the number of requests since the flush began."""
         if 2 * (come - self._before) >= self._answered:
             self._after_next = 1
         else:

@@ -1,8 +1,8 @@
 """`PostgresStore`: the same records in one table, for several workers and machines.
 
-A group of records is one INSERT, which leaves out ids that are there; those are then read. So two workers
-that get the same id give the same answer, whoever was first. A database that is gone is an error that the
-caller may retry; the connection is made again with the next group.
+A group of records is one INSERT, which skips ids that exist; those are then read. So two workers that get the
+same id give the same answer. If the database is gone, the caller gets an error and may retry; the next group
+reconnects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INSERT INTO {TABLE} (key, event_id, kind, user_id, payload)
 SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[])
 ON CONFLICT (key) DO NOTHING RETURNING key
 """
-_LAG = 2.0  # seconds: rows may become visible out of order while others are written
+_LAG = 2.0  # seconds before a row is read: concurrent writes become visible out of order
 _BLOCK = 5_000  # rows fetched at once
 
 
@@ -71,10 +71,10 @@ class PostgresStore:
         self._writer: Any = None
         self._reader: Any = None
         self._reading: asyncio.Lock | None = None
-        self._known: dict[str, None] = {}  # ids that this worker has stored lately
+        self._known: dict[str, None] = {}  # ids that this worker stored recently
         self._seq = 0
         with self._plain() as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(7236)")  # two workers that make one table
+            connection.execute("SELECT pg_advisory_xact_lock(7236)")  # two workers may create the table
             connection.execute(_MAKE)
             last = connection.execute(f"SELECT count(*) FROM {TABLE}").fetchone()
         self.at_start = int(last[0]) if last else 0
@@ -86,7 +86,7 @@ class PostgresStore:
             raise _unavailable(error) from None
 
     def next_seq(self) -> int:
-        """A number above all before in this worker, and close to those of others."""
+        """A number larger than all earlier ones of this worker, and close to those of other workers."""
         self._seq = max(self._seq + 1, time.time_ns() // 1000)
         return self._seq
 
@@ -103,7 +103,7 @@ class PostgresStore:
 
     async def _flush(self) -> None:
         while self._waiting:
-            await asyncio.sleep(0)  # others that are ready now
+            await asyncio.sleep(0)  # let other ready requests join the group
             group, self._waiting = self._waiting, []
             try:
                 async with asyncio.timeout(self.timeout):
@@ -125,7 +125,7 @@ class PostgresStore:
     async def _insert(self, group: list[_Waiting]) -> list[Added]:
         first: dict[str, _Waiting] = {}
         for waiting in group:
-            first.setdefault(waiting.key, waiting)  # twice in one group: the first counts
+            first.setdefault(waiting.key, waiting)  # of equal ids in one group, the first counts
         rows = list(first.values())
         columns = (
             [waiting.key for waiting in rows],
@@ -165,7 +165,7 @@ class PostgresStore:
                     await connection.close()
         self._writer = self._reader = None
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ reading
 
     async def _rows(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         if self._reading is None:
@@ -190,7 +190,7 @@ class PostgresStore:
         return record
 
     def knows(self, event_id: str) -> bool:
-        """Whether this worker has lately stored a decision with this id; another one may have."""
+        """Whether this worker recently stored a decision with this id; another worker may have, too."""
         return event_id in self._known
 
     async def rewards(self, event_id: str) -> tuple[Reward, ...]:
@@ -211,14 +211,14 @@ class PostgresStore:
                 yield decode(row[0])
 
     async def since(self, seq: int) -> tuple[int, list[Record]]:
-        """Records of all workers after a number, and the number of the last: what a monitor follows."""
+        """The next records of all workers after ``seq``, for the monitor, and the ``seq`` of the last one."""
         query = f"""SELECT seq, payload FROM {TABLE} WHERE seq > %s
                     AND added < now() - make_interval(secs => {_LAG}) ORDER BY seq LIMIT {_BLOCK}"""
         rows = await self._rows(query, (seq,))
         return (rows[-1][0] if rows else seq), [decode(row[1]) for row in rows]
 
     def forget(self, user: str) -> int:
-        """Remove everything about a user, and say how many records it was."""
+        """Remove everything about a user, and return the number of records."""
         with self._plain() as connection:
             cursor = connection.execute(
                 f"""DELETE FROM {TABLE} WHERE event_id IN
@@ -228,7 +228,7 @@ class PostgresStore:
             return int(cursor.rowcount)
 
     def forget_before(self, moment: int) -> int:
-        """Remove the records that were stored before a moment, and say how many."""
+        """Remove the records that were stored before a given time, and return how many."""
         with self._plain() as connection:
             cursor = connection.execute(
                 f"DELETE FROM {TABLE} WHERE added < to_timestamp(%s)", (moment / 1e6,)
@@ -236,7 +236,7 @@ class PostgresStore:
             return int(cursor.rowcount)
 
     async def close(self) -> None:
-        """Finish what is under way."""
+        """Finish pending writes and disconnect."""
         if self._flusher is not None:
             await self._flusher
         await self._drop()
@@ -245,6 +245,6 @@ class PostgresStore:
 def _unavailable(error: BaseException) -> StoreUnavailableError:
     return StoreUnavailableError(
         expected="a database that answers",
-        found=type(error).__name__,  # its message may hold parts of a row
+        found=type(error).__name__,  # not its message, which may hold parts of a row
         remedy="send the same request again, with the same id; look at Postgres",
     )

@@ -12,29 +12,29 @@ from msgspec.structs import replace
 from shpi.protocols import Float64Array
 from shpi.serve.decide.choice import Catalogue, Item
 
-MAIN = "reward"  # the name of the reward that the metric adds up
+MAIN = "reward"  # name of the reward that learning and evaluation use
 
 
 class Decision(msgspec.Struct, array_like=True, frozen=True, tag="d", gc=False):
-    """One decision, with everything that is needed to give the same answer again."""
+    """One decision, with everything needed to repeat its answer."""
 
     event_id: str
-    digest: bytes  # of the request, see `digest_of`
+    digest: bytes  # hash of the request, see `digest_of`
     user: str
     session: str | None
-    previous: str | None  # the event before it, where the caller says so
+    previous: str | None  # id of the event before it, if the caller gave one
     time: int  # microseconds since 1970
-    seq: int  # the order of decisions, which breaks ties of time
+    seq: int  # order of decisions, breaks ties of time
     context: bytes  # JSON, as it came
     items: list[Item]  # the candidates, in the caller's order or the policy's
     probs: bytes  # float64, little-endian: the probability of each item
-    place: int  # of the chosen item
+    place: int  # index of the chosen item
     policy: str
     arm: str
     uniform: float  # the random number that was drawn
     deferred: bool = False  # counts only when activated
     features: bytes | None = None  # JSON: features of the candidates, by id
-    shadow: tuple[str, float] | None = None  # a policy that does not act, and its probability of this action
+    shadow: tuple[str, float] | None = None  # another policy, and its probability of this action
 
     @property
     def action(self) -> Item:
@@ -43,7 +43,7 @@ class Decision(msgspec.Struct, array_like=True, frozen=True, tag="d", gc=False):
 
     @property
     def propensity(self) -> float:
-        """Its probability."""
+        """The probability of the chosen item."""
         return float(self.distribution[self.place])
 
     @property
@@ -71,7 +71,7 @@ class Reward(msgspec.Struct, array_like=True, frozen=True, tag="r", gc=False):
 
     @property
     def key(self) -> str:
-        """What makes it one reward, however often it is sent."""
+        """The identity of a reward: one sent twice has the same key."""
         return f"{self.event_id}\n{self.name}\n{self.reward_id}"
 
 
@@ -89,11 +89,11 @@ def encode(record: Record) -> bytes:
 
 
 def decode(payload: bytes) -> Record:
-    """A record from bytes; msgspec.DecodeError if they are none."""
+    """A record from bytes; raises msgspec.DecodeError if they are not a record."""
     record: Record = _DECODER.decode(payload)
     return record
 
 
 def digest_of(body: bytes) -> bytes:
-    """What tells one request from another: the same id with another digest is a conflict."""
+    """A hash of a request's body: the same id with another digest is a conflict."""
     return blake2b(body, digest_size=8).digest()

@@ -1,4 +1,4 @@
-"""HTTP: a raw protocol for the common routes and an ASGI application for all, since frameworks cost half.
+"""HTTP: a raw protocol for the common routes, since a framework would halve the speed, and ASGI for all.
 
     requests   bodies, parsed strictly
     problems   errors as status codes, in the form of all errors of shpi
@@ -13,5 +13,5 @@
     openapi    the description of the API
     server     run it with uvicorn
 
-A page for people is in `shpi.serve.page`.
+The HTML page is in `shpi.serve.page`.
 """

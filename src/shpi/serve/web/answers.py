@@ -1,4 +1,4 @@
-"""The answer to a request for a decision, from what is stored: the same whenever it is asked for."""
+"""Builds the answer to a rank request from the stored decision, so that a repeated request gets the same."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def answer_of(decision: Decision, most: int) -> bytes:
     """The answer to a request as JSON.
 
     Args:
-        decision: as it is stored.
-        most: items of the ranking; 0: all.
+        decision: the stored decision.
+        most: number of items in the ranking; 0: all.
     """
     return answers_of([decision], most)[0]
 
 
 def answers_of(decisions: Sequence[Decision], most: int) -> list[bytes]:
-    """The answers of several decisions; over the same items, their rankings are made together."""
+    """The answers to several decisions; decisions over the same items are ranked together."""
     alike: dict[int, list[int]] = {}
     for number, decision in enumerate(decisions):
         alike.setdefault(id(decision.items), []).append(number)
@@ -56,7 +56,7 @@ def answers_of(decisions: Sequence[Decision], most: int) -> list[bytes]:
 
 
 def _answers(decisions: Sequence[Decision], most: int) -> list[bytes]:
-    """The answers of decisions over the same items."""
+    """The answers to decisions over the same items."""
     items = decisions[0].items
     stored = b"".join([decision.probs for decision in decisions])
     probs = np.frombuffer(stored, dtype="<f8").reshape(len(decisions), len(items))  # [n, C]
@@ -77,13 +77,13 @@ def _answers(decisions: Sequence[Decision], most: int) -> list[bytes]:
             decisions, propensities, range(0, len(entries), length), strict=True
         )
     ]
-    return _LINES(answers).splitlines()  # no line end stands within JSON
+    return _LINES(answers).splitlines()  # JSON contains no line breaks
 
 
 def ranked(probs: Float64Array, most: int) -> tuple[Int64Array, Float64Array]:
-    """The places and values of the greatest of each row, in order; of equals the first comes first."""
+    """The indices and values of the largest entries of each row, descending; ties keep their order."""
     negative = -probs
-    order = negative.argsort(axis=1)[:, : most + 1]  # three times as fast as a stable order
+    order = negative.argsort(axis=1)[:, : most + 1]  # three times as fast as a stable sort
     greatest = _taken(probs, order)
     tied = np.logical_or.reduce(greatest[:, 1:] == greatest[:, :-1], axis=1).nonzero()[0]
     if len(tied):
@@ -93,6 +93,6 @@ def ranked(probs: Float64Array, most: int) -> tuple[Int64Array, Float64Array]:
 
 
 def _taken(values: Float64Array, places: Int64Array) -> Float64Array:
-    """As `numpy.take_along_axis` of rows, which takes four times as long."""
+    """Like `numpy.take_along_axis` along rows, but four times as fast."""
     starts = np.arange(0, values.size, values.shape[1])[:, None]
     return values.ravel().take(places + starts)

@@ -1,4 +1,4 @@
-"""The ASGI application."""
+"""The ASGI application of a service."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class App:
-    """Requests to answers. One instance serves one folder."""
+    """Answers requests. One instance serves one folder."""
 
     def __init__(self, service: Service, *, page: Page | None = None, report: Page | None = None) -> None:
         """Make the application.
 
         Args:
             service: what decides and stores.
-            page: makes the page for people.
-            report: makes the report of the last cycle.
+            page: builds the HTML page.
+            report: builds the report of the last cycle.
         """
         self.service, self.metrics = service, Metrics()
         self.routes = Routes(service, self.metrics)
@@ -47,7 +47,7 @@ class App:
         self.ready = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or start and stop."""
+        """Answer one ASGI request, or handle startup and shutdown."""
         if scope["type"] == "http":
             await self._answer(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -67,12 +67,12 @@ class App:
                 return
 
     def start(self) -> None:
-        """Begin the work in the background."""
+        """Start the background tasks."""
         self._tasks = [asyncio.ensure_future(work()) for work in self.background]
         self.ready = True
 
     async def stop(self) -> None:
-        """End it, and close the store."""
+        """Stop the background tasks, and close the store."""
         self.ready = False
         for task in self._tasks:
             task.cancel()
@@ -94,11 +94,11 @@ class App:
         """The answer to a request; never an exception.
 
         Args:
-            method: of the request.
-            path: decoded, without a query.
-            sent: its header Authorization.
-            address: of the caller.
-            body: gives the whole body, or raises a `Problem`.
+            method: HTTP method.
+            path: decoded path, without the query.
+            sent: value of the header Authorization.
+            address: address of the caller.
+            body: returns the whole body, or raises a `Problem`.
         """
         route = "other"
         try:
@@ -137,7 +137,7 @@ class App:
         raise Problem(404, "a known path", "another one", "path", "see /openapi.json")
 
     async def _body(self, headers: Any, receive: Receive) -> bytes:
-        """The whole body; one that is too long or too slow is given up."""
+        """The whole body; raises a `Problem` if it is too long or too slow."""
         for name, value in headers:
             if name == b"content-length" and value.isdigit() and int(value) > self._most:
                 raise self._too_long()
@@ -197,7 +197,7 @@ class App:
         return 503, _ENCODE({"status": "not ready", "why": "the store fails" if failing else "starting"})
 
     def gauges(self) -> list[tuple[str, dict[str, str], float]]:
-        """What is true now."""
+        """The current values of the gauges for Prometheus."""
         service = self.service
         gauges: list[tuple[str, dict[str, str], float]] = [
             ("shpi_store_failing", {}, float(getattr(service.store, "failing", False))),
@@ -218,7 +218,7 @@ _PAGES = ("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/report")
 
 
 def route_of(path: str) -> str:
-    """The path as a label: without ids, and of a few kinds only."""
+    """The path as a label of a metric: without ids, one of a few values."""
     if path in ("/v1/rank", "/v1/batch"):
         return path
     verb = path.rpartition("/")[2]
@@ -226,7 +226,7 @@ def route_of(path: str) -> str:
 
 
 def _event(path: str) -> tuple[str, str]:
-    """The id and the verb of ``/v1/events/ID/VERB``; the verb is empty without one."""
+    """The id and the verb of ``/v1/events/ID/VERB``; the verb is empty if there is none."""
     if not path.startswith("/v1/events/"):
         raise Problem(404, "a known path", "another one", "path", "see /openapi.json")
     event_id, _, verb = path.removeprefix("/v1/events/").partition("/")

@@ -6,7 +6,7 @@ buffer until the one before them is answered, so answers keep their order.
 
 Limits: a head of 16 kB (431), a body of ``server.body_bytes`` (413), ``server.timeout`` seconds for a request
 to arrive (408), 75 seconds of silence, `MOST` connections (503). After an error in the form of a request the
-connection is closed: what follows could be anything.
+connection is closed: the bytes that follow cannot be trusted.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from shpi.serve.web.hot import Hot
 from shpi.serve.web.problems import Problem
 from shpi.serve.web.replies import STATUS_LINES, Reply, headers_of, refused
 
-MOST = 5000  # connections
-SILENT = 75.0  # seconds
-_SWEEP = 1.0  # seconds between looks for silent connections
+MOST = 5000  # connections at a time
+SILENT = 75.0  # seconds without traffic after which a connection is closed
+_SWEEP = 1.0  # seconds between checks for silent connections
 _PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 _RANK = b"POST /v1/rank HTTP/1.1\r\n"
 _HOT = re.compile(rb"POST /v1/(?:(rank)|events/([A-Za-z0-9._:~-]{1,128})/(reward|activate)) HTTP/1\.1")
 
 
 class Gate:
-    """What all connections of a server share."""
+    """The state that all connections of a server share; makes a `Front` for each."""
 
     def __init__(self, app: App) -> None:
         self.app, self.heads, self.requests = app, Heads(), app.metrics.requests
@@ -44,7 +44,7 @@ class Gate:
         self._sweeper: asyncio.TimerHandle | None = None
 
     def __call__(self, config: Any, server_state: Any, app_state: Any, _loop: Any = None) -> Front:
-        """A new connection, as uvicorn asks for one."""
+        """Make the protocol of a new connection, for uvicorn."""
         self.connections = server_state.connections
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
@@ -65,9 +65,9 @@ class Front(asyncio.Protocol):
         self.gate, self._tasks = gate, tasks
         self._buffer = b""
         self._busy = False  # a request is being answered
-        self._over = False  # nothing more is read
-        self._full = False  # the caller does not read
-        self._needed = 0  # bytes of the buffer that make a request
+        self._over = False  # no further request is read
+        self._full = False  # the caller does not read its answers
+        self._needed = 0  # bytes that the buffer needs to hold a whole request
         self._continued = False
         self._since = 0.0  # when something last happened
         self._route = ""
@@ -75,7 +75,7 @@ class Front(asyncio.Protocol):
     # ------------------------------------------------------------------ the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody calls."""
+        """Register a new connection, or refuse it if there are too many."""
         self._transport: Any = transport
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
@@ -85,29 +85,29 @@ class Front(asyncio.Protocol):
             self._refuse(Problem(503, f"at most {MOST} connections", "more", "the server", "try again later"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The caller is gone; what was asked for is stored all the same."""
+        """Forget the connection; a pending request is stored all the same."""
         self._over, self._buffer = True, b""
         self.gate.connections.discard(self)
 
     def pause_writing(self) -> None:
-        """The caller does not read: no further request is taken up."""
+        """Take no further request while the caller does not read."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """The caller reads again."""
+        """Go on with the next request: the caller reads again."""
         self._full = False
         if not self._busy:
             self._advance()
 
     def shutdown(self) -> None:
-        """The server ends: answer what was asked, and close."""
+        """Answer the current request and close, since the server stops."""
         if self._busy:
             self._over = True
         else:
             self._transport.close()
 
     def check(self, now: float) -> None:
-        """Close a connection on which nothing happens."""
+        """Close the connection if it has been silent or slow for too long."""
         if self._busy:
             return
         waited = now - self._since
@@ -123,7 +123,7 @@ class Front(asyncio.Protocol):
     # ------------------------------------------------------------------ requests
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of a request, or of several."""
+        """Take in bytes of one or more requests."""
         if self._over:
             return
         if not self._buffer:
@@ -140,7 +140,7 @@ class Front(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _take_rank(self, data: bytes) -> bool:
-        """Whether these bytes are one whole request for a decision with headers that came before."""
+        """Handle the bytes if they are one whole rank request with headers seen before; else return False."""
         hot = self.gate.hot
         if hot is None or not data.startswith(_RANK):
             return False
@@ -153,7 +153,7 @@ class Front(asyncio.Protocol):
         return True
 
     def _advance(self) -> None:
-        """Take up the next request, if it is whole."""
+        """Handle the next request in the buffer if it is complete."""
         while self._buffer and not (self._busy or self._over or self._full):
             try:
                 request = self._cut()
@@ -168,7 +168,7 @@ class Front(asyncio.Protocol):
             self._take(line, fields, body)
 
     def _cut(self) -> tuple[bytes, Fields, bytes] | None:
-        """The first line, the headers and the body of the next request; None until it is whole."""
+        """The first line, the headers and the body of the next request; None until it is complete."""
         data = self._buffer
         end = data.find(END)
         if end > LONGEST or (end < 0 and len(data) > LONGEST):
@@ -226,7 +226,7 @@ class Front(asyncio.Protocol):
             self._send(*refused(error, self._route)[:2])
 
     def _send(self, status: int, body: bytes) -> None:
-        """Answer one of the common requests."""
+        """Send the answer to a common request."""
         self.gate.requests[self._route, status] += 1
         if status == 200 and not self._over:
             self._write(_PLAIN % (len(body), body))
@@ -234,7 +234,7 @@ class Front(asyncio.Protocol):
             self._reply(Reply(status, body), "POST")
 
     def _respond(self, line: bytes, fields: Fields, body: bytes) -> None:
-        """Answer any request, in a task of its own."""
+        """Answer any other request in a separate task."""
         try:
             target = target_of(line)
         except Problem as problem:
@@ -259,7 +259,7 @@ class Front(asyncio.Protocol):
     # ------------------------------------------------------------------ answers
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer what is no request, and read no further."""
+        """Answer an invalid request, and read no further."""
         self._over, self._buffer = True, b""
         self.gate.requests["other", problem.status] += 1
         self._reply(refused(problem, "other"), "POST")

@@ -1,8 +1,8 @@
-"""The head of an HTTP/1.1 request, parsed strictly: what two parsers could read differently is refused.
+"""Parses the head of an HTTP/1.1 request strictly: what two parsers could read differently is refused.
 
 A request has a Content-Length or no body. Chunked bodies (411), folded lines, spaces before a colon, control
-characters, two lengths and other forms of a target than a path are errors. Clients repeat their headers: a
-block that was parsed is kept, and the next request with the same one costs a look-up.
+characters, two lengths and targets other than a path are errors. Clients repeat their headers, so parsed
+blocks are cached: the next request with the same block costs one look-up.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from urllib.parse import unquote
 
 from shpi.serve.web.problems import Problem
 
-LONGEST = 16_384  # bytes of a head
+LONGEST = 16_384  # most bytes of a head
 END = b"\r\n\r\n"
-_MOST_KEPT, _LONGEST_KEPT = 1000, 1024  # parsed heads that are remembered, and bytes of each
+_MOST_KEPT, _LONGEST_KEPT = 1000, 1024  # most parsed blocks in the cache, and bytes of each
 _LINE = re.compile(rb"([A-Z]{1,20}) (/[\x21-\x7e]*) HTTP/1\.([01])")
 _BLOCK = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
 
 
 class Fields(NamedTuple):
-    """What the headers say."""
+    """The headers that matter."""
 
     length: int = 0
     authorization: bytes = b""
     closes: bool = False
-    stays: bool = False  # keep-alive, which HTTP/1.0 has to ask for
-    waits: bool = False  # for 100 Continue
+    stays: bool = False  # keep-alive; HTTP/1.0 must ask for it
+    waits: bool = False  # the caller waits for 100 Continue
 
 
 class Target(NamedTuple):
-    """What the first line says."""
+    """The parts of the request line."""
 
     method: str
     path: str
@@ -39,13 +39,13 @@ class Target(NamedTuple):
 
 
 class Heads:
-    """Parses heads, and keeps blocks of headers that come again."""
+    """Parses heads, with a cache of header blocks."""
 
     def __init__(self) -> None:
-        self.kept: dict[bytes, Fields] = {}  # by block, every line of it ended
+        self.kept: dict[bytes, Fields] = {}  # by block; every line ends in CRLF
 
     def fields(self, block: bytes) -> Fields:
-        """The meaning of a block of headers, every line of it ended; raises a `Problem`."""
+        """Parse a block of headers, every line ended by CRLF; raises a `Problem`."""
         parsed = self.kept.get(block)
         if parsed is not None:
             return parsed
@@ -58,7 +58,7 @@ class Heads:
 
 
 def target_of(line: bytes) -> Target:
-    """The first line; raises a `Problem`."""
+    """Parse the request line; raises a `Problem`."""
     match = _LINE.fullmatch(line)
     if match is None:
         raise _bad("a request line of HTTP/1.1 with a path", "another line")

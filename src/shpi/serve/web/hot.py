@@ -1,8 +1,7 @@
-"""The requests that come thousands of times a second, without a coroutine: decide, hand to the store, go on.
+"""The frequent requests, without coroutines: decide, hand the record to the store, and go on.
 
-The store calls back when a group is on the disk, and only then does the answer leave. Whatever is not plain
-(an id that was seen before, a store that has no such way) takes the way of `shpi.serve.web.routes`, with the
-same answers.
+The store calls back when a group is on the disk, and only then is the answer sent. Special cases (an id that
+was seen before, a store without callbacks) go through `shpi.serve.web.routes`, with the same answers.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from shpi.serve.web.metrics import Metrics
 from shpi.serve.web.replies import refused
 from shpi.serve.web.routes import Answer, Routes
 
-Send = Callable[[int, bytes], None]  # a status and a body
-Caller = tuple[Send, float]  # who is to be answered, and when the request came
+Send = Callable[[int, bytes], None]  # sends a status and a body
+Caller = tuple[Send, float]  # how to answer, and when the request came
 _NEW = b'{"event_id":"%b","stored":true,"duplicate":false,"known":%b}'
 _ACTIVE = b'{"event_id":"%b","activated":true,"duplicate":false}'
 
@@ -35,12 +34,12 @@ class Hot:
         assert isinstance(service.store, FileStore)
         self.service, self.store, self.routes, self.metrics = service, service.store, routes, metrics
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asked: list[Asked] = []  # what waits for the next flush
-        self._callers: list[Caller] = []  # of each
+        self._asked: list[Asked] = []  # requests that wait for the next flush
+        self._callers: list[Caller] = []  # the caller of each request
         self.store.gather = self._decide
 
     def rank(self, body: bytes, send: Send) -> None:
-        """``POST /v1/rank``: what arrives during a flush is decided together after it."""
+        """``POST /v1/rank``: requests that arrive during a flush are decided together after it."""
         began, service = perf_counter(), self.service
         request = requests.RANK.decode(body)
         event_id = request.event_id
@@ -78,7 +77,7 @@ class Hot:
             for send, _ in waiting:
                 send(*refused(error, "/v1/rank")[:2])
             return
-        if not all(new):  # the same id twice in one turn
+        if not all(new):  # the same id twice in one group
             for body, caller in compress(zip(bodies, waiting, strict=True), map(not_, new)):
                 self.later(self.routes.rank(body), caller[0])
             made, waiting = list(compress(made, new)), list(compress(waiting, new))
@@ -131,7 +130,7 @@ class Hot:
             self.later(self.routes.activate(event_id), send)
 
     def later(self, work: Awaitable[Answer], send: Send) -> None:
-        """Send what a coroutine answers."""
+        """Run a coroutine as a task, and send its answer."""
 
         async def whole() -> None:
             try:
@@ -141,5 +140,5 @@ class Hot:
             send(*answer)
 
         task = asyncio.ensure_future(whole())
-        self._tasks.add(task)  # the loop itself keeps no reference
+        self._tasks.add(task)  # the event loop keeps only weak references to tasks
         task.add_done_callback(self._tasks.discard)

@@ -1,4 +1,4 @@
-"""Who may do what, and how often."""
+"""Access control by bearer tokens, and rate limits by address."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from shpi.serve.settings import Settings, secret
 from shpi.serve.web.problems import Problem
 
-_MOST_ADDRESSES = 10_000  # clients whose rates are remembered
-_BURST = 2.0  # seconds of the rate that may come at once
+_MOST_ADDRESSES = 10_000  # addresses whose rates are remembered
+_BURST = 2.0  # size of a burst, in seconds of the allowed rate
 
 
 class Tokens:
@@ -24,7 +24,7 @@ class Tokens:
             "reward": self._bytes([*map(secret, tokens.reward), *admin]) if tokens.reward else (),
             "admin": self._bytes(admin),
         }
-        # Where decisions need a token, single events and the page must not be open to everybody.
+        # If decisions need a token, single events and the page must not be open to everyone.
         self._closed = bool(tokens.decide or tokens.reward) and not admin
 
     @staticmethod
@@ -32,13 +32,13 @@ class Tokens:
         return tuple(f"Bearer {token}".encode() for token in tokens)
 
     def check(self, role: str, sent: bytes) -> None:
-        """Raise a `Problem` unless a request with this header Authorization may do this."""
+        """Raise a `Problem` unless the value of the header Authorization allows this role."""
         allowed = self._allowed[role]
         if not allowed:
             if role == "admin" and self._closed:
                 raise Problem(403, "an admin token in serve.toml", "none", "tokens.admin", "set tokens.admin")
             return
-        matches = [hmac.compare_digest(sent, token) for token in allowed]  # all of them: the same time always
+        matches = [hmac.compare_digest(sent, token) for token in allowed]  # compares all, in constant time
         if not any(matches):
             raise Problem(
                 401,
@@ -50,14 +50,14 @@ class Tokens:
 
 
 class Rate:
-    """A bucket of requests for each address, filled at a steady rate."""
+    """A rate limit by address: a token bucket for each."""
 
     def __init__(self, per_second: float) -> None:
         self.per_second = per_second
-        self._buckets: dict[str, tuple[float, float]] = {}  # what is left, and when
+        self._buckets: dict[str, tuple[float, float]] = {}  # requests left, and the time of that count
 
     def check(self, address: str) -> None:
-        """Raise a `Problem` if there were too many."""
+        """Count a request; raise a `Problem` if there were too many."""
         if not self.per_second:
             return
         now, most = time.monotonic(), self.per_second * _BURST

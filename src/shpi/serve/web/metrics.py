@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)  # seconds, upper ends
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)  # upper bounds, in seconds
 _HELP = {
     "shpi_requests_total": ("counter", "Requests by route and status."),
     "shpi_decisions_total": ("counter", "Decisions by arm and policy."),
@@ -24,7 +24,7 @@ _HELP = {
 
 
 class Metrics:
-    """What is counted while serving."""
+    """Counters and the latency histogram of a server."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
@@ -35,21 +35,21 @@ class Metrics:
         self._seconds = 0.0
 
     def count(self, name: str, **labels: str) -> None:
-        """One more."""
+        """Increase a counter by one."""
         self.counts[name, tuple(labels.items())] += 1
 
     def took(self, seconds: float) -> None:
-        """A rank request took so long."""
+        """Record the duration of a rank request."""
         self.took_each([seconds])
 
     def took_each(self, seconds: Sequence[float]) -> None:
-        """Several rank requests took so long."""
+        """Record the durations of several rank requests."""
         for duration in seconds:
             self._buckets[bisect_left(BUCKETS, duration)] += 1
         self._seconds += sum(seconds)
 
     def text(self, gauges: Iterable[tuple[str, dict[str, str], float]]) -> str:
-        """The exposition format."""
+        """All metrics in Prometheus's text format."""
         rows: dict[str, list[str]] = {name: [] for name in _HELP}
         for (route, status), value in sorted(self.requests.items()):
             labels = _labels({"route": route, "status": str(status)})

@@ -1,4 +1,4 @@
-"""The description of the API, from the structs that parse it."""
+"""The OpenAPI description, from the structs that parse requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ERRORS = {
 
 @cache
 def description() -> dict[str, Any]:
-    """OpenAPI 3.1."""
+    """The API as an OpenAPI 3.1 document."""
     from shpi.serve.web.answers import RankAnswer
 
     kinds = (requests.Rank, requests.RewardBody, requests.RewardEntry, requests.ActivateEntry, RankAnswer)

@@ -1,4 +1,4 @@
-"""Errors over HTTP: a status, and what was expected, what was found, where, and what to do."""
+"""HTTP errors: a status, what was expected, what was found, where, and what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """An answer that is no success."""
+    """An error that becomes the answer to a request."""
 
     status: int
     expected: str
@@ -27,7 +27,7 @@ class Problem(Exception):
     remedy: str = ""
 
     def body(self) -> dict[str, dict[str, str]]:
-        """As JSON."""
+        """The body of the answer, for JSON."""
         message = str(
             ShpiError(expected=self.expected, found=self.found, where=self.where, remedy=self.remedy)
         )

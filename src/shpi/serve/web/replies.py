@@ -1,4 +1,4 @@
-"""Answers over HTTP: a status, a body and headers."""
+"""HTTP answers: a status, a body and headers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Reply(NamedTuple):
 
 
 def refused(error: Exception, route: str) -> Reply:
-    """The answer to a request that raised an error."""
+    """Turn an error into the answer to its request."""
     problem = problem_of(error)
     if problem is None:
         _LOG.error("a bug, on %s", route, exc_info=error)

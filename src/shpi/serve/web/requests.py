@@ -1,4 +1,4 @@
-"""The bodies of requests, parsed strictly: an unknown or misspelled field is an error, not a default."""
+"""The bodies of requests, parsed strictly: an unknown or misspelled field is an error."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ EventId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:~-]{1,128}$")]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Id = Label | int
-_EARLIEST, _LATEST = 946_684_800, 4_102_444_800  # the years 2000 and 2100
+_EARLIEST, _LATEST = 946_684_800, 4_102_444_800  # start of the years 2000 and 2100, in seconds since 1970
 
 
 class Candidate(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """An item that may be chosen, with features for the log where there are some."""
+    """An item that may be chosen, with features for the log if there are any."""
 
     id: Id
     features: dict[str, Any] | None = None
 
 
 class Rank(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
-    """Ask for a decision."""
+    """A request for a decision."""
 
     user: Id
     event_id: EventId | None = None
@@ -58,7 +58,7 @@ class Rank(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
 
 
 class RewardBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
-    """What came of a decision."""
+    """A reward of a decision."""
 
     value: float
     reward_id: Name | None = None
@@ -67,7 +67,7 @@ class RewardBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fal
 
 
 class RewardEntry(RewardBody, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """The same in a batch."""
+    """A reward in a batch."""
 
     event_id: EventId
 
@@ -79,7 +79,7 @@ class ActivateEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Batch(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Many at once; each entry is answered for itself."""
+    """Many requests at once; each entry gets its own answer."""
 
     rank: list[msgspec.Raw] = []
     activate: list[msgspec.Raw] = []
@@ -102,7 +102,7 @@ def context_of(raw: msgspec.Raw) -> dict[str, Any]:
 
 
 def moment(value: float | str | None, where: str) -> int | None:
-    """Microseconds since 1970 of seconds since then, or of an ISO date; None where nothing was said."""
+    """Microseconds since 1970, from seconds since 1970 or an ISO date; None for None."""
     if value is None:
         return None
     if isinstance(value, str):

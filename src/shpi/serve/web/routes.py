@@ -1,4 +1,4 @@
-"""What each path does: bytes in, a status and bytes out."""
+"""The handler of each path: body in, status and body out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Routes:
         return answer_of(decision, self.ranking)
 
     def _stored(self, decision: Decision, body: bytes) -> bytes:
-        """The answer that was given before; another body under the same id is a conflict."""
+        """Repeat the answer to a stored decision; another body under the same id is a conflict."""
         if decision.digest != digest_of(body):
             raise _conflict("event_id")
         self.metrics.count("shpi_duplicates_total", kind="rank")
@@ -97,7 +97,7 @@ class Routes:
     # ------------------------------------------------------------------ batch
 
     async def batch(self, body: bytes) -> Answer:
-        """``POST /v1/batch``: every entry is answered for itself, with a status."""
+        """``POST /v1/batch``: every entry gets its own answer and status."""
         batch = requests.BATCH.decode(body)
         count, most = len(batch.rank) + len(batch.activate) + len(batch.reward), self.service.settings.server
         if count > most.batch:
@@ -129,7 +129,7 @@ class Routes:
     # ------------------------------------------------------------------ one event
 
     async def event(self, event_id: str) -> Answer:
-        """``GET /v1/events/{id}``: what was known, what came of it, why this action."""
+        """``GET /v1/events/{id}``: the decision, its rewards, and why this action was chosen."""
         decision = await self.service.store.find(event_id)
         if decision is None:
             raise _unknown()
@@ -163,7 +163,7 @@ class Routes:
 
 
 def why(decision: Decision, floor: float) -> str:
-    """One sentence."""
+    """One sentence on why the action was chosen."""
     probs = decision.distribution
     best = int(np.argmax(probs))
     chance = f"with probability {probs[decision.place]:.3g}"

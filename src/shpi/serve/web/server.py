@@ -1,4 +1,4 @@
-"""Run the application with uvicorn."""
+"""Runs the application with uvicorn."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from shpi.serve.web.front import Gate
 
 
 def make_app(service: Service, *, schedule: bool = True) -> App:
-    """The application of a service, with its page and its work in the background."""
+    """The application of a service, with its page and background tasks."""
     app = App(service, page=lambda: page_of(app), report=lambda: report_of(service.folder))
     app.background = tasks_of(app, schedule=schedule)
     return app
 
 
 def serve(folder: Path, *, host: str | None = None, port: int | None = None) -> int:
-    """Serve a folder until the process is told to stop."""
+    """Serve a folder until the process is stopped."""
     try:
         import uvicorn
     except ImportError:
@@ -39,7 +39,7 @@ def serve(folder: Path, *, host: str | None = None, port: int | None = None) -> 
         "host": host or settings.host,
         "port": settings.port if port is None else port,
         "log_level": "warning",
-        "access_log": False,  # nothing about users in logs
+        "access_log": False,  # keeps user data out of the logs
         "server_header": False,
         "date_header": False,
         "timeout_keep_alive": 75,
@@ -51,10 +51,10 @@ def serve(folder: Path, *, host: str | None = None, port: int | None = None) -> 
     app = make_app(service)
     options["http"] = Gate(app)
     server = uvicorn.Server(uvicorn.Config(app, **options))
-    gc.freeze()  # policies and the index need no collection
+    gc.freeze()  # policies and the index live on: spare the collector
     gc.set_threshold(50_000, 20, 50)
     print(f"shpi serve {folder}: http://{options['host']}:{options['port']}/", file=sys.stderr, flush=True)
-    one_thread(server.run)()  # a decision is a small matrix: threads would only wait for each other
+    one_thread(server.run)()  # matrices are small: BLAS threads would only wait for each other
     return 0 if server.started else 74
 
 
@@ -72,7 +72,7 @@ def _check_host(service: Service, host: str) -> None:
 
 
 class Running:
-    """A service on a free port of this machine in this process: for tests, demos and notebooks."""
+    """A service in this process, on a free local port, for tests, demos and notebooks."""
 
     def __init__(self, folder: Path, *, schedule: bool = False) -> None:
         self.folder, self.schedule = folder, schedule
@@ -114,7 +114,7 @@ class Running:
         await self._server.serve()
 
     def look(self) -> Ruling:
-        """Compare the arms now, and do what follows from it."""
+        """Compare the arms now, and widen, promote or roll back the canary if that is due."""
 
         async def work() -> Ruling:
             assert self.app is not None

@@ -1,1 +1,1 @@
-"""The verbs for those who have no log of their own: simulators, the paper's experiments, a tour."""
+"""The verbs that need no log: simulators, the paper's experiments, a demo."""

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def show_agents(options: argparse.Namespace) -> int:
-    """Print the agents, their scores on 200 unseen users, and the command that makes each again."""
+    """Print the agents, their scores on 200 new users, and the command that retrains each."""
     from rich.table import Table
 
     from shpi.cli._shell.tables import print_table
@@ -69,7 +69,7 @@ def show_agents(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Print whether each agent is what its manifest says; exit code 1 if one is not."""
+    """Check each agent against its manifest; exit code 1 if one differs."""
     from shpi.envs.agents import check_agents
 
     results = list(check_agents())
@@ -80,7 +80,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def train(options: argparse.Namespace) -> int:
-    """Train one agent, write it, and say what it scores and whether it is the one that is shipped."""
+    """Train one agent, write it, and print its score and whether it equals the shipped one."""
     from shpi.envs.agents import describe, shipped, train_agent
 
     known = describe(options.world).sha256 if options.world in shipped() else None

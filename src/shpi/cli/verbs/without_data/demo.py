@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from shpi.ope import Comparison
     from shpi.protocols import Policy
 
-PILOT_USERS, EXPLORATION = 5000, 0.8  # users of the log; the share of its decisions that are random
-HELD_OUT = 2 / 3  # judging takes more users than learning: few of them happen to do what a policy would do
+PILOT_USERS, EXPLORATION = 5000, 0.8  # users of the pilot's log; share of random decisions in the demo's log
+HELD_OUT = 2 / 3  # evaluation needs more users than learning: few were shown what the new policy would show
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A policy, with what it looks at in a few words."""
+    """A policy, and in a few words what it maximises."""
 
     name: str
     policy: Policy
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _present_policy(shop: Storefront) -> Policy:
-    """What sold best in a pilot with random recommendations, and much exploration."""
+    """The policy that writes the demo's log: what sold best in a random pilot, with much exploration."""
     from shpi.learners import OfflineSHPI
     from shpi.policies import Mixture, UniformPolicy
     from shpi.values import Constant
@@ -110,7 +110,7 @@ def _learn(logs: LoggedData, present: Policy, console: Console) -> list[Candidat
 
 
 def _judge(logs: LoggedData, candidates: list[Candidate], console: Console, report: Path) -> Comparison:
-    """Verdicts from the log alone; "as before" is there to see whether the gate can say no."""
+    """Verdicts from the log alone; "as before" is included to show that the gate can say no."""
     from rich.table import Table
 
     from shpi.ope import Gate, compare
@@ -164,7 +164,7 @@ def _judged(comparison: Comparison, name: str, better: bool) -> str:
     verdict = comparison[name].verdict
     if verdict is None:
         return ""
-    if verdict.decision not in ("ship", "hold"):  # neither says whether the policy is better as a whole
+    if verdict.decision not in ("ship", "hold"):  # the other verdicts do not say whether the policy is better
         share = "" if verdict.first_step is None else f" in {100 * verdict.first_step.share:.0f} %"
         return f"{verdict.decision}{share}"
     return f"{verdict.decision}, {'rightly' if verdict.ship == better else 'wrongly'}"

@@ -64,7 +64,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the verb: 0 if every cell came to an end, 1 if some failed."""
+    """Run the verb: 0 if every cell finished, 1 if some failed."""
     from shpi.experiments import catalogue
     from shpi.experiments._run.run import Plan, draw, go
     from shpi.experiments._run.selection import Selection
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _ended_by_kill() -> Iterator[None]:
-    """While it lasts `kill` does what Ctrl-C does: the run is recorded, and its processes end."""
+    """Within the block, `kill` acts like Ctrl-C: the run is recorded, and its processes end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -111,7 +111,7 @@ def _ended_by_kill() -> Iterator[None]:
 
 
 def _forget(plan: Plan, store: Store, selection: Selection) -> None:
-    """Rows of the plan's cells; of whole experiments also those that no plan knows any more."""
+    """Remove the stored rows of the plan's cells; for whole experiments, also rows of outdated cells."""
     for name, cells in plan.cells.items():
         if selection.everything:
             store.path(name).unlink(missing_ok=True)
@@ -169,7 +169,7 @@ def _summarise(tally: Tally) -> int:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Cell, Outcome, int], None]]:
-    """A bar with the time that is left; outside a terminal one line per cell."""
+    """A progress bar with the remaining time; outside a terminal, one line per cell."""
     if not sys.stderr.isatty():
         yield _line
         return
@@ -177,7 +177,7 @@ def _bar() -> Iterator[Callable[[Cell, Outcome, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    hour = 3600.0  # cells take up to a minute each: over the usual 30 s there is no speed to tell
+    hour = 3600.0  # seconds: cells take up to a minute each, so rich's usual 30 s give no speed
     display = Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=hour)
     with display as bar:
         task = bar.add_task("the first cells are running", total=None)

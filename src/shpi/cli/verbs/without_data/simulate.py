@@ -1,4 +1,4 @@
-"""``shpi simulate``: a simulator and a policy to a log, so that everything can be tried without data."""
+"""``shpi simulate``: roll out a policy in a simulator and write a log, to try everything without data."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def say_what_was_written(logs: LoggedData, path: Path, seconds: float) -> None:
-    """Print the size of the log, what the users brought, and what to type next."""
+    """Print the size of the log, the mean return, and what to type next."""
     import numpy as np
 
     print(f"wrote {path} ({path.stat().st_size / 1e6:,.1f} MB in {seconds:.1f} s)")

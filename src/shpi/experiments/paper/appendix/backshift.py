@@ -42,7 +42,7 @@ def methods() -> list[Method]:
 
 
 def kept(method: Method, trial: int) -> bool:
-    """Whether a method has this trial."""
+    """Whether a method is run in this trial."""
     return trial < FEW or method.learner is None or any(label in method.name for label in STEADY)
 
 
@@ -55,12 +55,12 @@ def cells(settings: Settings) -> list[Cell]:
         m.on(log, settings, TRUE)
         for i, log in enumerate(biased)
         for m in methods()
-        if kept(m, i) and m.learner != "shpi"  # for want of time
+        if kept(m, i) and m.learner != "shpi"  # to save time
     ]
 
 
 def show(results: Results) -> list[Block]:
-    """The four entries of the table in two configurations, and whether backshift survives the bias."""
+    """The four entries of the table for every reading, and whether backshift survives the bias."""
     blocks: list[Block] = []
     for rewards, world in WORLDS.items():
         reported = {
@@ -95,7 +95,7 @@ def tables(
     reported: Paper | None,
     authors: Mapping[str, str] | None = None,
 ) -> list[Block]:
-    """Simple beside backshift, reading by reading, with the claim."""
+    """Simple rewards beside backshift for every reading, with the claim."""
     blocks: list[Block] = []
     for label in CONFIGURATIONS:
         names = [f"{kind}, {label}" for kind in (SIMPLE, BACK)]

@@ -13,7 +13,7 @@ from shpi.experiments.paper.appendix.k_synthetic import by_k, variance_grows
 
 KS = (1, 5, 20, 50)  # horizons k
 NAME = "online SHPI"
-EPISODES, QUICK_EPISODES = 500, 100  # played online
+EPISODES, QUICK_EPISODES = 500, 100  # online episodes
 
 
 def cells(settings: Settings) -> list[Cell]:

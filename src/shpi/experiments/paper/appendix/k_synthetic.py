@@ -14,12 +14,12 @@ from shpi.experiments._run.cells import Cell
 from shpi.experiments._run.experiment import Block, Claim, Experiment, Results, Table
 from shpi.experiments._run.settings import FEW, READINGS, K, Method, Settings, reading_of
 
-FLOORS = {0.3: -200_000.0, 1.0: -10_000.0}  # of the figures: policies that leave the log fall far
+FLOORS = {0.3: -200_000.0, 1.0: -10_000.0}  # lower ends of the figures: policies off the support fall far
 KS = (1, 5, 20, 150)  # 1, 5 and 150 are those of Table 3
 NARROW, LAMBDA = 0.3, 10.0  # exploration of a narrow log; weight of the penalty
 LAMBDAS = {NARROW: (0.0, LAMBDA), 1.0: (0.0,)}  # the penalty is for narrow logs
-FIXED = {label: method for label, method in READINGS.items() if label != "defaults"}  # k is given
-PENALISED = ("paper()", "repaired()")  # the release is another matter, see docs/paper-and-release.md
+FIXED = {label: method for label, method in READINGS.items() if label != "defaults"}  # k is fixed
+PENALISED = ("paper()", "repaired()")  # on the release, see docs/paper-and-release.md
 
 
 def label(Lambda: float, who: str = "paper()") -> str:
@@ -51,7 +51,7 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def show(results: Results) -> list[Block]:
-    """Return against k, the spread against k, and what the penalty does."""
+    """Return and spread against k, and the effect of the penalty."""
     blocks: list[Block] = []
     for epsilon in LAMBDAS:
         series = {label(0.0, who): {"method": label(0.0, who), "epsilon": epsilon} for who in FIXED}
@@ -87,7 +87,7 @@ def by_k(results: Results, title: str, ks: tuple[int, ...], series: dict[str, di
 
 
 def variance_grows(results: Results, method: str, ks: tuple[int, ...], epsilon: float) -> Claim:
-    """Larger k raises the variance: trials lie farther from their mean at the largest k than at k = 5."""
+    """The claim that a larger k raises the variance: trials spread more at the largest k than at k = 5."""
     long, short = (results.trials(method=method, epsilon=epsilon, k=k) for k in (ks[-1], 5))
     text = f"epsilon = {epsilon:g}: a larger k raises the variance ({method}, k = {ks[-1]} against k = 5)"
     names = (f"k = {ks[-1]}", "k = 5")
@@ -95,7 +95,7 @@ def variance_grows(results: Results, method: str, ks: tuple[int, ...], epsilon: 
 
 
 def _penalty(results: Results, epsilon: float, who: str, k: int | str) -> list[Block]:
-    """The proximal penalty on a narrow log: better policies, and less spread."""
+    """The claims that on a narrow log the proximal penalty gives better policies and less spread."""
     with_it, without = (results.trials(method=label(L, who), epsilon=epsilon, k=k) for L in (LAMBDA, 0.0))
     shared = sorted(set(with_it) & set(without))
     if not shared:

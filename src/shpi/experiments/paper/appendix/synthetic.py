@@ -84,7 +84,7 @@ def show(results: Results) -> list[Block]:
 
 
 def _agents(results: Results) -> list[Block]:
-    """How good the logging policy is, beside the paper's."""
+    """A note on how good our logging policy is, beside the paper's."""
     score = results.values(method=LOGGING.name, epsilon=0.3)
     share = results.values("attained", method=LOGGING.name, epsilon=0.3)
     if not len(score):
@@ -101,7 +101,7 @@ def _agents(results: Results) -> list[Block]:
 
 
 def with_agent(results: Results, epsilon: float) -> Results:
-    """The rows of one behaviour policy, and those of the agent behind it."""
+    """The rows of one behaviour policy, and those of the trained agent."""
     return Results(tuple(row for row in results.rows if row.epsilon == epsilon or row.method == AGENT.name))
 
 
