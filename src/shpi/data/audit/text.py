@@ -152,7 +152,7 @@ def _decisions(report: AuditReport) -> Iterable[Row]:
 def _endings(report: AuditReport) -> Iterable[Row]:
     s, facts, unit = report.facts.structure, report.facts.endings, report.facts.time.unit
     yield "told", facts.how
-    ends = "the metric's window closes for everybody"
+    ends = "the metric's window ends for every user"
     if facts.how != "by window":
         ends = (
             f"{s.terminated:,} terminated, {s.truncated:,} truncated "
@@ -172,12 +172,12 @@ def _endings(report: AuditReport) -> Iterable[Row]:
     yield "a user brought", f"{facts.plain:,.4g} in the table"
     yield (
         "",
-        f"{facts.left:,.4g} is the logging policy's value if what the log does not show is 0 (taken)",
+        f"{facts.left:,.4g} is the logging policy's value if unlogged rewards count as 0 (default)",
     )
     if facts.by_churn is not None:
         yield "", f"{facts.by_churn:,.4g} if users have left after {facts.churn_after} of silence"
     if facts.censored is not None:
-        yield "", f"{facts.censored:,.4g} if nobody has left, and the log only stops"
+        yield "", f"{facts.censored:,.4g} if no user has left (all are censored)"
 
 
 def _times(spread: Spread, unit: str) -> str:
