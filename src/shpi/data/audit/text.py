@@ -151,7 +151,7 @@ def _decisions(report: AuditReport) -> Iterable[Row]:
 
 def _endings(report: AuditReport) -> Iterable[Row]:
     s, facts, unit = report.facts.structure, report.facts.endings, report.facts.time.unit
-    yield "told", facts.how
+    yield "who left", facts.how
     ends = "the metric's window ends for every user"
     if facts.how != "by window":
         ends = (
@@ -169,7 +169,7 @@ def _endings(report: AuditReport) -> Iterable[Row]:
             "proposed",
             f'churn_after = "{facts.churn_after}" ({facts.longer_gaps:.1%} of gaps are longer)',
         )
-    yield "a user brought", f"{facts.plain:,.4g} in the table"
+    yield "value per user", f"{facts.plain:,.4g} in the table"
     yield (
         "",
         f"{facts.left:,.4g} is the logging policy's value if unlogged rewards count as 0 (default)",
