@@ -46,7 +46,7 @@ def test_the_folder_holds_the_policy_and_how_it_was_made(log, tmp_path, capsys):
 def test_shpi_tells_its_story(log, tmp_path, capsys):
     assert main(["fit", str(log), "--out", str(tmp_path / "p"), "-o", "k=2", "-o", "oracle=ridge"]) == 0
     shown = capsys.readouterr().out
-    assert "careful to bold" in shown
+    assert "in test order" in shown
     assert "at least" in shown
     assert load_policy(tmp_path / "p").n_actions == 4
 

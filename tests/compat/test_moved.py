@@ -119,7 +119,7 @@ def test_a_field_that_is_gone_says_what_to_read():
 @pytest.mark.parametrize(
     ("learner", "argument", "remedy"),
     [
-        (OfflineSHPI, "held_out", "leave it out: all users serve"),
+        (OfflineSHPI, "held_out", "leave it out: all users are used"),
         (ConstrainedSHPI, "held_out", "shpi.learners.Best"),
         (ConstrainedSHPI, "iterations", "settings={'iterations': ...}"),
         (ConstrainedSHPI, "tolerance", "settings={'tolerance': ...}"),

@@ -251,7 +251,7 @@ def test_the_audit_asks_where_the_log_does_not_say():
     assert ends.plain * 0.9 < ends.by_churn < ends.plain * 1.5
     text = str(audit)
     assert 'churn_after = "' in text
-    assert "if nobody has left" in text
+    assert "if no user has left" in text
     settled = read_log(table(visits), MAP, churn_after="10d").audit()
     assert not settled.has("endings_unknown")
 

@@ -37,7 +37,7 @@ def check_certificate(improved: ImprovedPolicy, logs: LoggedData) -> None:
     assert marked[0].startswith(trial.words)
     assert improved.lift == replace(trial.lift, lower=improved.lift.lower)
     assert improved.lift.lower <= trial.lift.lower  # no more is promised than what was tested
-    assert f"at least {improved.lift.lower:+.4g}" in improved.notes[-1]
+    assert f"Lower bound of its lift: {improved.lift.lower:+.4g}" in improved.notes[-1]
     assert f"{improved.lift.estimate:+.4g}" in marked[0]
     assert improved.proven
     assert improved.lift.lower >= 0

@@ -229,7 +229,7 @@ def test_they_pass_the_suite(learner, attains):
         (lambda: MBS(density=np.nan), "density of at least 0"),
         (lambda: ConstrainedSHPI(settings={"iterations": 0}), "iterations of at least 1"),
         (lambda: ConstrainedSHPI(settings={"tested": True}), "leaves open, found tested"),
-        (lambda: ConstrainedSHPI(settings={"held_out": 0.2}), "leave it out: all users serve"),
+        (lambda: ConstrainedSHPI(settings={"held_out": 0.2}), "leave it out: all users are used"),
         (lambda: ConstrainedSHPI(settings={"never_there": 0.2}), "settings of OfflineSHPI"),
     ],
 )

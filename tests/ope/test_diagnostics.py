@@ -164,7 +164,7 @@ def test_wrong_probabilities_fail_mu_itself():
     logs = bandit(n=2_000, mu=(0.7, 0.3), told=(0.5, 0.5))
     diagnostic = diagnostic_of(ConstantPolicy((0.5, 0.5)), logs, "logging policy")
     assert diagnostic.severity == "fatal"
-    assert "not those by which actions were chosen" in diagnostic.sentence
+    assert "actions were not chosen with these probabilities" in diagnostic.sentence
     bold = bandit(n=2_000, mu=(0.7, 0.3), told=(0.85, 0.15))
     calibration = diagnostic_of(ConstantPolicy((0.8, 0.2)), bold, "propensities")
     assert calibration.severity == "fatal"

@@ -81,7 +81,7 @@ def test_the_best_candidate_wins():
     assert selection.policy.action_probs(np.zeros((1, 1)))[0, 3] == 0.5
     text = str(selection)
     assert "action 3 *" in text
-    assert "no part in the choice" in text
+    assert "not used to choose it" in text
 
 
 def test_the_users_that_confirm_are_seen_by_no_fit():

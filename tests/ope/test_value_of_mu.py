@@ -167,7 +167,7 @@ def test_every_evaluation_checks_the_value_of_mu_against_the_table() -> None:
     checked = [diagnostic for diagnostic in evaluation.diagnostics if diagnostic.name == "value of the log"]
     assert [diagnostic.severity for diagnostic in checked] == ["fine"]
     assert evaluation.decisive.baseline == pytest.approx(by_hand(logs))
-    assert "as one counts in the table" in checked[0].sentence
+    assert "as in the table" in checked[0].sentence
     assert "does not say how users end" in evaluation.question
     assert "does not say how users end" in str(evaluation).replace("\n  ", " ")
 

@@ -110,7 +110,8 @@ def test_every_part_of_the_evaluation_is_in_the_report():
     for words in (
         "autumn model", "200 users", "55207b04d10f696c", "click fell by at most 1 %.", "Heavy tails.",
         "SHPI(k=4)", "tenure: 3 to 9", "item 7", "next reward", "sessions per user and month",
-        "How long does the log last?", "settings.gamma", "decides", "threshold 100", "not paired",
+        "How many decisions does the log support?", "settings.gamma", "decides", "threshold 100",
+        "not paired",
     ):  # fmt: skip
         assert words in shown, words
 
@@ -178,7 +179,7 @@ def test_constant_rewards_and_intervals_of_length_zero():
     )
     shown = text(render(ordinary(estimates=(flat,), short_term=flat)))
     assert "Lift over the logging policy" in shown
-    assert "Does it hang on a few users?" not in shown
+    assert "Does it depend on a few users?" not in shown
 
 
 def test_rounding_is_no_change():

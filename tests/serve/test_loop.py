@@ -265,7 +265,7 @@ def test_a_canary_that_nothing_speaks_for_makes_room() -> None:
     first, second = Sums(n=200, mean=0.48, squares=50.0), Sums(n=200, mean=0.5, squares=50.0)
     monitor.canary.strata = [(Sums(), Sums()), (first, second)]
     ruling = judge(last, monitor, settings, Health(), 2 * DAY)
-    assert (ruling.move, "nothing speaks for it" in ruling.why) == ("roll back", True)
+    assert (ruling.move, "no evidence for it" in ruling.why) == ("roll back", True)
     first.mean = 0.55
     assert judge(last, monitor, settings, Health(), 2 * DAY).move == "promote"
 

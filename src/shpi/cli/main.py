@@ -30,10 +30,10 @@ DESCRIPTION = """Improve a recommender's long-term metric from the logs it alrea
 from a table to a decision:
   shpi init LOG                         a column map for your table, with comments (map.toml)
   shpi audit LOG --columns map.toml     is this log fit for learning, and what is wrong with it if not?
-  shpi split LOG --columns map.toml     some users to learn from, the others to judge by
+  shpi split LOG --columns map.toml     some users to learn from, the others held out
   shpi shard LOG --columns map.toml     a log larger than memory, as shards that the other verbs take
   shpi fit train.parquet --out POLICY   log -> policy
-  shpi compare train.parquet            every learner on one log: what each would bring, seconds, memory
+  shpi compare train.parquet            every learner on one log: its policy's value, seconds, memory
   shpi evaluate POLICY held-out.parquet may this policy be shipped? estimates, diagnostics, a report
   shpi mix POLICY train.parquet --out P a first step: the policy in part of the traffic
   shpi act POLICY ROWS                  rows in, item ids and propensities out

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 NEAR_CERTAIN = 0.05  # a mean log-loss (nats) below this means less than about 1 % of exploration
 DETERMINISTIC = (
-    "the logging policy looks deterministic: almost every action could be foreseen, so the log says little "
-    "about the alternatives"
+    "the logging policy looks deterministic: almost every action is predictable, so the log has little "
+    "support for the alternatives"
 )
 
 

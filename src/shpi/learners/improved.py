@@ -122,8 +122,10 @@ class ImprovedPolicy(PolicyMethods):
         rows = []
         leaves = any(trial.lift.outside >= SHOWN for trial in self.trials)  # where none does, no column
         if self.trials:
-            column = f" {'off the log':>11s}" if leaves else ""
-            rows.append(f"{'careful to bold':32s} {'lift':>10s} {'± error':>9s} {'at least':>10s}{column}")
+            column = f" {'off support':>11s}" if leaves else ""
+            rows.append(
+                f"{'candidate, in test order':32s} {'lift':>10s} {'± error':>9s} {'at least':>10s}{column}"
+            )
         for trial in self.trials:
             mark = "  <- returned" if trial.returned else ""
             lift = f"{trial.lift.estimate:+10.4g} {trial.lift.standard_error:9.2g} {trial.lift.lower:+10.4g}"

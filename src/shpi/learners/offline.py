@@ -60,7 +60,7 @@ NOT_BY_CHANCE = 2.5  # t of f's slope from which f is trusted where mu cannot be
 ENOUGH_USERS = 10  # users below which that t is not used
 
 
-@without(held_out="leave it out: all users serve, since each half judges what the other half has learned")
+@without(held_out="leave it out: all users are used, and each half tests what the other half has learned")
 @dataclass(frozen=True, kw_only=True)
 class OfflineSHPI:
     """Learn a policy that is better than mu in the long term, from mu's log alone.
@@ -326,7 +326,9 @@ def _returned(
     assert chosen.influence is not None
     shorter = replace(climb.judge.lift(chosen.rho, PROMISED), noise=chosen.influence.noise)
     lift = lifts[best].promising(shorter)
-    promise = f"It promises at least {lift.lower:+.4g} per user: what about {PROMISED} decisions bring."
+    promise = (
+        f"Lower bound of its lift: {lift.lower:+.4g} per user, counting about {PROMISED} of its decisions."
+    )
     return ImprovedPolicy(chosen.policy(mu), (), best + 1, value, lift, trials, (*notes, promise))
 
 
@@ -347,14 +349,14 @@ def _lifts(tested: list[Candidate], confidence: float) -> list[Lift]:
 def _notes(tested: list[Candidate], lifts: list[Lift], best: int | None, t: float | None) -> tuple[str, ...]:
     """Why this policy, in words; ``t`` is that of f's slope where the clone cannot stand for mu."""
     if t is not None and best in (None, 0):
-        why = "The clone of the logging policy is too far from it to stand for it: give behaviour=. "
+        why = "The clone fits the logging policy too poorly (small effective sample size): give behaviour=. "
         if best is None:
-            return (why + "Nothing could be shown, and the clone is returned.",)
+            return (why + "No candidate is proven better; the clone is returned.",)
         proven = "proven." if lifts[best].proven else "unproven."
         return (
-            f"{why}f tells good actions from bad (t = {t:.1f}): the best of the likely actions is returned, "
-            f"{proven}",
+            f"{why}On held-out users the learned advantages have t = {t:.1f}: the best of the likely actions "
+            f"is returned, {proven}",
         )
     if best is None:
         return ("No candidate is proven to be better than the logging policy, which is returned.",)
-    return (f"Returned: {tested[best].words}: proven, and better than every more careful one.",)
+    return (f"Returned: {tested[best].words}: proven, and better than every proven candidate before it.",)

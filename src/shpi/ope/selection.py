@@ -62,7 +62,7 @@ class Selection:
     trials: tuple[Trial, ...]
 
     def __str__(self) -> str:
-        lines = ["candidate: lift on the users that chose, lower bound"]
+        lines = ["candidate: lift on the selection users, lower bound"]
         for trial in self.trials:
             if trial.lift is None or trial.lower_bound is None:
                 lines.append(f"  {trial.name}: {trial.problem}")
@@ -70,7 +70,7 @@ class Selection:
             mark = " *" if trial.name == self.winner else ""
             note = f"; {trial.problem}" if trial.problem else ""
             lines.append(f"  {trial.name}{mark}: {trial.lift:+.5g}, {trial.lower_bound:+.5g}{note}")
-        return "\n".join([*lines, "", "the winner on users that had no part in the choice:", ""]) + str(
+        return "\n".join([*lines, "", "the winner on held-out users, not used to choose it:", ""]) + str(
             self.evaluation
         )
 

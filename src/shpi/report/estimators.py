@@ -25,64 +25,60 @@ ABOUT = {
         full="weighted doubly robust",
         sentence="A model predicts what follows a decision, and the weighted log corrects the model's "
         "mistakes: "
-        "a wrong model costs precision, not truth.",
+        "a wrong model costs precision, not validity.",
     ),
     "SHPI": About(
         full="k-step short-horizon estimator",
-        sentence="Follows the policy for k decisions with weights, then adds what the logging policy "
-        "brings from "
-        "there on. Leaves out what the policy changes later than that.",
+        sentence="Follows the policy for k decisions with weights, then adds the logging policy's value "
+        "from there on. Leaves out what the policy changes later than that.",
     ),
     "SNPDIS": About(
         full="self-normalised per-decision importance sampling",
-        sentence="Every reward counts as often as the policy would have made the decisions before it; the "
+        sentence="Weights every reward by how much likelier the policy makes the decisions up to it; the "
         "weights are divided by their mean.",
     ),
     "SNIPS": About(
         full="self-normalised importance sampling",
-        sentence="Every user counts as often as the policy would have made all of the user's decisions; the "
+        sentence="Weights every user by how much likelier the policy makes all of the user's decisions; the "
         "weights are divided by their mean.",
     ),
     "PDIS": About(
         full="per-decision importance sampling",
-        sentence="Like SNPDIS with weights as they are: right on average, but a few large weights make its "
-        "interval too short.",
+        sentence="Like SNPDIS without normalised weights: unbiased, but a few large weights make its "
+        "interval too narrow.",
     ),
     "IPS": About(
         full="inverse propensity scoring",
-        sentence="Like SNIPS with weights as they are: right on average, but a few large weights make its "
-        "interval too short.",
+        sentence="Like SNIPS without normalised weights: unbiased, but a few large weights make its "
+        "interval too narrow.",
     ),
     "DR": About(
         full="doubly robust",
-        sentence="Like WDR with weights as they are: right on average, but a few large weights make its "
-        "interval too short.",
+        sentence="Like WDR without normalised weights: unbiased, but a few large weights make its "
+        "interval too narrow.",
     ),
     "MAGIC": About(
         full="model and guided importance sampling combined",
         sentence="Blends weighted steps with a model of the rest, as many steps as seems best: as far as it "
-        "leans on the model, the model must be right.",
+        "relies on the model, the model must be right.",
         model=True,
     ),
     "FQE": About(
         full="fitted Q evaluation",
-        sentence="A model alone, learned backwards from the last decision. Where the model is wrong it "
-        "is wrong, "
-        "however many users there are.",
+        sentence="A model alone, learned backwards from the last decision. Where the model is wrong, the "
+        "estimate stays wrong, however many users there are.",
         model=True,
     ),
     "DM": About(
         full="direct method",
-        sentence="A model alone, of what follows each decision. Where the model is wrong it is wrong, "
-        "however "
-        "many users there are.",
+        sentence="A model alone, of what follows each decision. Where the model is wrong, the estimate "
+        "stays wrong, however many users there are.",
         model=True,
     ),
     "MIS": About(
         full="marginalised importance sampling",
         sentence="Weights situations rather than sequences of decisions; how often the policy meets a "
-        "situation "
-        "is itself a model.",
+        "situation comes from a model.",
         model=True,
     ),
     "SLOPE": About(

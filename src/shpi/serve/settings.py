@@ -61,7 +61,7 @@ class DecideSettings:
 
     floor: float = key(0.05, "exploration: every candidate keeps floor/candidates of probability")
     start: Start = key("uniform", "before anything is learned: 'uniform', or 'apprentice' (first candidate)")
-    hold_back: float = key(0.05, "share of users who stay with the start for ever, to measure against")
+    hold_back: float = key(0.05, "share of users who always get the start policy, as a baseline")
     shadow: str = key("", "a policy that is scored and does not act")
 
 
@@ -69,9 +69,9 @@ class DecideSettings:
 class RewardSettings:
     """How rewards are joined to decisions."""
 
-    aggregate: Aggregate = key("sum", "of several rewards of one name: sum, earliest, last or max")
-    default: float = key(0.0, "of a decision without a reward")
-    wait: str = key("1h", "how long rewards may take: younger decisions are not learned from, V_mu stands in")
+    aggregate: Aggregate = key("sum", "combines several rewards of one name: sum, earliest, last or max")
+    default: float = key(0.0, "the reward of a decision without one")
+    wait: str = key("1h", "how long rewards may take; younger decisions are left out and estimated by V_mu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +90,12 @@ class CycleSettings:
     """Learning again."""
 
     every: str = key("", "how often, e.g. '24h'; empty: only by `shpi serve cycle`")
-    learner: str = key("shpi", "who learns (shpi fit --list)")
-    options: dict[str, Any] = key({}, "of the learner")
-    held_out: float = key(0.5, "share of users to judge by")
+    learner: str = key("shpi", "the learner (shpi fit --list)")
+    options: dict[str, Any] = key({}, "options of the learner")
+    held_out: float = key(0.5, "share of users held out for evaluation")
     min_users: int = key(200, "with fewer users a cycle waits")
-    confidence: float = key(0.95, "of the gate")
-    min_lift: float = key(0.0, "what the gate asks for")
+    confidence: float = key(0.95, "confidence of the gate")
+    min_lift: float = key(0.0, "the lift that the gate asks for")
     seed: int = key(0, "random seed")
 
 
@@ -111,7 +111,7 @@ class CanarySettings:
     longest: str = key("14d", "a canary that has not passed by then is rolled back")
     error_rate: float = key(0.02, "share of failed decisions of the canary's above which it is rolled back")
     latency_ms: float = key(50.0, "mean milliseconds of a decision above which it is rolled back")
-    weight: float = key(0.25, "the mean importance weight may be so far from 1")
+    weight: float = key(0.25, "how far the mean importance weight may be from 1")
 
 
 @dataclass(frozen=True, kw_only=True)

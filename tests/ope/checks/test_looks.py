@@ -74,5 +74,5 @@ def test_the_command_line_counts_by_itself(tmp_path, capsys):
         ["evaluate", str(folder), str(tmp_path / "10.parquet"), *options, "--anytime", "--looks", str(file)]
     )
     assert code in (0, 4)
-    assert "At any time" in capsys.readouterr().out.replace("\n", " ")
+    assert "However often the log is evaluated" in capsys.readouterr().out.replace("\n", " ")
     assert json.loads(file.read_text())["planned_users"] == 2_000

@@ -22,16 +22,16 @@ def add_caution_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `caution_settings` and `with_looks` read."""
     add = parser.add_argument
     add("--anytime", nargs="?", const="asymptotic", choices=("asymptotic", "betting"), default=False,
-        help="bounds that hold however often a growing log is looked at")  # fmt: skip
+        help="bounds that hold however often a growing log is evaluated")  # fmt: skip
     add("--planned-users", type=int, default=None, metavar="N",
-        help="where anytime bounds are tightest; fixed at the first look (default: 2000)")  # fmt: skip
+        help="users at which anytime bounds are tightest; set at the first look (default: 2000)")  # fmt: skip
     add("--looks", type=Path, metavar="FILE",
         help="remember looks in this file (default: .NAME.looks.json beside POLICY)")  # fmt: skip
     add("--hidden-cause", type=float, default=1.3, metavar="GAMMA",
-        help="ship on estimated propensities only if no hidden cause that changes odds by this factor would "
+        help="ship on estimated propensities only if no confounder that changes odds by this factor could "
         "undo it (default: 1.3; 1 trusts them)")  # fmt: skip
     add("--cluster", metavar="NAME",
-        help="who shares luck beyond users: day, week, a context column or a metric")  # fmt: skip
+        help="what users with correlated outcomes share: day, week, context column or metric")  # fmt: skip
 
 
 def caution_settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def add_reading_options(parser: argparse.ArgumentParser, *, required: bool = Tru
     parser.add_argument(
         "--churn-after",
         metavar="TIME",
-        help="who is silent for longer, while the log goes on, has left, e.g. 30d; 'never': nobody leaves",
+        help="a user silent for longer within the log has left, e.g. 30d; 'never': no user leaves",
     )
     parser.add_argument(
         "--invalid",
@@ -50,7 +50,7 @@ def add_reading_options(parser: argparse.ArgumentParser, *, required: bool = Tru
         action="store_true",
         help="estimate mu(a|x) from the log, and show how well calibrated the estimate is",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the estimation (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the estimation (default: 0)")
 
 
 def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> LoggedData | None:

@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"  # as in `shpi.data.shards`, which is slow to import
 
 def add_passes_options(parser: argparse.ArgumentParser, *, resume: bool = True) -> None:
     """Add --jobs, --ray and, for verbs that can resume a killed run, --resume."""
-    who = parser.add_argument_group("who passes over a folder of shards; the result is the same")
+    who = parser.add_argument_group("how to process a folder of shards; the result is the same")
     who.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     who.add_argument(
         "--ray",
@@ -34,7 +34,7 @@ def add_passes_options(parser: argparse.ArgumentParser, *, resume: bool = True) 
             "--resume",
             type=Path,
             metavar="DIR",
-            help="keep what was found on each shard in this folder: the same command goes on after a kill",
+            help="store the result of each shard in this folder: the same command resumes after a kill",
         )
 
 

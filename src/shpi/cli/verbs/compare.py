@@ -29,13 +29,13 @@ if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.shards import ShardedLog
     from shpi.protocols import Policy, Simulator
 
-DESCRIPTION = """Run every learner on one log, and compare what they bring.
+DESCRIPTION = """Run every learner on one log, and compare their policies.
 
-With a LOG, read as by `shpi audit`, every learner sees one part of the users, and its policy is judged on the
-others: the lift over the logging policy with its interval, and the gate's verdict, bounds for all policies
-together. With the name of a simulator, its trained agent writes the log (uniformly at random with probability
-epsilon), and each policy is tried on new users of that world, the same for all; with a LOG --env does that.
-Each learner runs in a process of its own. Online learners meet as many users as the log has.
+With a LOG, read as by `shpi audit`, every learner sees one part of the users, and its policy is evaluated on
+the others: the lift over the logging policy with its interval, and the gate's verdict, with bounds for all
+policies together. With the name of a simulator, its trained agent writes the log (uniformly at random with
+probability epsilon), and each policy is tried on new users of that world, the same for all; with a LOG --env
+does that. Each learner runs in a process of its own. Online learners meet as many users as the log has.
 """
 
 EXAMPLES = """examples:
@@ -83,7 +83,7 @@ def add_parser(verbs: Any) -> None:
     """Register the verb."""
     parser = verbs.add_parser(
         "compare",
-        help="every learner on one log: what each would bring, seconds, memory",
+        help="every learner on one log: its policy's value, seconds, memory",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -94,10 +94,10 @@ def add_parser(verbs: Any) -> None:
     add("--learners", metavar="A,B,C", help="default: all that can run")
     add("-o", "--option", action="append", default=[], metavar="[LEARNER.]KEY=VALUE", help="may be repeated")
     add("--held-out", type=float, default=0.5, metavar="S",
-        help="with a LOG: the share of the users to judge by (0.5); 0: seconds and memory alone")  # fmt: skip
+        help="with a LOG: the share of held-out users (0.5); 0: seconds and memory alone")  # fmt: skip
     add("--env", metavar="ENV", help="with a LOG: the simulator in which policies are tried")
     add("--param", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the simulator")
-    add("--epsilon", type=float, default=0.3, metavar="E", help="of the logging policy (default: 0.3)")
+    add("--epsilon", type=float, default=0.3, metavar="E", help="share of random decisions (default: 0.3)")
     add("--users", type=int, default=2000, metavar="N", help="simulated users in the log (default: 2000)")
     add("--rollouts", type=int, default=200, metavar="N", help="users that try a policy (default: 200)")
     add("--timeout", type=float, metavar="S", help="end a learner after so many seconds")

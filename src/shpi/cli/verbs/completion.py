@@ -8,7 +8,7 @@ from typing import Any
 DESCRIPTION = """Print a script that lets your shell complete verbs, options and the choices of options."""
 
 EXAMPLES = """examples:
-  eval "$(shpi completion bash)"                               # now; in ~/.bashrc for ever
+  eval "$(shpi completion bash)"                               # now; in ~/.bashrc: always
   eval "$(shpi completion zsh)"                                # in ~/.zshrc, after compinit
   shpi completion fish > ~/.config/fish/completions/shpi.fish
 """

@@ -77,15 +77,15 @@ def add_parser(verbs: Any) -> None:
         help="other candidates on the same users; the bounds then hold for all of them together")  # fmt: skip
     add("--per", choices=("user", "decision", "session"), default="user", help="the unit (default: user)")
     add("--gamma", type=float, default=1.0, metavar="G", help="the discount (default: 1)")
-    add("--horizon", type=int, metavar="H", help="count at most so many decisions of each trajectory")
+    add("--horizon", type=int, metavar="H", help="count at most H decisions of each trajectory")
     add("--truncated", choices=("censored", "complete"),
-        help="a trajectory that stops early: unknown, or the whole story (default: ask the log)")  # fmt: skip
-    add("--k", metavar="K", help='of the k-step estimator: a number, or "session"')
+        help="a trajectory that stops early is censored or complete (default: as the log says)")  # fmt: skip
+    add("--k", metavar="K", help='k of the k-step estimator: a number, or "session"')
     add("--estimators", metavar="A,B,C", help=f"among {', '.join(ESTIMATORS)}; shpi:5 means k = 5")
     add("--main", metavar="NAME", help="the estimator that decides, as the table calls it")
     add("--interval", choices=("skewed", "t", "heavy", "normal", "bootstrap", "bernstein"),
         default="skewed", help="how intervals are made (default: skewed, t with a correction)")  # fmt: skip
-    add("--confidence", type=float, default=0.95, metavar="C", help="of all bounds (default: 0.95)")
+    add("--confidence", type=float, default=0.95, metavar="C", help="level of all bounds (default: 0.95)")
     add("--min-lift", default="0", metavar="L", help="ship only above this lift: a number, or e.g. 1%%")
     add("--guard", action="append", default=[], metavar="METRIC:±AMOUNT",
         help="a metric that must not fall by more (click:-2%%, click:-0.01) or must not rise by more "

@@ -48,7 +48,7 @@ def add_parser(verbs: Any) -> None:
     )
     add_reading_options(parser, required=False)
     add_passes_options(parser)
-    parser.add_argument("--learner", default="shpi", metavar="NAME", help="who learns (default: shpi)")
+    parser.add_argument("--learner", default="shpi", metavar="NAME", help="the learner (default: shpi)")
     parser.add_argument(
         "-o",
         "--option",

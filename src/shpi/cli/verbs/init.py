@@ -42,7 +42,7 @@ ROLES = {
 NEEDED = ("action",)
 # Comments for keys whose column the table does not seem to have.
 ABSENT = {
-    "user": "without it every row is a user of its own, and nothing is known about what comes later",
+    "user": "without it every row is a user of its own, and later rewards are unknown",
     "time": "without it the rows are taken as they come",
     "reward": "without it nothing can be learned",
     "propensity": "not logged? The verbs take --estimate-propensities",
@@ -52,7 +52,7 @@ GAP = "30m"
 # Lines that cannot be guessed from column names: key, line, comment.
 LATER = (
     ("terminated", 'terminated = "…"', ABSENT["terminated"]),
-    ("churn_after", 'churn_after = "30d"', "or: who is silent for longer has left; the audit proposes one"),
+    ("churn_after", 'churn_after = "30d"', "or: a user silent for longer has left; the audit proposes one"),
     ("metric", 'metric = "reward in 30d"', "the question: what is one user worth, over which time?"),
 )
 EXTRAS = {
@@ -174,7 +174,7 @@ def is_calendar(times: pl.Series) -> bool:
 
 def asked(guess: Mapping[str, Any], sample: pl.DataFrame, ask: Callable[[str], str]) -> dict[str, Any]:
     """The guess after the user's corrections."""
-    print("Enter takes what is in [brackets], - takes none. The columns, with what stands in the first row:")
+    print("Enter takes what is in [brackets], - takes none. The columns, with the values of the first row:")
     for name in sample.columns:
         print(f"  {name:24s} {sample[name].dtype!s:12s} {example(sample, name)}")
     answers = dict(guess)

@@ -23,7 +23,7 @@ EXAMPLES = """examples:
   shpi serve compact shop                the events as a log of shpi: shop/log.parquet
   shpi serve rollback shop               take the canary back, or the champion; under a second
   shpi serve forget shop USER            remove everything about a user
-  shpi serve status shop                 who serves, and why
+  shpi serve status shop                 which policy serves, and why
 
 exit codes: 0 done, 1 a cycle that changed nothing, 2 bad input
 """

@@ -13,7 +13,7 @@ from shpi.errors import ConfigError
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
     from shpi.data.shards import ShardedLog
 
-DESCRIPTION = """Split a log into one to learn from and one to judge by, with no user in both.
+DESCRIPTION = """Split a log into one to learn from and one to evaluate on, with no user in both.
 
 A policy looks too good on the users that it was learned from. Both files are logs of shpi: the other verbs
 open them without a column map. The same seed puts the same users on the same side. A folder of shards
@@ -24,7 +24,7 @@ EXAMPLES = """examples:
   shpi split events.csv --columns map.toml
   shpi split events.csv --columns map.toml --held-out 0.5 --out data
   shpi split shards --held-out 0.3 --out data
-  shpi split log.parquet --time 2026-10-01        learn from the past, judge by what came later
+  shpi split log.parquet --time 2026-10-01        learn from the past, evaluate on what came later
 
 then:
   shpi fit train.parquet --out policies/today
@@ -38,7 +38,7 @@ def add_parser(verbs: Any) -> None:
     """Register the verb."""
     parser = verbs.add_parser(
         "split",
-        help="some users to learn from, the others to judge by",
+        help="some users to learn from, the others held out",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -46,7 +46,7 @@ def add_parser(verbs: Any) -> None:
     add_reading_options(parser)
     add_passes_options(parser, resume=False)
     add = parser.add_argument
-    add("--held-out", type=float, default=0.5, metavar="S", help="the share of the users to judge by (0.5)")
+    add("--held-out", type=float, default=0.5, metavar="S", help="the share of held-out users (0.5)")
     add("--time", metavar="WHEN", help="split by time instead: sessions that start before, and from then on")
     add("--out", type=Path, default=Path(), metavar="DIR",
         help=f"the folder for {TRAIN} and {HELD_OUT} (default: here)")  # fmt: skip
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         parts = logs.split_time(options.time)
     options.out.mkdir(parents=True, exist_ok=True)
-    for half, place, purpose in zip(parts, places, ("to learn from", "to judge by"), strict=True):
+    for half, place, purpose in zip(parts, places, ("to learn from", "to evaluate on"), strict=True):
         half.to_parquet(place)
         print(f"{place}: {half.n_users:,} users, {len(half):,} decisions {purpose}")
     print(f"next: shpi fit {places[0]} --out policies/today")
@@ -99,7 +99,7 @@ def _split_shards(shards: ShardedLog, options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     who = executor(options)
     parts = split_shards(shards, options.held_out, places, seed=options.seed, executor=who)
-    for half, place, purpose in zip(parts, places, ("to learn from", "to judge by"), strict=True):
+    for half, place, purpose in zip(parts, places, ("to learn from", "to evaluate on"), strict=True):
         print(f"{place}: {half.rows:,} decisions {purpose}")
     print(f"next: shpi fit {places[0]} --out policies/today")
     return 0

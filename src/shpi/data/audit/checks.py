@@ -57,7 +57,7 @@ def check_rows(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             severity="error",
             code="few_decisions",
-            message=f"The log has only {len(logs)} usable decisions; below {FEW_DECISIONS} they say nothing.",
+            message=f"The log has only {len(logs)} usable decisions; at least {FEW_DECISIONS} are needed.",
             remedy="log more decisions before learning from them",
         )
 
@@ -69,7 +69,7 @@ def check_structure(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             severity="warning",
             code="single_user",
-            message="All decisions belong to one user: nobody can be held out, and no interval is possible.",
+            message="All decisions belong to one user: no user can be held out, and no interval is possible.",
             remedy="check the user column, or log more users",
             column="user",
         )
@@ -91,7 +91,7 @@ def check_structure(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
             code="final_unobserved",
             message=f"{unknown:,} of {structure.truncated:,} truncated trajectories end without the context "
             "after their last decision; values are bootstrapped from the one before it.",
-            remedy="append a row without an action that carries each user's last context, if you have it",
+            remedy="append a row with each user's last context and no action, if you have it",
         )
 
 
@@ -104,11 +104,11 @@ def _check_endings(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             severity="warning" if hangs else "info",
             code="endings_unknown",
-            message="The log does not say how users end: has a user who is not seen again left, or does only "
-            f"the log stop? The logging policy is worth {ends.plain:.4g} per user if what is not in the log "
-            f"counts as 0, as it is taken, and {ends.censored:.4g} if nobody has left.",
+            message="The log does not say how users end: has a user who is not seen again left, or did the "
+            f"log end first (censored)? The logging policy's value per user is {ends.plain:.4g} if unlogged "
+            f"rewards count as 0 (the default), and {ends.censored:.4g} if all such users are censored.",
             remedy='ask in calendar time, e.g. metric = "reward in 30d" in the column map; or say who has '
-            f'left, churn_after = "{example}", or map the column that tells (terminated)',
+            f'left, churn_after = "{example}", or map the column that marks it (terminated)',
             column="time",
         )
     counted = logs.counted
@@ -117,8 +117,8 @@ def _check_endings(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
             severity="warning",
             code="thin_window",
             message=f"Only {counted.by_hand_users:,} of {counted.users:,} users are observed for the whole "
-            f"window of '{counted.metric.label}': the last days rest on them alone.",
-            remedy="choose a shorter window, or bring a longer log",
+            f"window of '{counted.metric.label}': its last days rest on them alone.",
+            remedy="choose a shorter window, or read a longer log",
             column="time",
         )
 
@@ -144,7 +144,7 @@ def check_actions(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
             severity="warning",
             code="never_chosen",
             message=f"{actions.never_total:,} of {logs.n_actions:,} actions were never chosen ({few}): "
-            "the log says nothing about them.",
+            "the log has no support for them.",
             remedy="keep policies on the actions that were tried, or explore the others",
             column="action",
         )
@@ -270,7 +270,7 @@ def check_leaks(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             severity="error" if linear or leak.separates else "warning",
             code="leaking_column",
-            message=f"Context column '{leak.dimension}' knows {leak.target} before it happens: {how}.",
+            message=f"Context column '{leak.dimension}' reveals {leak.target} before it happens: {how}.",
             remedy="leave it out of the column map, unless it really was known before the decision",
             column=leak.dimension,
             example_row=leak.row,
@@ -280,8 +280,8 @@ def check_leaks(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
 
 KNOWN_WHEN = (
     "find out when it is written: if its value is stored with the decision and never updated, it may stay. "
-    "If it can change afterwards, move it from 'context' to 'metrics'. If nobody knows, leave it out: a "
-    "policy that rests on it looks good here and fails when it is served"
+    "If it can change afterwards, move it from 'context' to 'metrics'. If you cannot tell, leave it out: "
+    "a policy that relies on it looks good here and fails when it is served"
 )
 
 
@@ -293,7 +293,7 @@ def check_known_when(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 severity="warning",
                 code="only_with_reward",
-                message=f"Context column '{name}' leaves its usual value only where a reward came "
+                message=f"Context column '{name}' has an unusual value only where a reward came "
                 f"({there:.0%} of these decisions, {usual:.0%} of all): it may be filled after the decision.",
                 remedy=KNOWN_WHEN,
                 column=name,
@@ -304,7 +304,7 @@ def check_known_when(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 severity="warning",
                 code="predicts_reward",
-                message=f"Context column '{name}' alone tells rewarded decisions from others (in "
+                message=f"Context column '{name}' alone separates rewarded decisions from others (in "
                 f"{chance:.0%} of the pairs): hardly anything that is known before the decision does.",
                 remedy=KNOWN_WHEN,
                 column=name,

@@ -54,8 +54,8 @@ def check_propensities(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             severity="info",
             code="propensities_estimated",
-            message="The propensities are estimated. They are right only if the logging policy looked at "
-            "nothing but the context columns of this log.",
+            message="The propensities are estimated. They are right only if the logging policy used "
+            "nothing but the context columns of this log (no confounding).",
             remedy="log the probability of each choice in future",
             column="propensity",
         )

@@ -151,8 +151,8 @@ def _decisions(report: AuditReport) -> Iterable[Row]:
 
 def _endings(report: AuditReport) -> Iterable[Row]:
     s, facts, unit = report.facts.structure, report.facts.endings, report.facts.time.unit
-    yield "told", facts.how
-    ends = "the metric's window closes for everybody"
+    yield "who left", facts.how
+    ends = "the metric's window ends for every user"
     if facts.how != "by window":
         ends = (
             f"{s.terminated:,} terminated, {s.truncated:,} truncated "
@@ -169,15 +169,15 @@ def _endings(report: AuditReport) -> Iterable[Row]:
             "proposed",
             f'churn_after = "{facts.churn_after}" ({facts.longer_gaps:.1%} of gaps are longer)',
         )
-    yield "a user brought", f"{facts.plain:,.4g} in the table"
+    yield "value per user", f"{facts.plain:,.4g} in the table"
     yield (
         "",
-        f"{facts.left:,.4g} is the logging policy's value if what the log does not show is 0 (taken)",
+        f"{facts.left:,.4g} is the logging policy's value if unlogged rewards count as 0 (default)",
     )
     if facts.by_churn is not None:
         yield "", f"{facts.by_churn:,.4g} if users have left after {facts.churn_after} of silence"
     if facts.censored is not None:
-        yield "", f"{facts.censored:,.4g} if nobody has left, and the log only stops"
+        yield "", f"{facts.censored:,.4g} if no user has left (all are censored)"
 
 
 def _times(spread: Spread, unit: str) -> str:

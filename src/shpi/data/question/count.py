@@ -294,7 +294,7 @@ def _too_long(logs: LoggedData, metric: Metric, reach: Observed) -> ConfigError:
     return ConfigError(
         expected=f"at least one user who is observed for the whole window of '{metric.label}'",
         found=f"users who are observed for at most {words}",
-        remedy="choose a shorter window, or bring a longer log",
+        remedy="choose a shorter window, or read a longer log",
     )
 
 

@@ -89,7 +89,7 @@ def leave_after(logs: LoggedData, churn_after: Duration, *, log_end: int | float
     gone = last_of_user(logs) & ~logs.final_observed & kept[logs.offsets[1:] - 1]
     left = replace(logs, terminated=gone, endings="by churn_after")
     drop = Drop(
-        reason=f"less than churn_after = {churn_after} before the end of the log: nobody knows yet who left",
+        reason=f"less than churn_after = {churn_after} before the end of the log: not yet known who left",
         rows=int((~kept).sum()),
         column="time",
         example=int(np.flatnonzero(~kept)[0]) if not kept.all() else None,

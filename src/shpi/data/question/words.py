@@ -29,15 +29,15 @@ def question(logs: LoggedData, metric: Metric | None = None) -> str:
         return f"{text}."
     stays = ~logs.terminated
     if logs.endings == "unknown":
-        return f"{text}; the log does not say how users end, so what it does not show counts as 0."
+        return f"{text}; the log does not say how users end, so unlogged rewards count as 0."
     if logs.endings == "by churn_after":
         return (
             f"{text}; users who were silent for longer than churn_after have left, and {stays.mean():.0%} of "
-            "the trajectories go on beyond the log, and are weighted for it."
+            "the trajectories are censored by the end of the log, and weighted for it."
         )
     if not stays.any():
         return f"{text}; all users are marked as gone after their last decision."
     return (
         f"{text}; {logs.terminated.mean():.0%} of the trajectories are marked as left for good, the others "
-        "are cut where the log stops."
+        "are censored where the log ends."
     )

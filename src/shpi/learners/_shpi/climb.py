@@ -191,7 +191,7 @@ class Climb:
                 likely &= self.logs.candidates[block.rows]
             best[block.rows] = np.where(likely, direction.held_out[block], -np.inf).argmax(axis=1)
         rho = (best == self.logs.actions) / self.propensities
-        plan = direction.plan(np.inf, f"the best of the likely actions in f of {direction.words}")
+        plan = direction.plan(np.inf, f"the best of the likely actions by {direction.words}")
         return replace(plan, crowned=True, influence=self.judge.lift(rho), rho=rho.astype(np.float32))
 
     def rival(self, words: str, fit: Callable[[LoggedData], Policy]) -> Candidate:

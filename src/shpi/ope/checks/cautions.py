@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shpi.ope.gate import Gate
 
 
-AT_THEIR_WORD = "taken at their word"
+AT_THEIR_WORD = "taken as correct"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,14 +154,14 @@ def _hidden_cause(claimed: Claimed) -> Caution | None:
     gamma = gamma if claimed.share == 1 else math.sqrt(gamma)
     size = "more than 10" if math.isinf(tipping) else f"{tipping:.2f}"
     sentence = (
-        "The propensities are estimated. It would take a hidden cause that changes the odds of an action by "
+        "The propensities are estimated. A confounder must change the odds of an action by a factor of "
         f"{size} to undo this"
     )
     if tipping > gamma:
         return Caution(sentence=f"{sentence}; the gate asks for {gamma:.3g}.")
     return Caution(
         sentence=f"{sentence}; the gate asks for {gamma:.3g}. Log the probabilities of actions, or say how "
-        "strong a hidden cause can be (hidden_cause, --hidden-cause).",
+        "strong a confounder can be (hidden_cause, --hidden-cause).",
         decision="hold",
     )
 
@@ -181,7 +181,11 @@ def _overridden(claimed: Claimed) -> Caution | None:
     visible = visible_override(problem)
     if visible is not None and share >= visible:
         return None
-    seen = "this log cannot show it" if visible is None else f"the log shows it from {100 * visible:.2g} % on"
+    seen = (
+        "this log cannot detect it"
+        if visible is None
+        else f"the log detects it from {100 * visible:.2g} % on"
+    )
     return Caution(
         sentence=f"The propensities are {AT_THEIR_WORD}: if {100 * share:.2g} % of the decisions had been "
         f"changed afterwards in favour of the policy, this would not be proven, and {seen}."
@@ -220,7 +224,7 @@ def _changing(claimed: Claimed) -> Caution | None:
     if lower > 0:
         return Caution(sentence=f"{sentence} The last third proves a lift by itself.")
     return Caution(
-        sentence=f"{sentence} The last third does not prove a lift by itself, and what comes is like it.",
+        sentence=f"{sentence} The last third does not prove a lift by itself, and future users resemble it.",
         decision="hold" if recent <= 0 else "need more data",
         users_factor=None if recent <= 0 else ((recent - lower) / recent) ** 2,
     )
@@ -241,14 +245,14 @@ def _any_time(claimed: Claimed) -> Caution | None:
             deviation = max(deviation, clusters.error(influence) * math.sqrt(users))
         lower = margin - asymptotic_width(users, deviation, alpha, gate.planned_users)
     sentence = (
-        f"At any time, however often the log is looked at, the lift is at least "
+        f"However often the log is evaluated, the lift is at least "
         f"{claimed.estimate.lift + lower - margin:+.4g} with {100 * gate.confidence:.3g} % confidence"
     )
     if lower > 0:
         return Caution(sentence=f"{sentence}.")
     factor = ((margin - lower) / margin) ** 2 if margin > 0 and math.isfinite(lower) else None
     return Caution(
-        sentence=f"{sentence}: not proven yet. Look again when there are more users.",
+        sentence=f"{sentence}: not proven yet. Evaluate again with more users.",
         decision="need more data",
         users_factor=factor,
     )

@@ -48,7 +48,7 @@ class Days:
                 name="switched by day",
                 severity="fatal" if few else "warning",
                 sentence=f"The users of a day got the same arm (correlation {self.correlation:.2f} within "
-                f"days): the {self.count} days are the observations, not the users, and make the bounds."
+                f"days): the bounds count the {self.count} days, not the users, as independent."
                 + (f" Fewer than {FEW_DAYS} days are too few." if few else ""),
                 figure=self.correlation,
                 threshold=SHARED,

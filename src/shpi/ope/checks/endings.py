@@ -52,9 +52,9 @@ def _told(problem: Problem) -> Diagnostic | None:
         name="endings",
         severity="fatal",
         sentence=f"The log does not say how users end: {early:,} of {problem.trajectories:,} trajectories "
-        f"stop before {problem.horizon:,} decisions, and nobody knows who left and who was cut by the end "
-        "of the log. Say so: a column 'terminated', churn_after (such as '30d'), a metric with a window, or "
-        "truncated='complete' if the log is the whole story.",
+        f"stop before {problem.horizon:,} decisions, because the user left or because the log ended "
+        "(censored). Say which: a column 'terminated', churn_after (such as '30d'), a metric with a window, "
+        "or truncated='complete' if no more would follow.",
         figure=float(early),
         threshold=FEW * problem.trajectories,
     )
@@ -75,13 +75,13 @@ def _cut_for_no_reason(problem: Problem) -> Diagnostic:
     if bad:
         more = "more" if z[worst] > 0 else "less"
         sentence = (
-            f"{problem.censored:,} trajectories count as cut by the log, but where {names[worst]} is higher "
-            f"they are cut {more} often (z = {z[worst]:.1f}): some of these users have left, or were done. "
+            f"{problem.censored:,} trajectories count as censored by the log, but where {names[worst]} is "
+            f"higher they stop {more} often (z = {z[worst]:.1f}): some of these users left, or had finished. "
             "Mark who left ('terminated', churn_after), or say truncated='complete'."
         )
     else:
         sentence = (
-            f"{problem.censored:,} trajectories are cut by the log; no action and no reward tells when."
+            f"{problem.censored:,} trajectories are censored by the log; no action or reward predicts when."
         )
     return Diagnostic(
         name="endings",

@@ -131,7 +131,7 @@ def moved_mu(problem: Problem, late: BoolArray) -> str:
     label = problem.head.action_space.ids[action]
     return (
         f" The logging policy has changed too: it takes {label} in {shares[1, action]:.0%} of its decisions "
-        f"there, in {shares[0, action]:.0%} before. The lift of the last third is over what it does now."
+        f"there, in {shares[0, action]:.0%} before. The lift of the last third is against what it does now."
     )
 
 

@@ -37,7 +37,7 @@ def about_table(problem: Problem) -> list[Diagnostic]:
             name="value of the log",
             severity="fine" if agrees else "fatal",
             sentence=f"The logging policy brought {value:.5g} per user, "
-            + ("as one counts in the table." if agrees else f"but the table holds {mean:.5g}."),
+            + ("as in the table." if agrees else f"but the table holds {mean:.5g}."),
             figure=value - mean,
             threshold=ROUNDING * scale,
         )
@@ -69,17 +69,17 @@ def _sums(chunk: Chunk, problem: Problem) -> Float64Array:
 def _censored(problem: Problem, value: float, mean: float) -> Diagnostic:
     far = abs(value - mean) > FAR * abs(mean)
     severity: Severity = "warning" if far else "note"
-    who = f"{problem.censored:,} of {problem.trajectories:,} trajectories are cut by the end of the log"
+    who = f"{problem.censored:,} of {problem.trajectories:,} trajectories are censored by the end of the log"
     if not problem.censored:
         who = "some rewards are not known yet"
     sentence = (
         f"The logging policy's value is {value:.5g} per user, and the table holds {mean:.5g}: {who}, and the "
-        "difference is what they are expected to bring later."
+        "difference is the expected later reward."
     )
     if far:
         sentence += (
-            " That is most of the answer. A metric with a window, such as --metric 'reward in 30d', asks for "
-            "less than that."
+            " That is a large extrapolation. A metric with a window, such as --metric 'reward in 30d', needs "
+            "less of it."
         )
     return Diagnostic(
         name="value of the log", severity=severity, sentence=sentence, figure=value - mean, threshold=FAR

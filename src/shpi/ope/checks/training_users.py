@@ -103,8 +103,8 @@ def _said(shared: Shared) -> Diagnostic:
             name=NAME,
             severity="fatal",
             sentence=f"{share:.1%} of the users of this log are users that the policy was learned from "
-            f"({shared.same_id:,} of {shared.compared:,} compared): what it seems to bring is too good. "
-            "Learn from some users and judge on others (logs.split_users).",
+            f"({shared.same_id:,} of {shared.compared:,} compared): its estimate is too optimistic. "
+            "Learn from some users and evaluate on others (logs.split_users).",
             figure=share,
             threshold=0.0,
         )
@@ -112,8 +112,8 @@ def _said(shared: Shared) -> Diagnostic:
         return Diagnostic(
             name=NAME,
             severity="note",
-            sentence=f"{shared.same_id:,} users have the number of a training user, but other decisions, and "
-            "are taken for different users.",
+            sentence=f"{shared.same_id:,} users have the id of a training user but other decisions, and "
+            "count as different users.",
             figure=share,
             threshold=0.0,
         )

@@ -61,13 +61,13 @@ def _range(problem: Problem, estimate: Estimate) -> Diagnostic:
     reach = estimate.value_interval
     beyond = reach.lower < low - slack or reach.upper > high + slack
     severity: Severity = "fatal" if outside else "note" if beyond else "fine"
-    sentence = f"{estimate.name} says {estimate.value:.5g}; "
+    sentence = f"{estimate.name} estimates {estimate.value:.5g}; "
     if outside:
         sentence += f"with the rewards of this log only {low:.5g} to {high:.5g} is possible."
     elif beyond:
-        sentence += f"its interval reaches beyond what is possible, {low:.5g} to {high:.5g}."
+        sentence += f"its interval exceeds the possible range, {low:.5g} to {high:.5g}."
     else:
-        sentence += f"possible is {low:.5g} to {high:.5g}."
+        sentence += f"the possible range is {low:.5g} to {high:.5g}."
     return Diagnostic(
         name="range",
         severity=severity,
@@ -105,8 +105,8 @@ def _top_users(estimate: Estimate) -> Diagnostic:
     return Diagnostic(
         name="top users",
         severity=severity,
-        sentence=f"The top 1 % of the users bring {share:.0%} of the estimated value; without those who move "
-        f"the lift most it would be {float(rest[others].mean()):+.4g} instead of {estimate.lift:+.4g}.",
+        sentence=f"The top 1 % of the users hold {share:.0%} of the estimated value; without those who move "
+        f"the lift most, it would be {float(rest[others].mean()):+.4g} instead of {estimate.lift:+.4g}.",
         figure=share,
         threshold=TOP_WARNING,
         estimator=estimate.name,
@@ -117,9 +117,9 @@ def _behind_the_error(estimate: Estimate) -> Diagnostic:
     """Whether a few users dominate the standard error, so that the interval itself is uncertain."""
     worth = degrees_of_freedom(estimate.influence_lift)
     few = worth < FEW_BEHIND and estimate.lift_error > 0
-    sentence = f"The error of {estimate.name} is known as well as from {worth:,.0f} ordinary users"
+    sentence = f"The standard error of {estimate.name} has about {worth:,.0f} degrees of freedom"
     if few:
-        sentence += ": a few users decide it, and its interval may hold a few points less often than it says."
+        sentence += ": a few users dominate it; its interval may cover a few points less often than stated."
     else:
         sentence += "."
     return Diagnostic(
@@ -151,14 +151,18 @@ def _disagreement(estimates: Sequence[Estimate], decisive: Estimate) -> list[Dia
         worst = max(above, key=lambda name: gaps[name])
         severity: Severity = "fatal"
         sentence = (
-            f"{decisive.name} promises more than {', '.join(above)}, by {gaps[worst]:.1f} standard errors of "
-            "the difference: one of them is wrong, and the cautious one does not support the lift."
+            f"{decisive.name} estimates a larger lift than {', '.join(above)}, by {gaps[worst]:.1f} standard "
+            "errors of the difference: one of them is wrong, and the lower one does not support the lift."
         )
     elif differ:
         severity = "warning" if any(name in sure for name in differ) else "note"
         sentence = (
             f"{decisive.name} differs clearly from {', '.join(differ)}, beyond what chance explains; "
-            + ("both cannot be right." if severity == "warning" else "those trust a model or plain weights.")
+            + (
+                "both cannot be right."
+                if severity == "warning"
+                else "those may be biased, or their intervals unreliable."
+            )
         )
     else:
         severity = "fine"
@@ -200,7 +204,7 @@ def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
             severity="warning" if large else "fine",
             sentence=f"Capping the largest 1 % of the importance weights would change the lift by "
             f"{change:+.4g}, to {decisive.lift + change:+.4g}"
-            + (", more than chance explains: a few decisions carry the answer." if large else "."),
+            + (", more than chance explains: a few decisions determine it." if large else "."),
             figure=change,
             threshold=2 * decisive.lift_error,
             estimator=decisive.name,

@@ -32,13 +32,13 @@ def about_late_value(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
     total = float(value.sum())
     thin = effective < LEAST_EFFECTIVE
     share = float(value[thin].sum()) / total if total > 0 else 0.0
-    sentence = f"{share:.0%} of what users bring comes at decisions that fewer than {LEAST_EFFECTIVE:.0f} "
+    sentence = f"{share:.0%} of all reward comes at decisions that fewer than {LEAST_EFFECTIVE:.0f} "
     sentence += "effective users reach"
     if share > MUCH:
         first = int(np.flatnonzero(thin)[0]) + 1
         sentence += (
-            f", from decision {first} on: a few users with long histories decide, and the interval may be "
-            "too short. Ask for a shorter horizon or window, or leave out bots"
+            f", from decision {first} on: a few users with long histories dominate, and the interval may be "
+            "too narrow. Use a shorter horizon or window, or leave out bots"
         )
     return [
         Diagnostic(

@@ -56,8 +56,8 @@ def _no_propensities(decisive: Estimate) -> Diagnostic:
     return Diagnostic(
         name="propensities",
         severity="fatal",
-        sentence=f"The log has no propensities, so {decisive.name} trusts its model, and nothing in the log "
-        "could show that the model is wrong. Log the probability of each action, or estimate it "
+        sentence=f"The log has no propensities, so {decisive.name} relies on its model, and nothing in the "
+        "log could show that the model is wrong. Log the probability of each action, or estimate it "
         "(logs.with_estimated_propensities(), --estimate-propensities).",
     )
 
@@ -100,10 +100,10 @@ def _support(problem: Problem) -> Diagnostic:
         severity = "warning"
     words = [f"{unseen:.1%} of the policy's decisions would be actions that the logging policy never takes"]
     if rarely > 0:
-        words.append(f"{rarely:.1%} such that it hardly ever takes")
+        words.append(f"{rarely:.1%} actions that it hardly ever takes")
     sentence = " and ".join(words) + "."
     if severity == "fatal":
-        sentence += " The log cannot say what they would bring."
+        sentence += " The log cannot tell their reward."
     return Diagnostic(
         name="support", severity=severity, sentence=sentence, figure=unseen, threshold=UNSEEN_FATAL
     )

@@ -60,14 +60,13 @@ def _by_the_book(problem: Problem) -> Diagnostic:
     covered = abs(gap) <= OWN_ERRORS * error or abs(gap) <= OWN_GAP * spread
     if covered:
         sentence = (
-            f"Judged by its own probabilities the logging policy would bring {mean - gap:.4g} per decision; "
-            f"it brought {mean:.4g}, within the error ({error:.2g})."
+            f"The logged probabilities predict a reward of {mean - gap:.4g} per decision; the log has "
+            f"{mean:.4g}, within the error ({error:.2g})."
         )
     else:
         sentence = (
-            f"Judged by its own probabilities the logging policy would bring {mean - gap:.4g} per decision, "
-            f"but it brought {mean:.4g} (error {error:.2g}): the logged probabilities are not those by which "
-            "actions were chosen."
+            f"The logged probabilities predict a reward of {mean - gap:.4g} per decision, but the log has "
+            f"{mean:.4g} (error {error:.2g}): actions were not chosen with these probabilities."
         )
     return Diagnostic(
         name="logging policy",
@@ -119,12 +118,12 @@ def _calibration(problem: Problem) -> Diagnostic | None:
         severity = "note"
     sentence = "The propensities "
     if estimated:
-        sentence += "were estimated from the log; what mu knew beyond the contexts stays unseen. They "
+        sentence += "were estimated from the log; confounding outside the contexts stays unseen. They "
     if worst is None:
         sentence += "agree with how often actions were chosen."
     else:
         sentence += (
-            f"are at worst off where they say {worst.predicted:.1%}: there the actions were chosen "
+            f"are furthest off where they say {worst.predicted:.1%}: these actions were chosen "
             f"{worst.observed:.1%} of the time."
         )
     return Diagnostic(

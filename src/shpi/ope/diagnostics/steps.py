@@ -46,7 +46,7 @@ def _sensitivity(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
         Diagnostic(
             name="sensitivity to k",
             severity="fine",
-            sentence=f"Following the policy's effects for more decisions changes the lift so: {shown}.",
+            sentence=f"The lift with the policy's effects followed for k decisions: {shown}.",
             figure=max(lifts.values()) - min(lifts.values()),
         )
     ]
@@ -61,10 +61,10 @@ def _drift(problem: Problem, decisive: Estimate, witness: Estimate | None) -> li
     drift = apart(decisive, other)
     falls = drift > DRIFT
     sentence = (
-        f"Over {_decisions(problem, other)} instead of {decisive.steps} {decisive.name} would say "
+        f"Over {_decisions(problem, other)} instead of {decisive.steps}, {decisive.name} estimates "
         f"{other.lift:+.4g} instead of {decisive.lift:+.4g}"
     )
-    sentence += ": effects that it leaves out speak against the policy." if falls else "."
+    sentence += ": the effects that it leaves out lower the lift." if falls else "."
     return [
         Diagnostic(
             name="drift with k",
@@ -81,15 +81,15 @@ def _left_out(problem: Problem, decisive: Estimate, witness: Estimate | None) ->
     """The largest bias that the log cannot exclude."""
     assert decisive.steps is not None
     sentence = (
-        f"{decisive.name} follows what a decision changes for {decisive.steps} of {problem.horizon} decisions"
+        f"{decisive.name} counts a decision's effects for {decisive.steps} of {problem.horizon} decisions"
     )
     if witness is None:
         longer = preview(problem, decisive.steps + 1, decisive.per)
         return Diagnostic(
             name="steps left out",
             severity="fatal",
-            sentence=f"{sentence}, and no longer one has {LEAST_WITNESS:.0f} effective users: nothing says "
-            "what the decisions after that would change.",
+            sentence=f"{sentence}, and no larger k has {LEAST_WITNESS:.0f} effective users: later effects "
+            "are unknown.",
             figure=0.0 if longer is None else longer.effective_users,
             threshold=LEAST_WITNESS,
             estimator=decisive.name,
@@ -104,9 +104,9 @@ def _left_out(problem: Problem, decisive: Estimate, witness: Estimate | None) ->
         f"{witness.lift_interval.lower_bound:+.4g}: "
     )
     if large:
-        sentence += f"a bias of up to {allowed:.3g} cannot be excluded, and the interval does not know of it."
+        sentence += f"a bias of up to {allowed:.3g} cannot be excluded, and the interval does not cover it."
     else:
-        sentence += "what it leaves out is small against its error."
+        sentence += "what it leaves out is small relative to its error."
     return Diagnostic(
         name="steps left out",
         severity=severity,

@@ -52,10 +52,10 @@ def _effective(problem: Problem, estimate: Estimate, weights: Weights) -> Diagno
         severity = "warning"
     sentence = (
         f"{estimate.name} rests on about {weights.ess:,.0f} effective users out of {problem.users:,}: "
-        "so many users would say as much if the policy itself had served them."
+        "the log is worth that many users served by the policy itself."
     )
     if severity == "fatal":
-        sentence += f" At least {LEAST_EFFECTIVE:.0f} are needed for an error that can be believed."
+        sentence += f" At least {LEAST_EFFECTIVE:.0f} are needed for a reliable standard error."
     return Diagnostic(
         name="effective users",
         severity=severity,
@@ -102,21 +102,21 @@ def _mean(problem: Problem, estimate: Estimate, weights: Weights) -> Diagnostic:
         severity = "warning"
     sentence = f"The importance weights of {estimate.name} have mean {weights.mean:.3g} (± {error:.2g})"
     if severity == "fine":
-        sentence += ", in keeping with 1, which is what right propensities and full support give."
+        sentence += ", consistent with 1, as correct propensities and full support give."
     elif estimate.name == "MIS":
-        sentence += ", where a right ratio of contexts gives 1: the model behind it does not fit this log."
+        sentence += "; a correct ratio of contexts gives 1: the model behind it does not fit this log."
     elif weights.mean < 1:
         sentence += (
-            ", where right propensities and full support give 1: part of what the policy would do is missing "
-            "from the log, or the logged propensities are too large."
+            "; correct propensities and full support give 1: the log has no support for some actions of the "
+            "policy, or the logged propensities are too large."
         )
     elif _chosen_as_often_as_said(problem):
         sentence += (
-            ", where right propensities give 1 if all actions are known. The log shows only those that were "
-            "chosen, so rare ones come too often; after its first time an action comes as often as said."
+            "; correct propensities give 1 if all actions are known. The log knows only chosen actions, so "
+            "rare ones seem too frequent; after their first choice, actions are as frequent as logged."
         )
     else:
-        sentence += ", where right propensities give 1: the logged propensities are too small."
+        sentence += "; correct propensities give 1: the logged propensities are too small."
     return Diagnostic(
         name="mean weight",
         severity=severity,

@@ -87,7 +87,7 @@ def _total(problem: Problem, sums: Float64Array) -> tuple[float, Float64Array]:
         raise DataError(
             expected="some logged decision that the policy could have made",
             found="none: every importance weight is 0",
-            remedy="the log says nothing about this policy; evaluate one that shares actions with it",
+            remedy="the log has no support for this policy; evaluate one that shares actions with it",
         )
     rate, users, length = float(top.sum() / below.sum()), problem.users, float(problem.discounts.sum())
     total, level = problem.per_user * length, (count - problem.per_user) * length

@@ -367,7 +367,7 @@ def _check(sums: StepSums, normalise: bool) -> None:
         raise DataError(
             expected="some logged decision that the policy could have made",
             found="none: every importance weight is 0",
-            remedy="the log says nothing about this policy; evaluate one that shares actions with it",
+            remedy="the log has no support for this policy; evaluate one that shares actions with it",
         )
     if normalise and len(none):
         raise DataError(

@@ -77,7 +77,7 @@ def note_of(features: FeatureMap) -> tuple[str, ...]:
     first = features.steps[0] if isinstance(features, ChainMap) else features
     if not isinstance(first, Take):
         return ()
-    return (f"the model looks at {first.width:,} of {first.width_in:,} columns, which say most of rewards",)
+    return (f"the model uses {first.width:,} of {first.width_in:,} columns, those most tied to returns",)
 
 
 def returns_of(problem: Problem, chunk: Chunk) -> tuple[Float64Array, BoolArray]:

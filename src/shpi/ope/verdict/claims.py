@@ -101,7 +101,7 @@ class Claim:
     def reason(self, *, settled: bool = True) -> str:
         """The state of the claim in words; if not ``settled``, without saying what the evidence supports."""
         if not settled:
-            return f"Undecided: {self.words}. {self.shown}; the bound is to be trusted only after that."
+            return f"Undecided: {self.words}. {self.shown}; the bound is reliable only after that."
         if self.proven:
             return f"Proven: {self.words}. {self.shown}."
         if not self.refuted:

@@ -302,12 +302,12 @@ class Deliberation:
             return []
         name, steps = self.main.name, self.main.steps
         if steps is not None:
-            what = f"leaves out what a decision changes after {steps} more of them"
+            what = f"leaves out a decision's effects after {steps} decisions"
         elif self.main.weights is None:
-            what = "trusts its model where the log has nothing to say"
+            what = "extrapolates with its model where the log has no support"
         else:
-            what = "has no bound that holds with heavy weights"
-        return [f"{name} {what}, so it never ships by itself: only weights over the whole horizon do."]
+            what = "has no bound that holds with heavy-tailed weights"
+        return [f"{name} {what}, so it cannot ship alone: only weights over the whole horizon can."]
 
     def _in_part(self) -> list[str]:
         """What is known over the whole horizon about a mixture, if not about the policy itself."""
@@ -337,6 +337,6 @@ class Deliberation:
         users = self.main.effective_users
         loss = lower * users / UNSEEN_RATE
         return [
-            f"What none of {users:,.0f} effective users showed may still happen to {UNSEEN_RATE:.0f} in "
-            f"{users:,.0f}: an unseen loss of {loss:.3g} per user would undo this."
+            f"A loss that none of {users:,.0f} effective users showed may still hit {UNSEEN_RATE:.0f} in "
+            f"{users:,.0f}: one of {loss:.3g} per user hit would undo this."
         ]

@@ -40,10 +40,10 @@ class Events:
     def sentence(self) -> str:
         """The finding in words."""
         users = "no user" if self.users == 0 else f"{self.users} user" + "s" * (self.users > 1)
-        what = "was observed" if self.ordinary is None else f"brought anything but {self.ordinary:g}"
+        what = "was observed" if self.ordinary is None else f"had a reward other than {self.ordinary:g}"
         return (
             f"The policy takes action {self.action} {100 * self.gained:.2g} % more often, and {users} {what} "
-            f"after it: what would decide is hardly in the log. At least {LEAST_EVENTS} are needed."
+            f"after it: the log has too few such users to decide. At least {LEAST_EVENTS} are needed."
         )
 
 

@@ -82,8 +82,8 @@ def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
         how="All were judged on the same users against the same logging policy. The verdicts' bounds "
         "are wider "
         "than for one candidate alone, so that all of them hold together: the best of many looks better "
-        "than it is. A lift is over the whole horizon; where the log carries that for a part of a policy's "
-        "decisions only, the last column says which part.",
+        "than it is. A lift is over the whole horizon; where the log supports it only for a share of a "
+        "policy's decisions, the last column gives that share.",
         body=figure(draw) + table(head, rows, caption="Candidates", numbers=(2, 3, 4, 5)),
     )
 

@@ -22,8 +22,8 @@ def lift(evaluation: Evaluation) -> Section:
     return Section(
         key="lift",
         title="Lift over the logging policy",
-        how="Each row is one way to estimate the same number: what the policy would bring more than the "
-        f"logging policy did. Right of 0 is better; the line is a {sure} interval. "
+        how="Each row is one way to estimate the same number: how much more the policy would earn than "
+        f"the logging policy did. Right of 0 is better; the line is a {sure} interval. "
         f"<b>{esc(evaluation.main)}</b> decides"
         + ("; the others show whether the answer depends on the method." if len(shown) > 1 else ".")
         + (" Round signs may be biased: they rest on a model." if any(_biased(evaluation, shown)) else "")

@@ -32,7 +32,7 @@ def overlap(evaluation: Evaluation) -> Section:
     return Section(
         key="overlap",
         title="Overlap and weights",
-        how="A log says something about a policy only where both do similar things: the more the two shapes "
+        how="A log supports a policy only where both choose similar actions: the more the two shapes "
         "below agree, and the fewer users carry large weights, the more you can trust the numbers above.",
         body="".join(parts),
     )
@@ -41,10 +41,10 @@ def overlap(evaluation: Evaluation) -> Section:
 def _tiles(evaluation: Evaluation, weights: Weights) -> str:
     share = weights.ess / evaluation.users if evaluation.users else math.nan
     tiles = [
-        tile(percent(share, 2), "of the users are left, in effect"),
+        tile(percent(share, 2), "of the users: effective sample size"),
         tile(number(weights.mean), "mean weight; should be near 1"),
         tile(number(weights.max), "largest weight of a user"),
-        tile(percent(weights.top_share, 2), "of all weight is carried by 1 % of the users"),
+        tile(percent(weights.top_share, 2), "of all weight is on 1 % of the users"),
     ]
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
@@ -106,7 +106,7 @@ def _ratios(measured: Overlap) -> str:
 
     caption = (
         "<b>How much does each decision count?</b> Right of the dashed line: decisions that this policy "
-        "makes more often; they stand for those of its decisions that were not logged."
+        "makes more often; each counts as more than one."
     )
     rows = [
         [f"{number(low, 2)} to {number(high, 2)}", number(share, 2)]
@@ -139,7 +139,7 @@ def _steps(measured: Overlap) -> str:
     picks = sorted({int(place) for place in np.linspace(0, len(measured.steps) - 1, 12).round()})
     rows = [[count(measured.steps[i]), count(measured.effective_users[i])] for i in picks]
     caption = (
-        "<b>How long does the log last?</b> Importance products over whole trajectories wear out: "
+        "<b>How many decisions does the log support?</b> Importance products over trajectories degenerate: "
         f"{first} effective users at the first decision, {last} at the last. Estimators that look "
         "only k steps back, or use a model, do not depend on all of it."
     )
@@ -177,7 +177,7 @@ def _users(evaluation: Evaluation) -> str:
         )
 
     caption = (
-        "<b>Does it hang on a few users?</b> The user who moves the lift most moves it by "
+        "<b>Does it depend on a few users?</b> The user who moves the lift most moves it by "
         f"{number(largest)}{against}. The outermost 1 % are drawn at the ends."
     )
     return figure(draw, caption)

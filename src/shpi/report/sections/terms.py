@@ -49,7 +49,7 @@ def _relative(pair: Sequence[tuple[str, Estimate]]) -> str:
     """Both lifts relative to the logging policy's values, since their units differ."""
     sizes = [abs(estimate.baseline) for _, estimate in pair]
     if any(relative(estimate.lift, estimate.baseline) is None for _, estimate in pair):
-        return "<p>The logging policy brought next to nothing: changes in % say nothing. See the numbers.</p>"
+        return "<p>The logging policy brought next to nothing: changes in % mean little. See the numbers.</p>"
 
     def draw(width: float) -> str:
         lifts = [100 * estimate.lift / size for (_, estimate), size in zip(pair, sizes, strict=True)]
@@ -112,7 +112,7 @@ def factors(evaluation: Evaluation) -> Section | None:
     return Section(
         key="factors",
         title="Three factors of the reward",
-        how="What a user brings is the reward per recommendation, times recommendations per session, times "
+        how="A user's reward is the reward per recommendation, times recommendations per session, times "
         "sessions. A policy can win by better items, by longer sessions, or by users who come back.",
         body=f'<div class="factors">{pieces}</div>{_bars(terms, total)}'
         + folded("The numbers", table(head, rows, caption="Three factors", numbers=(1, 2, 3)))

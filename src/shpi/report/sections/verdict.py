@@ -45,7 +45,7 @@ def header(evaluation: Evaluation) -> str:
 def _card(evaluation: Evaluation) -> str:
     verdict = evaluation.verdict
     if verdict is None:
-        kind, word, lead = "none", "No verdict", "No gate was asked; the numbers below stand on their own."
+        kind, word, lead = "none", "No verdict", "No gate was used; the numbers below stand on their own."
     else:
         kind, word, lead = _WORDS[verdict.decision]
     reasons = () if verdict is None else verdict.reasons

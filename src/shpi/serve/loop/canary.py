@@ -71,7 +71,7 @@ def judge(control: Control, monitor: Monitor, settings: Settings, health: Health
     if difference is not None and difference.estimate < 0 and min(users, others) >= 2 * rules.users:
         return Ruling(
             move="roll back",
-            why=f"nothing speaks for it: it brings {_by(difference)} per user than the champion, with "
+            why=f"no evidence for it: it brings {_by(difference)} per user than the champion, with "
             f"{difference.users} against {difference.others} users",
         )
     if difference is None or difference.estimate < 0:

@@ -145,7 +145,7 @@ class _Steps:
                 since=control.champion_since,
             )
         except ShpiError as error:
-            raise _Ends(f"nobody whom '{control.champion}' has served has known rewards: {error}") from None
+            raise _Ends(f"no user served by '{control.champion}' has known rewards: {error}") from None
         ours = np.isin(since.users, of_champion.users)
         fewest = math.ceil(settings.cycle.min_users * settings.cycle.held_out)
         served_users = np.unique(since.users[ours]).size
@@ -165,8 +165,8 @@ class _Steps:
         propensities = _read(self.place / HELD_OUT).propensities
         if propensities is not None and bool(np.all(propensities >= 1.0)):
             raise _Ends(
-                "the log is unfit for evaluation: who served it does not explore, every decision had "
-                "probability 1, so nothing is known of any other; raise decide.floor"
+                "the log is unfit for evaluation: its policy does not explore (every decision had "
+                "probability 1), so no other action has support; raise decide.floor"
             )
         return {"warnings": report.count("warning")}
 

@@ -53,12 +53,12 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("env", nargs="?", metavar="ENV", help="the simulator, see --list")
-    parser.add_argument("--policy", default="uniform", help="who decides (default: uniform), see below")
+    parser.add_argument("--policy", default="uniform", help="the policy (default: uniform), see below")
     parser.add_argument(
         "--epsilon", type=float, metavar="E", help="decide uniformly at random with this probability"
     )
     parser.add_argument("--users", type=int, default=1000, metavar="N", help="how many (default: 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="of all chance (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     parser.add_argument("--first", type=int, default=0, metavar="I", help="number of the first user")
     parser.add_argument("--horizon", type=int, metavar="T", help="decisions per user (default: the world's)")
     parser.add_argument(

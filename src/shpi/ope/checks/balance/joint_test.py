@@ -207,7 +207,7 @@ def _cleared(z: Float64Array, features: Float64Array, weights: Float64Array) -> 
 
 def _said(finding: Finding, *, estimated: bool) -> Diagnostic:
     clear = finding.ratio < 1
-    visible = "" if finding.visible is None else f" An override of {finding.visible:.1%} of them would show."
+    visible = "" if finding.visible is None else f" An override of {finding.visible:.1%} would be detected."
     severity: Severity = "fine"
     if clear:
         harmless = finding.relative <= HARMLESS or finding.outcome
@@ -235,9 +235,9 @@ def _found(finding: Finding, *, estimated: bool) -> str:
         gap = f"{finding.observed:.2%} of the time; the propensities say {finding.said:.2%}"
     else:
         gap = f"{finding.observed / finding.said:.3g} times as often as the propensities say"
-    why = "They are not those by which actions were chosen: overridden afterwards, or out of date."
+    why = "Actions were not chosen with them: actions were overridden, or propensities are out of date."
     if estimated:
-        why = "They leave out something that the logging rule looked at: add it to the contexts."
+        why = "They leave out something that the logging policy used: add it to the contexts."
     if finding.outcome:
-        why += " Or this outcome counts what came later, and the log does not say so (delayed=True)."
+        why += " Or this outcome includes later events, and the log does not say so (delayed=True)."
     return f"{finding.where} {finding.group} was chosen {gap} {clearly}. {why}"

@@ -184,17 +184,17 @@ def _planned(known: Looks, gate: Gate, place: Path) -> Looks:
             expected=f"the plan of the first look: {known.planned_users} users at {known.confidence}",
             found=f"{plan[0]} users and confidence {plan[1]}",
             where=str(place),
-            remedy="keep the plan, or start a new file with users that nobody has looked at",
+            remedy="keep the plan, or start a new file with users that were never evaluated",
         )
     return known
 
 
 def _said(count: int, confidence: float, *, anytime: bool) -> Diagnostic:
     times = "once" if count == 1 else f"{count} times"
-    sentence = f"This policy has been evaluated {times} on this log, as far as the file of looks knows."
+    sentence = f"This policy has been evaluated {times} on this log, according to the file of looks."
     severity: Severity = "fine"
     if anytime:
-        sentence += " The anytime bound holds at all looks together."
+        sentence += " The anytime bound holds for all looks together."
     elif count > 1:
         severity = "note" if count == 2 else "warning"
         chance = min(1.0, count * (1 - confidence))
