@@ -32,7 +32,7 @@ took it from equal weights was too high where the weights themselves say where a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -233,12 +233,15 @@ class StepSummed:
 
 
 def floored(means: StepMeans, reference: StepMeans) -> StepMeans:
-    """Never surer than effective sample sizes allow; ``reference`` is the same with equal weights."""
+    """Never surer than effective sample sizes allow; ``reference`` is the same with equal weights.
+
+    The influences of ``means`` are enlarged where they are: nobody else may hold them.
+    """
     influence = means.influence
     variance = float(np.var(influence, ddof=1)) / len(influence)
     if variance > 0:  # squares of 1e-300 are 0
-        influence = influence * max(1.0, float(np.sqrt(means.shape.floor(reference) / variance)))
-    return replace(means, influence=influence)
+        influence *= max(1.0, float(np.sqrt(means.shape.floor(reference) / variance)))
+    return means
 
 
 def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, normalise: bool) -> StepSums:
