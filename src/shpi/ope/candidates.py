@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,27 +120,35 @@ class _KeptProblems:
         self.problems.append(problem)
 
 
-def joint_level(influences: Float64Array, confidence: float, *, seed: int = 0) -> float:
+def joint_level(
+    influences: Float64Array | Sequence[Float64Array], confidence: float, *, seed: int = 0
+) -> float:
     """The level of each of m one-sided bounds for which all hold simultaneously at ``confidence``.
 
     For m copies of one candidate it is ``confidence``; for m independent ones confidence^(1/m). It is never
     below what one candidate needs, nor above Bonferroni's 1 - (1 - confidence)/m.
 
     Args:
-        influences: influences of the users on each candidate's lift, [m, U].
+        influences: influences of the users on each candidate's lift, [m, U] or m of [U].
         confidence: confidence level of all together.
         seed: random seed of the multipliers.
     """
-    psi = influences - influences.mean(axis=1, keepdims=True)
-    size = np.linalg.norm(psi, axis=1)
-    psi = psi[size > 0] / size[size > 0, None]  # a candidate without any error needs no bound
-    m = len(psi)
+    rng = np.random.default_rng(seed)
+    users = len(influences[0]) if len(influences) else 0
+    # The correlations of sums over random groups are the same, and take no copy of all users' numbers.
+    group = rng.permutation(users) % MAX_GROUPS if users > MAX_GROUPS else None
+    rows = []
+    for influence in influences:
+        centred = influence - influence.mean()
+        size = float(np.linalg.norm(centred[None], axis=1)[0])
+        if size > 0:  # a candidate without any error needs no bound
+            centred /= size
+            rows.append(centred if group is None else np.bincount(group, weights=centred))
+    m = len(rows)
     if m <= 1:
         return confidence
-    rng = np.random.default_rng(seed)
-    if psi.shape[1] > MAX_GROUPS:  # the correlations of sums over random groups are the same
-        group = rng.permutation(psi.shape[1]) % MAX_GROUPS
-        psi = np.stack([np.bincount(group, weights=row) for row in psi])
+    psi = np.stack(rows)
+    if group is not None:
         psi /= np.linalg.norm(psi, axis=1, keepdims=True)
     # Normal multipliers make the sums exactly normal with these correlations: draw those directly.
     values, vectors = np.linalg.eigh(psi @ psi.T)

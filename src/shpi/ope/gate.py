@@ -33,8 +33,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from shpi.errors import ConfigError
 from shpi.ope.candidates import joint_level
 from shpi.ope.checks.cautions import cautious
@@ -145,7 +143,7 @@ class Gate:
                 found=f"{len(logs)} different ones",
                 remedy="evaluate all candidates with the same log and the same options",
             )
-        influences = np.stack([evaluation.decisive.influence_lift for evaluation in evaluations])
+        influences = [evaluation.decisive.influence_lift for evaluation in evaluations]
         level = joint_level(influences, self.confidence, seed=self.seed)
         strict = replace(self, confidence=level)
         verdicts = tuple(

@@ -60,10 +60,12 @@ class MAGIC:
         by_length = problem.all_of(ask)[0]
         values, weights = np.array([sums.value for sums in by_length]), by_length[-1].weights
         last = problem.interval(by_length[-1].value, by_length[-1].influence)
-        influences = np.stack([sums.influence for sums in by_length])  # [J, U]
+        influences = np.empty((len(places), problem.users))  # [J, U]
+        for row in influences:  # moved one by one, so that only one exists twice
+            row[:] = by_length.pop(0).influence
         blend = mixture(values, np.cov(influences) / problem.users, (last.lower, last.upper))
         influence = blend @ influences
-        del by_length, influences  # free 2 J values per user before the next pass
+        del influences  # free J values per user before the next pass
         chosen = ", ".join(f"{x:.0%} at {j}" for x, j in zip(blend, places, strict=True) if x > 0.005)
         reach = np.array([blend[np.array(places) > t].sum() for t in range(problem.horizon)])
         moved = np.zeros(problem.users)

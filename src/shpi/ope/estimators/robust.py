@@ -150,10 +150,10 @@ class Residuals:
             ]
         )
         by_steps = []
-        for of_pi, of_mu in zip(means, own, strict=True):
+        for j, of_pi in enumerate(means):
             value, influence = _with_start(of_pi, start[0])
             if self.paired:
-                itself, moved = _with_start(of_mu, start[1])
+                itself, moved = _with_start(own[j], start[1])
                 value = base.value + value - itself
                 influence = base.influence + influence - moved
             by_steps.append(Summed(value=value, influence=influence, weights=of_pi.weights))
@@ -162,13 +162,14 @@ class Residuals:
     def _means(
         self, normalise: bool, steps: tuple[int | None, ...]
     ) -> tuple[list[StepMeans], list[StepMeans]]:
-        """The corrections with the weights of pi and with equal weights, for each number of steps."""
+        """The corrections with the weights of pi, for each number of steps; if paired, with equal ones too."""
         of_pi, of_mu = self._summed(normalise)
         equally = partial(of_mu.means, steps)
         if steps == (None,):  # DR and WDR share these
             equally = partial(self.memo, "means", equally)
         weighted, equal = self.problem.all_of([partial(of_pi.means, steps), equally])
-        return [floored(*pair) for pair in zip(weighted, equal, strict=True)], equal
+        means = [floored(*pair) for pair in zip(weighted, equal, strict=True)]
+        return means, equal if self.paired else []
 
     def _summed(self, normalise: bool) -> tuple[StepSummed, StepSummed]:
         """The first pass of `_means`, with the weights of pi and with equal ones."""

@@ -33,7 +33,7 @@ users' states apart (coverage 99 %).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -234,12 +234,15 @@ class StepSummed:
 
 
 def floored(means: StepMeans, reference: StepMeans) -> StepMeans:
-    """The means with influences scaled up to the floor; ``reference`` is the same mean with equal weights."""
+    """The means with influences scaled up to the floor; ``reference`` is the same mean with equal weights.
+
+    The influences of ``means`` are scaled in place: the caller must be their only holder.
+    """
     influence = means.influence
     variance = float(np.var(influence, ddof=1)) / len(influence)
     if variance > 0:  # squares of tiny influences underflow to 0
-        influence = influence * max(1.0, float(np.sqrt(means.shape.floor(reference) / variance)))
-    return replace(means, influence=influence)
+        influence *= max(1.0, float(np.sqrt(means.shape.floor(reference) / variance)))
+    return means
 
 
 def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, normalise: bool) -> StepSums:

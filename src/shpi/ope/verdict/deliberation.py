@@ -202,7 +202,7 @@ class Deliberation:
         judged = mixtures(self.problem, self.main.per)
         if not judged:
             return
-        influences = np.stack([mixture.estimate.influence_lift for mixture in judged])
+        influences = [mixture.estimate.influence_lift for mixture in judged]
         level = joint_level(influences, self.gate.confidence, seed=self.gate.seed)
         for mixture in reversed(judged):
             lower = self._step_lower(mixture, replace(self.gate, confidence=level))
