@@ -162,7 +162,7 @@ class Residuals:
     def _means(
         self, normalise: bool, steps: tuple[int | None, ...]
     ) -> tuple[list[StepMeans], list[StepMeans]]:
-        """The corrections with the weights of pi, for each number of steps; if paired, with equal ones too."""
+        """The corrections with the weights of pi, by number of steps; if paired, also with equal ones."""
         of_pi, of_mu = self._summed(normalise)
         equally = partial(of_mu.means, steps)
         if steps == (None,):  # DR and WDR share these
