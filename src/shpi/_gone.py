@@ -30,6 +30,7 @@ NAMES = {
     "shpi.experiments._run.worlds.kept_policy": "shpi.experiments._run.worlds.kept",
     **_places("shpi.learners.online", "shpi.learners.online._local_scale", "NARROW"),
     **_places("shpi.ope.evaluate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),
+    "shpi.ope.estimators.base.apart": "shpi.ope.estimators.base.standardised_difference",
     **_places("shpi.ope.gate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),
     **_places("shpi.ope.gate", "shpi.ope.verdict.deliberation", "CURABLE"),
 }
@@ -125,7 +126,7 @@ ARGUMENTS = {
     "shpi.learners.constrained.baseline.limited": _BLOCK,
     "shpi.learners.constrained.baseline.limited_means": _BLOCK,
     "shpi.ope._log.sessions.session_discounts": _CHUNK,
-    "shpi.ope.estimators.base.apart": {"one": "first", "other": "second"},
+    "shpi.ope.estimators.base.standardised_difference": {"one": "first", "other": "second"},
     "shpi.ope.estimators.baseline.reward_terms": _CHUNK,
     "shpi.ope.estimators.importance.prefix_sums": _CHUNK,
     "shpi.ope.estimators.importance.whole_weights": _CHUNK,
