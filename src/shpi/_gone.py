@@ -19,6 +19,12 @@ def _same(words: str, places: Iterable[str]) -> dict[str, str]:
 
 # The old place of a name: the new one.
 NAMES = {
+    "shpi.data._read.read.asked": "shpi.data._read.read.apply_metric",
+    "shpi.data.audit.findings.DROPPED": "shpi.data.audit.findings.DROPPED_SHARE",
+    "shpi.data.audit.findings.HANGS": "shpi.data.audit.findings.ENDINGS_RELATIVE_CHANGE",
+    "shpi.data.audit.findings.OUTSIDE": "shpi.data.audit.findings.OUTSIDE_SHARE",
+    "shpi.data.question.whole_story": "shpi.data.question.terminate_unknown_endings",
+    "shpi.data.question.endings.whole_story": "shpi.data.question.endings.terminate_unknown_endings",
     **_places("shpi.envs.hiv", "shpi.envs.hiv.ode", "BASELINE DRUGS PATIENT_20 STATE_NAMES"),
     **_places("shpi.envs.hiv", "shpi.envs.hiv.taylor", "TOLERANCE"),
     **_places("shpi.envs.kuairand", "shpi.envs.kuairand.counters", "COUNTERS FED_BACK HOURS PLACE"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from shpi.data._log.release import ReleasedRows
 from shpi.data.logged import LoggedData
-from shpi.data.question import whole_story
+from shpi.data.question import terminate_unknown_endings
 from shpi.errors import ConfigError
 from shpi.experiments._run import worlds
 from shpi.experiments._run.cells import Cell, Outcome
@@ -126,7 +126,7 @@ def _clones(learner: Any, logs: LoggedData) -> bool:
     return (
         learner.behaviour is None
         and learner.view is None
-        and learned_from(whole_story(logs), seed=learner.seed) is logs
+        and learned_from(terminate_unknown_endings(logs), seed=learner.seed) is logs
         and few_contexts(logs) is None
     )
 
