@@ -33,7 +33,11 @@ NAMES = {
     **_places("shpi.envs.recogym", "shpi.envs.recogym.simulator", "CLICK PHASE TICK"),
     **_places("shpi.envs.fitted.files", "shpi.files.bundle", "MANIFEST"),
     **_places("shpi.experiments.beyond.defaults", "shpi.experiments._run.settings", "K"),
-    "shpi.experiments._run.worlds.kept_policy": "shpi.experiments._run.worlds.kept",
+    "shpi.experiments._run.work.fitted": "shpi.experiments._run.work.fit_cached",
+    "shpi.experiments._run.work.made": "shpi.experiments._run.work.make_learner",
+    "shpi.experiments._run.work.tried": "shpi.experiments._run.work.try_policy",
+    "shpi.experiments._run.worlds.Kept": "shpi.experiments._run.worlds.CachedValue",
+    "shpi.experiments._run.worlds.kept_policy": "shpi.experiments._run.worlds.cached",
     **_places("shpi.learners.online", "shpi.learners.online._local_scale", "NARROW"),
     **_places("shpi.ope.evaluate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),
     "shpi.ope.estimators.base.apart": "shpi.ope.estimators.base.standardised_difference",
@@ -128,6 +132,8 @@ _BLOCK = {"part": "block"}
 
 # Functions and classes whose arguments have other names: place -> {old name: new name}.
 ARGUMENTS = {
+    "shpi.experiments._page.compare.better": {"who": "reading"},
+    "shpi.experiments._page.compare.steadier": {"who": "reading"},
     "shpi.experiments._run.run.draw": {"asked": "experiments"},
     "shpi.learners.constrained.baseline.limited": _BLOCK,
     "shpi.learners.constrained.baseline.limited_means": _BLOCK,
