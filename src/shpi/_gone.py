@@ -19,6 +19,12 @@ def _same(words: str, places: Iterable[str]) -> dict[str, str]:
 
 # The old place of a name: the new one.
 NAMES = {
+    "shpi.data._read.read.asked": "shpi.data._read.read.apply_metric",
+    "shpi.data.audit.findings.DROPPED": "shpi.data.audit.findings.DROPPED_SHARE",
+    "shpi.data.audit.findings.HANGS": "shpi.data.audit.findings.ENDINGS_RELATIVE_CHANGE",
+    "shpi.data.audit.findings.OUTSIDE": "shpi.data.audit.findings.OUTSIDE_SHARE",
+    "shpi.data.question.whole_story": "shpi.data.question.terminate_unknown_endings",
+    "shpi.data.question.endings.whole_story": "shpi.data.question.endings.terminate_unknown_endings",
     **_places("shpi.envs.hiv", "shpi.envs.hiv.ode", "BASELINE DRUGS PATIENT_20 STATE_NAMES"),
     **_places("shpi.envs.hiv", "shpi.envs.hiv.taylor", "TOLERANCE"),
     **_places("shpi.envs.kuairand", "shpi.envs.kuairand.counters", "COUNTERS FED_BACK HOURS PLACE"),
@@ -27,9 +33,14 @@ NAMES = {
     **_places("shpi.envs.recogym", "shpi.envs.recogym.simulator", "CLICK PHASE TICK"),
     **_places("shpi.envs.fitted.files", "shpi.files.bundle", "MANIFEST"),
     **_places("shpi.experiments.beyond.defaults", "shpi.experiments._run.settings", "K"),
-    "shpi.experiments._run.worlds.kept_policy": "shpi.experiments._run.worlds.kept",
+    "shpi.experiments._run.work.fitted": "shpi.experiments._run.work.fit_cached",
+    "shpi.experiments._run.work.made": "shpi.experiments._run.work.make_learner",
+    "shpi.experiments._run.work.tried": "shpi.experiments._run.work.try_policy",
+    "shpi.experiments._run.worlds.Kept": "shpi.experiments._run.worlds.CachedValue",
+    "shpi.experiments._run.worlds.kept_policy": "shpi.experiments._run.worlds.cached",
     **_places("shpi.learners.online", "shpi.learners.online._local_scale", "NARROW"),
     **_places("shpi.ope.evaluate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),
+    "shpi.ope.estimators.base.apart": "shpi.ope.estimators.base.standardised_difference",
     **_places("shpi.ope.gate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),
     **_places("shpi.ope.gate", "shpi.ope.verdict.deliberation", "CURABLE"),
 }
@@ -121,11 +132,13 @@ _BLOCK = {"part": "block"}
 
 # Functions and classes whose arguments have other names: place -> {old name: new name}.
 ARGUMENTS = {
+    "shpi.experiments._page.compare.better": {"who": "reading"},
+    "shpi.experiments._page.compare.steadier": {"who": "reading"},
     "shpi.experiments._run.run.draw": {"asked": "experiments"},
     "shpi.learners.constrained.baseline.limited": _BLOCK,
     "shpi.learners.constrained.baseline.limited_means": _BLOCK,
     "shpi.ope._log.sessions.session_discounts": _CHUNK,
-    "shpi.ope.estimators.base.apart": {"one": "first", "other": "second"},
+    "shpi.ope.estimators.base.standardised_difference": {"one": "first", "other": "second"},
     "shpi.ope.estimators.baseline.reward_terms": _CHUNK,
     "shpi.ope.estimators.importance.prefix_sums": _CHUNK,
     "shpi.ope.estimators.importance.whole_weights": _CHUNK,

@@ -54,7 +54,7 @@ def test_the_command_runs_a_part_then_the_rest(tmp_path: Path, capsys: pytest.Ca
     assert main(command) == 0
     assert "2 cells run, 6 were there already" in capsys.readouterr().err
     before = scores(tmp_path)
-    worlds._kept.clear()  # the log and what was learned from it: the cell has to learn again
+    worlds._cache.clear()  # the log and what was learned from it: the cell has to learn again
     assert main([*command, "--only", "session-rl", "--fresh"]) == 0  # the rows of the others stay
     assert "1 cells run" in capsys.readouterr().err
     assert scores(tmp_path) == before

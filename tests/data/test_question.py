@@ -12,7 +12,7 @@ import pytest
 from shpi.data._read.read import read_log
 from shpi.data.columns import Columns
 from shpi.data.logged import LoggedData
-from shpi.data.question import Metric, leave_after, whole_story
+from shpi.data.question import Metric, leave_after, terminate_unknown_endings
 from shpi.data.question.words import question
 from shpi.data.shards import prepare_shards
 from shpi.errors import ConfigError, DataError
@@ -206,10 +206,10 @@ def test_endings_are_told_by_a_column_by_last_contexts_or_not_at_all():
 def test_an_unknown_log_is_the_whole_story():
     logs = read_log(table({"a": [0, 5], "b": [1]}), MAP)
     assert not logs.terminated.any()
-    assert whole_story(logs).terminated.all()
+    assert terminate_unknown_endings(logs).terminated.all()
     assert "does not say how users end" in logs.question
     marked = replace(logs, endings="marked")
-    assert whole_story(marked) is marked
+    assert terminate_unknown_endings(marked) is marked
 
 
 def test_who_is_silent_while_the_log_goes_on_has_left():

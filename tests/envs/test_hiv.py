@@ -236,11 +236,11 @@ def test_tail_of_an_exponential_series() -> None:
 def test_series_start_with_the_right_hand_side() -> None:
     rng = np.random.default_rng(3)
     states, actions = BASELINE[:, None] * rng.uniform(0.2, 5.0, (6, 8)), rng.integers(0, 4, 8)
-    flight = hiv_taylor._Flight(8)
-    flight.begin(states, hiv_taylor.rates_of(Patient(), actions), 5.0)
-    hiv_taylor._expand(flight)
-    gross = np.abs(flight.series[1, :6]) + np.abs(states)
-    assert (np.abs(flight.series[1, :6].T - rhs(states.T, actions, Patient())) < 1e-12 * gross.T).all()
+    batch = hiv_taylor._Batch(8)
+    batch.begin(states, hiv_taylor.rates_of(Patient(), actions), 5.0)
+    hiv_taylor._expand(batch)
+    gross = np.abs(batch.series[1, :6]) + np.abs(states)
+    assert (np.abs(batch.series[1, :6].T - rhs(states.T, actions, Patient())) < 1e-12 * gross.T).all()
 
 
 # ---------------------------------------------------------------------- determinism

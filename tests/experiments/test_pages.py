@@ -65,7 +65,7 @@ def test_every_section_has_a_table_and_claims(name: str) -> None:
     assert claims
     assert all(claim.holds is not None for claim in claims)
     assert {claim.topic for claim in claims} <= {*topics.PAPER, *topics.OURS, ""}
-    assert {claim.who for claim in claims} <= {*READINGS, ""}
+    assert {claim.reading for claim in claims} <= {*READINGS, ""}
     for figure in (block for block in blocks if isinstance(block, Figure)):
         assert figure.svg.startswith("<svg")
 

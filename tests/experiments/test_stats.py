@@ -26,8 +26,8 @@ def test_summary_of_known_numbers() -> None:
     assert summary.n == 8
     assert summary.mean == 15.5
     assert summary.deviation == pytest.approx(np.std([0, 1, 2, 3, 4, 5, 6, 103], ddof=1))
-    assert summary.middle == 3.5  # of 2, 3, 4, 5: the outlier does not count
-    assert summary.low <= summary.middle <= summary.high
+    assert summary.interquartile_mean == 3.5  # of 2, 3, 4, 5: the outlier does not count
+    assert summary.low <= summary.interquartile_mean <= summary.high
 
 
 def test_one_trial_has_no_spread() -> None:

@@ -15,7 +15,7 @@ from shpi.experiments import catalogue
 from shpi.experiments._run import worlds
 from shpi.experiments._run.cells import Cell, Log
 from shpi.experiments._run.settings import CB, LOGGING, OURS, Method, Settings
-from shpi.experiments._run.work import find, made, run, tried
+from shpi.experiments._run.work import find, make_learner, run, try_policy
 from shpi.experiments.paper.mse import Replay
 from shpi.policies import UniformPolicy
 
@@ -29,7 +29,7 @@ def small(method: Method, log: Log = LOG, **changes: object) -> Cell:
 
 
 def values_kept() -> int:
-    return sum(key.startswith("value ") for key in worlds._kept)
+    return sum(key.startswith("value ") for key in worlds._cache)
 
 
 def test_logging_policy_and_learner_are_tried_on_the_same_users() -> None:
@@ -70,15 +70,15 @@ def test_a_clone_that_is_kept_changes_nothing_and_its_seconds_count(backshift: b
     cells = cells if backshift else [small(CB, log), *cells]  # the bandit knows no backshift
     alone = []
     for cell in cells:
-        fresh = made(cell).fit(worlds.simulate(log))  # as a user would
-        alone.append(tried(cell, fresh))
+        fresh = make_learner(cell).fit(worlds.simulate(log))  # as a user would
+        alone.append(try_policy(cell, fresh))
     worlds.simulate(replace(log, seed=4))
     outcomes = [run(cell) for cell in cells]
     assert [outcome.values for outcome in outcomes] == alone
-    clones = [key for key in worlds._kept if key.startswith("clone ")]
+    clones = [key for key in worlds._cache if key.startswith("clone ")]
     assert len(clones) == 1
-    assert all(outcome.seconds >= worlds._kept[clones[0]][1] for outcome in outcomes)
-    worlds._kept[clones[0]] = worlds._kept[clones[0]][0], 1000.0
+    assert all(outcome.seconds >= worlds._cache[clones[0]][1] for outcome in outcomes)
+    worlds._cache[clones[0]] = worlds._cache[clones[0]][0], 1000.0
     assert run(replace(cells[1], k=2)).seconds > 1000.0
     worlds.simulate(replace(log, seed=4))
     assert [run(cell).values for cell in reversed(cells)] == alone[::-1]  # in any order
@@ -91,7 +91,7 @@ def test_the_learner_of_every_cell_can_be_made() -> None:
     learning = [cell for cell in cells if cell.work in ("learn", "exact") and cell.learner is not None]
     assert len(learning) > 100
     for cell in learning:
-        assert hasattr(made(cell), "fit")
+        assert hasattr(make_learner(cell), "fit")
 
 
 def test_the_storefront_in_exact_values() -> None:

@@ -19,7 +19,7 @@ from shpi.envs.storefront import Storefront
 from shpi.errors import DataError
 from shpi.features import Identity
 from shpi.ope import Evaluation, Gate, Problem, compare, evaluate
-from shpi.ope._log.together import Together
+from shpi.ope._log.together import Scheduler
 from shpi.ope._log.visits import OnBlock, Visits, digest
 from shpi.passes import Processes
 from shpi.policies import LinearScorer, Softmax, UniformPolicy
@@ -176,37 +176,37 @@ def _user_sums(chunk: Any) -> np.ndarray:
 
 
 @dataclass(eq=False)
-class Wish:
+class Request:
     number: int
-    granted: bool = False
+    answered: bool = False
 
 
-def test_wishes_that_come_together_are_granted_together() -> None:
+def test_requests_that_come_together_are_answered_together() -> None:
     passes: list[list[int]] = []
 
-    def grant(wishes: list[Wish]) -> None:
-        passes.append([wish.number for wish in wishes])
-        for wish in wishes:
-            wish.granted = True
+    def run_pass(requests: list[Request]) -> None:
+        passes.append([request.number for request in requests])
+        for request in requests:
+            request.answered = True
 
-    together = Together(grant)
+    scheduler = Scheduler(run_pass)
     known: dict[Any, int] = {}
 
     def makes(number: int) -> int:
-        together.wish(Wish(number))
+        scheduler.wait_for(Request(number))
         return 10 * number
 
     def asks(number: int, shared: bool) -> int:
         if shared:
-            return together.alone("once", lambda: makes(0), known)
-        first = sum(together.run([lambda: makes(number), lambda: makes(number + 1)]))
+            return scheduler.make_once("once", lambda: makes(0), known)
+        first = sum(scheduler.run([lambda: makes(number), lambda: makes(number + 1)]))
         return first + makes(number)
 
     def fails() -> int:
-        together.wish(Wish(9))
+        scheduler.wait_for(Request(9))
         raise DataError(expected="an answer", found="none")
 
-    results = together.run([lambda: asks(1, False), lambda: asks(0, True), lambda: asks(0, True), fails])
+    results = scheduler.run([lambda: asks(1, False), lambda: asks(0, True), lambda: asks(0, True), fails])
     assert results[:3] == [40, 0, 0]
     assert isinstance(results[3], DataError)
     assert sorted(map(sorted, passes)) == [[0, 1, 2, 9], [1]]
@@ -214,21 +214,21 @@ def test_wishes_that_come_together_are_granted_together() -> None:
 
 
 def test_an_interrupted_pass_ends_all_computations() -> None:
-    def interrupt(wishes: list[Wish]) -> None:
+    def interrupt(requests: list[Request]) -> None:
         raise KeyboardInterrupt
 
-    together, ended = Together(interrupt), []
+    scheduler, ended = Scheduler(interrupt), []
 
     def waits() -> None:
         try:
-            together.wish(Wish(1))
+            scheduler.wait_for(Request(1))
         finally:
             ended.append(True)
 
     with pytest.raises(KeyboardInterrupt):
-        together.run([waits, waits])
+        scheduler.run([waits, waits])
     assert ended == [True, True]
-    assert not together.running
+    assert not scheduler.running
 
 
 def test_a_worker_opens_no_message_but_its_own(tmp_path: Path) -> None:

@@ -236,9 +236,9 @@ def tried(values: dict[str, float]) -> tuple[Control, Monitor, Settings]:
         arm = arms.of(f"u{n}")
         shown = decision(n, user=f"u{n}")
         fields = {name: getattr(shown, name) for name in Decision.__struct_fields__}
-        monitor.tell([Decision(**{**fields, "time": n, "arm": arm})])
+        monitor.observe([Decision(**{**fields, "time": n, "arm": arm})])
         if rng.random() < values[arm]:
-            monitor.tell([type(reward(n))(f"e{n}", "reward", "r", 1.0, n + 1, b"")])
+            monitor.observe([type(reward(n))(f"e{n}", "reward", "r", 1.0, n + 1, b"")])
     return control, monitor, settings
 
 

@@ -15,9 +15,9 @@ import pytest
 from shpi.errors import ConfigError, DataError
 from shpi.serve.store import Activation, Clock, FileStore, StoreUnavailableError
 from shpi.serve.store.files import read_records
+from shpi.serve.store.flush_delay import LONGEST, FlushDelay
 from shpi.serve.store.frames import MAGIC, frame, read_frames
 from shpi.serve.store.journal import Journal, segments
-from shpi.serve.store.patience import LONGEST, Patience
 from tests.serve.events import decision, reward
 
 
@@ -228,7 +228,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from shpi.serve.store import FileStore
-from shpi.serve.store.patience import LONGEST, Patience
+from shpi.serve.store.flush_delay import LONGEST, FlushDelay
 from tests.serve.events import decision
 
 async def main():
@@ -304,17 +304,17 @@ def test_old_files_are_removed_and_the_rest_stays(tmp_path: Path) -> None:
 
 
 def test_callers_who_come_back_are_waited_for_and_others_are_not() -> None:
-    patience = Patience()
-    assert patience.wait(answered=1, come=0) == 0  # one caller after another: no reason to wait
-    assert patience.wait(answered=8, come=2) == LONGEST
-    assert not patience.enough(9)
-    assert patience.enough(10)
-    patience.waited(10)
+    delay = FlushDelay()
+    assert delay.seconds_after_flush(answered=1, arrived=0) == 0  # one caller after another: no need to wait
+    assert delay.seconds_after_flush(answered=8, arrived=2) == LONGEST
+    assert not delay.all_arrived(9)
+    assert delay.all_arrived(10)
+    delay.record_wait(10)
     waits = []
     for _ in range(100):  # from here on nobody comes back
-        waits.append(patience.wait(answered=8, come=0))
+        waits.append(delay.seconds_after_flush(answered=8, arrived=0))
         if waits[-1]:
-            patience.waited(1)
+            delay.record_wait(1)
     assert sum(wait > 0 for wait in waits) <= 7  # ever more rarely
 
 

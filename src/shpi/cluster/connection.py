@@ -50,7 +50,7 @@ def processors(ray: Any) -> int:
     return int(ray.cluster_resources().get("CPU", 0))
 
 
-def in_our_words(ray: Any, error: BaseException) -> BaseException:
+def translate_error(ray: Any, error: BaseException) -> BaseException:
     """The error that a task raised, or a shpi error that says how the task was lost."""
     failures = ray.exceptions
     cause = getattr(error, "cause", None)
@@ -89,7 +89,7 @@ def in_our_words(ray: Any, error: BaseException) -> BaseException:
     )
 
 
-def nobody_left(seconds: float) -> ShpiError:
+def no_machines_error(seconds: float) -> ShpiError:
     """The error for a cluster without any live machine."""
     return ShpiError(
         expected="a machine of the cluster that takes tasks",

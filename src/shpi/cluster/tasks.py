@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from shpi._core.versions import versions
-from shpi.cluster.connection import connect, in_our_words, nobody_left, processors
+from shpi.cluster.connection import connect, no_machines_error, processors, translate_error
 from shpi.cluster.work import ONE_THREAD, add_block, do
 from shpi.errors import ConfigError
 
@@ -151,7 +151,7 @@ class _Pool:
                 break
             alone = 0.0 if processors(self._ray) else alone + time.monotonic() - before
             if alone > PATIENCE:
-                raise nobody_left(alone)
+                raise no_machines_error(alone)
         self._most = AHEAD * max(processors(self._ray), 1)  # machines come and go
         for sign in signs:
             self.fetch(sign)
@@ -161,7 +161,7 @@ class _Pool:
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            raise in_our_words(self._ray, error) from None
+            raise translate_error(self._ray, error) from None
 
     def own(self, reference: Any) -> Any:
         """A writable copy of a result: Ray returns read-only arrays, unlike other executors."""

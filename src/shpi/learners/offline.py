@@ -29,7 +29,7 @@ from shpi._core.progress import progress_bar
 from shpi.advantages import Advantages, Horizon, StateValues, k_step_advantages, ratios_of, taken_probs
 from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
-from shpi.data.question import whole_story
+from shpi.data.question import terminate_unknown_endings
 from shpi.errors import DataError, require_settings
 from shpi.learners._shpi.climb import Candidate, Climb
 from shpi.learners._shpi.judge import PROMISED, Judge
@@ -170,7 +170,7 @@ class OfflineSHPI:
             )
         if not self.tested:
             return self._without_tests(logs)
-        return self._with_tests(learned_from(whole_story(logs), seed=self.seed))
+        return self._with_tests(learned_from(terminate_unknown_endings(logs), seed=self.seed))
 
     def _advantages(self, logs: LoggedData) -> Callable[..., Advantages]:
         """A_k of the log, for a bonus, k and ratios."""

@@ -22,7 +22,7 @@ from shpi.errors import ConfigError, ShpiError
 from shpi.ope import breakdown
 from shpi.ope.checks.over_time import lift_over_time
 from shpi.ope.diagnostics.diagnose import diagnose
-from shpi.ope.diagnostics.weights import carries
+from shpi.ope.diagnostics.weights import has_enough_support
 from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.direct import FQE, DirectMethod
@@ -35,7 +35,7 @@ from shpi.ope.estimators.robust import DR, WDR
 from shpi.ope.inference.per import PerUnit, check_per, counted_per
 from shpi.ope.overlap import overlap
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, Lead, Per, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, MixtureEstimate, Per, Verdict
 from shpi.ope.verdict.events import events
 from shpi.ope.verdict.longer import longest
 from shpi.ope.verdict.whole_horizon import largest_mixture, whole
@@ -252,9 +252,9 @@ def _estimated(estimator: Estimator, problem: Problem) -> Estimate:
     return estimate
 
 
-def _mixture(problem: Problem, answer: Estimate, per: Per) -> Lead | None:
+def _mixture(problem: Problem, answer: Estimate, per: Per) -> MixtureEstimate | None:
     """The largest mixture with an interval over the whole horizon, if the policy itself has none."""
-    if (answer.consistent and carries(problem, answer)) or problem.propensity_mode == "absent":
+    if (answer.consistent and has_enough_support(problem, answer)) or problem.propensity_mode == "absent":
         return None
     return largest_mixture(problem, per)
 
@@ -264,10 +264,10 @@ def _main(
 ) -> Estimator:
     """The estimator that decides: the named one, or the first with enough effective users.
 
-    Without a name it is the first with a sufficient effective sample size (`carries`), estimators over all
-    decisions before those over some; if there is none, the one with the most effective users. The choice does
-    not use rewards, so lucky estimates are not favoured. Model-based estimators, and plain ones, whose
-    intervals do not hold with heavy weights, decide only if there are no others, and never ship.
+    Without a name it is the first with a sufficient effective sample size (`has_enough_support`), estimators
+    over all decisions before those over some; if there is none, the one with the most effective users. The
+    choice does not use rewards, so lucky estimates are not favoured. Model-based estimators, and plain ones,
+    whose intervals do not hold with heavy weights, decide only if there are no others, and never ship.
     """
     by_name = {estimate.name: estimate for estimate in estimates}
     known = {estimator.name: estimator for estimator in chosen}
@@ -278,7 +278,7 @@ def _main(
             if key in by_name and not isinstance(_inner(estimator), UNSOUND)
         ]
         able = sound or list(by_name)
-        enough = [key for key in able if carries(problem, by_name[key])]
+        enough = [key for key in able if has_enough_support(problem, by_name[key])]
         whole = [key for key in enough if by_name[key].steps is None]
         most = max(able, key=lambda key: by_name[key].effective_users)
         name = (whole or enough or [most])[0]

@@ -396,7 +396,7 @@ class Problem:
 
     def together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """The results of several computations, whose passes are made together; errors in place of results."""
-        return self.visits.together.run(works)
+        return self.visits.scheduler.run(works)
 
     def all_of(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """The same, where the first error is raised."""

@@ -121,7 +121,7 @@ class FirstStep:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Lead:
+class MixtureEstimate:
     """The lift over the whole horizon, with an interval: of the policy, or of a mixture with mu."""
 
     share: float  # 1: the policy itself; less: so many of the decisions by the policy, the others by mu
@@ -225,7 +225,7 @@ class Evaluation:
     # If the one that decides follows some decisions only: the same over as many as the log can carry.
     longer: Estimate | None = None
     # If the one that decides has no interval over the whole horizon: the largest mixture that has one.
-    mixture: Lead | None = None
+    mixture: MixtureEstimate | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     verdict: Verdict | None = None
     decomposition: tuple[Factor, ...] = ()
@@ -260,9 +260,9 @@ class Evaluation:
         return self[self.main]
 
     @property
-    def lead(self) -> Lead:
+    def lead(self) -> MixtureEstimate:
         """The first result of a report: over the whole horizon if the effective sample size allows it."""
-        return self.mixture or Lead(share=1.0, estimate=self.decisive)
+        return self.mixture or MixtureEstimate(share=1.0, estimate=self.decisive)
 
     def to_json(self, *, influences: bool = False) -> dict[str, Any]:
         """A JSON-ready description; numbers per user only if ``influences`` is True."""

@@ -95,14 +95,14 @@ class Service:
                 "the apprentice does not explore: its log is unfit for evaluation; raise decide.floor"
             )
         self._ids = Ids()
-        self._tried: dict[str, tuple[int, int, float]] = {}  # by policy: decisions, failures, seconds
+        self._canary_stats: dict[str, tuple[int, int, float]] = {}  # by policy: decisions, failures, seconds
         self._stamp = 0
         self._now_serving: Serving | None = None
         self.follow()
         self.monitor.follow(self.control)
         if not hasattr(self.store, "since"):  # else a background task follows all workers
-            self.monitor.tell(self.store.scan())
-            self.store.listener = self.monitor.tell
+            self.monitor.observe(self.store.scan())
+            self.store.listener = self.monitor.observe
 
     # ------------------------------------------------------------------ the state in force
 
@@ -175,13 +175,15 @@ class Service:
                 plain.setdefault(draft.policy, []).append(place)
         decided: list[Decision | Exception | None] = [None] * len(drafts)
         for name, places in plain.items():
-            together = _tried(self._together, name, [drafts[place] for place in places])
+            together = _result_or_error(self._together, name, [drafts[place] for place in places])
             if isinstance(together, list):  # else they are decided one by one, each with its own error
                 for place, decision in zip(places, together, strict=True):
                     decided[place] = decision
         for place, draft in enumerate(drafts):
             if decided[place] is None:
-                decided[place] = draft if isinstance(draft, Exception) else _tried(self._decided, draft)
+                decided[place] = (
+                    draft if isinstance(draft, Exception) else _result_or_error(self._decided, draft)
+                )
         return decided  # type: ignore[return-value]  # none is left open
 
     def _drafts(self, requests: Sequence[Asked]) -> list[_Draft | Exception]:
@@ -227,7 +229,7 @@ class Service:
         """The decision of a draft."""
         name, context, items = draft.policy, draft.context, self._candidates(draft.asked.request)
         if draft.arm == "canary":
-            choice, name = self._tried_out(name, context, items, draft.uniform)
+            choice, name = self._choose_canary(name, context, items, draft.uniform)
         else:
             choice = self._choose(name, context, items, draft.uniform)
         shadow = self._shadow(draft, items, choice)
@@ -304,11 +306,11 @@ class Service:
             return first_choice(items, uniform, self.settings.decide.floor)
         return uniform_choice(items, uniform)
 
-    def _tried_out(
+    def _choose_canary(
         self, name: str, context: Any, items: list[Item] | None, uniform: float
     ) -> tuple[Choice, str]:
         """A choice by the policy on trial; if that fails, count the failure and let the champion choose."""
-        decisions, failed, seconds = self._tried.get(name, (0, 0, 0.0))
+        decisions, failed, seconds = self._canary_stats.get(name, (0, 0, 0.0))
         began, chosen = perf_counter(), name
         try:
             choice = self._choose(name, context, items, uniform)
@@ -316,15 +318,15 @@ class Service:
             failed, chosen = failed + 1, self.control.champion
             if not isinstance(error, ShpiError):
                 _LOG.exception("the policy on trial failed")
-            self._tried[name] = (decisions + 1, failed, seconds + perf_counter() - began)
+            self._canary_stats[name] = (decisions + 1, failed, seconds + perf_counter() - began)
             return self._choose(chosen, context, items, uniform), chosen
-        self._tried[name] = (decisions + 1, failed, seconds + perf_counter() - began)
+        self._canary_stats[name] = (decisions + 1, failed, seconds + perf_counter() - began)
         return choice, chosen
 
     def health(self) -> Health:
         """Decisions, failures and seconds of the policy on trial."""
         canary = self.control.canary
-        decisions, failed, seconds = self._tried.get(canary.policy if canary else "", (0, 0, 0.0))
+        decisions, failed, seconds = self._canary_stats.get(canary.policy if canary else "", (0, 0, 0.0))
         return Health(decisions=decisions, failed=failed, seconds=seconds)
 
     def _shadow(self, draft: _Draft, items: list[Item] | None, choice: Choice) -> tuple[str, float] | None:
@@ -365,7 +367,7 @@ class Service:
         return self._ids.new()
 
 
-def _tried(work: Callable[..., T], *args: Any) -> T | Exception:
+def _result_or_error(work: Callable[..., T], *args: Any) -> T | Exception:
     """The result of a function, or the error that it raises."""
     try:
         return work(*args)

@@ -73,11 +73,11 @@ def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> Logged
 
 
 def _read(options: argparse.Namespace, encoding: dict[str, Any]) -> LoggedData:
-    from shpi.data._read.read import asked, read_log
+    from shpi.data._read.read import apply_metric, read_log
     from shpi.data.datasets import load, names
 
     if len(options.log) == 1 and options.log[0] in names() and not Path(options.log[0]).exists():
-        return asked(load(options.log[0], options.data), options.metric, options.churn_after)
+        return apply_metric(load(options.log[0], options.data), options.metric, options.churn_after)
     source = options.log[0] if len(options.log) == 1 else options.log
     logs = read_log(
         source,

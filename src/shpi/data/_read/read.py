@@ -83,11 +83,11 @@ def read_log(
     with engine_errors(str(source) if isinstance(source, str | Path) else "the table"):
         if columns is None:
             if isinstance(source, str | Path) and is_canonical(source):
-                return asked(read_canonical(Path(source)), metric, churn_after)
+                return apply_metric(read_canonical(Path(source)), metric, churn_after)
             if is_remote(source) and str(source).endswith(".parquet") and "*" not in source:
                 with local(place_of(source)) as file:
                     if is_canonical(file):
-                        return asked(read_canonical(file), metric, churn_after)
+                        return apply_metric(read_canonical(file), metric, churn_after)
             raise _no_map(source)
         chosen = _column_map(columns)
         if session_gap is not None:
@@ -99,7 +99,9 @@ def read_log(
         )
         logs = read_table(table, chosen, encoding, invalid=invalid, duplicates=duplicates, progress=progress)
         logs = known_part(note_filled(logs, table.frame), table)
-        return asked(logs, metric or chosen.metric, churn_after or chosen.churn_after, table.known_until)
+        return apply_metric(
+            logs, metric or chosen.metric, churn_after or chosen.churn_after, table.known_until
+        )
 
 
 def with_counted_column(columns: Columns, metric: Metric | str | None, available: Sequence[str]) -> Columns:
@@ -122,7 +124,7 @@ def known_part(logs: LoggedData, table: TableSource) -> LoggedData:
     return cut(logs, kept, reason, asked=True)
 
 
-def asked(
+def apply_metric(
     logs: LoggedData,
     metric: Metric | str | Mapping[str, Any] | None,
     churn_after: Duration | None,

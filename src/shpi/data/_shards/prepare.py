@@ -20,7 +20,7 @@ import polars as pl
 
 from shpi._core.versions import versions
 from shpi.data._read.encoding import Encoding
-from shpi.data._read.read import Duplicates, Invalid, asked, known_part, read_table
+from shpi.data._read.read import Duplicates, Invalid, apply_metric, known_part, read_table
 from shpi.data._read.sources import BLOCK, TableSource
 from shpi.data._shards.buckets import Buckets, by_bucket
 from shpi.data._shards.manifest import ShardCounts, file_digest
@@ -156,7 +156,7 @@ class Preparation:
         counts = []
         for name in names:
             logs = known_part(read_canonical(work / name), table)
-            logs = asked(logs, metric, columns.churn_after, end, observed)
+            logs = apply_metric(logs, metric, columns.churn_after, end, observed)
             write_canonical(logs, draft / name)
             counts.append(ShardCounts.of(logs))
         return counts

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from shpi.data.audit.facts import RARE, describe_row
 from shpi.data.audit.findings import (
-    DROPPED,
+    DROPPED_SHARE,
+    ENDINGS_RELATIVE_CHANGE,
     FEW_DECISIONS,
-    HANGS,
     LEAK_ERROR,
     SEVERITIES,
     THIN_WINDOW,
@@ -42,7 +42,7 @@ def check_rows(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
         )
     unusable = [drop for drop in ledger.drops if not drop.asked]
     dropped = sum(drop.rows for drop in unusable)
-    if dropped > DROPPED * ledger.rows_in:
+    if dropped > DROPPED_SHARE * ledger.rows_in:
         worst = max(unusable, key=lambda drop: drop.rows)
         source = "" if worst.example is None else f" (e.g. source row {worst.example:,})"
         yield Finding(
@@ -99,7 +99,7 @@ def _check_endings(logs: LoggedData, facts: Facts) -> Iterator[Finding]:
     """Whether the log says how users end, and how many are observed for the metric's window."""
     ends = facts.endings
     if ends.plain is not None and ends.censored is not None:
-        hangs = abs(ends.censored - ends.plain) > HANGS * abs(ends.plain)
+        hangs = abs(ends.censored - ends.plain) > ENDINGS_RELATIVE_CHANGE * abs(ends.plain)
         example = ends.churn_after or "30d"
         yield Finding(
             severity="warning" if hangs else "info",

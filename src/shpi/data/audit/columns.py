@@ -66,7 +66,7 @@ def column_facts(logs: LoggedData, suspicious: float) -> ColumnFacts:
     )
 
 
-def _came(logs: LoggedData, dimensions: int) -> tuple[Int64Array, BoolArray]:
+def _rewarded(logs: LoggedData, dimensions: int) -> tuple[Int64Array, BoolArray]:
     """The rows to look at, and whether each has a reward above the smallest one."""
     observed = np.ones(len(logs), bool) if logs.reward_observed is None else logs.reward_observed
     rows = np.flatnonzero(observed)
@@ -79,16 +79,16 @@ def _only_with_reward(logs: LoggedData, varying: Int64Array) -> list[tuple[str, 
     """Dimensions that leave their usual value almost only where a reward came."""
     if logs.rewards is None or not len(varying):
         return []
-    rows, came = _came(logs, logs.schema.width)
-    usual = float(came.mean()) if len(came) else 1.0
+    rows, rewarded = _rewarded(logs, logs.schema.width)
+    usual = float(rewarded.mean()) if len(rewarded) else 1.0
     if usual > USUAL_SHARE:
         return []
     suspects = []
     for j in varying.tolist():
         x = logs.contexts[rows, j]
         filled = x != _usual(x)
-        if FILLED_ROWS <= filled.sum() <= 0.5 * len(x) and came[filled].mean() >= FILLED_SHARE:
-            suspects.append((logs.schema.dimensions[j], float(came[filled].mean()), usual))
+        if FILLED_ROWS <= filled.sum() <= 0.5 * len(x) and rewarded[filled].mean() >= FILLED_SHARE:
+            suspects.append((logs.schema.dimensions[j], float(rewarded[filled].mean()), usual))
     return suspects
 
 
@@ -106,14 +106,14 @@ def _ranks(logs: LoggedData, varying: Int64Array) -> list[tuple[str, float]]:
     """Dimensions that alone tell rewarded decisions from others: area under the ROC curve, or 1 minus it."""
     if logs.rewards is None or not len(varying):
         return []
-    rows, came = _came(logs, logs.schema.width)
-    positive = int(came.sum())
+    rows, rewarded = _rewarded(logs, logs.schema.width)
+    positive = int(rewarded.sum())
     if min(positive, len(rows) - positive) < FILLED_ROWS:
         return []
     ranks = []
     for j in varying.tolist():
         place = mid_ranks(logs.contexts[rows, j])
-        area = (place[came].sum() - positive * (positive + 1) / 2) / (positive * (len(rows) - positive))
+        area = (place[rewarded].sum() - positive * (positive + 1) / 2) / (positive * (len(rows) - positive))
         if max(area, 1 - area) >= SUSPICIOUS_RANK:
             ranks.append((logs.schema.dimensions[j], float(max(area, 1 - area))))
     return ranks

@@ -53,16 +53,16 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")  # the worst fir
 
 FEW_DECISIONS = 30  # usable decisions; fewer are an error
 NO_EXPLORATION = 0.05  # mean of -log p in nats; below it, mu hardly ever chose at random
-OUTSIDE = 0.01  # share of mu's probability on actions that were not candidates
+OUTSIDE_SHARE = 0.01  # share of mu's probability on actions that were not candidates
 # Mean of 1/p relative to the number of candidates: factor for an error, for a warning; standard errors.
 INVERSE_ERROR, INVERSE_WARNING, INVERSE_Z = 2.0, 1.1, 4.0
 # Effective sample size of the uniform policy: error and warning below so many decisions; warning below a
 # share of the decisions; no finding from half of the decisions on.
 ESS_ERROR, ESS_WARNING, ESS_SHARE, ESS_OF_LOG = 30.0, 200.0, 0.01, 0.5
 LEAK_ERROR, LEAK_WARNING = 0.999, 0.95  # correlation of one column with a reward; 1 is perfect
-DROPPED = 0.1  # share of the rows; if more are dropped, the audit warns
+DROPPED_SHARE = 0.1  # share of the rows; if more are dropped, the audit warns
 THIN_WINDOW = 0.1  # share of the users; if fewer are observed for the whole window, the audit warns
-HANGS = 0.1  # relative change of mu's value with how users end; if larger, the audit warns
+ENDINGS_RELATIVE_CHANGE = 0.1  # relative change of mu's value with how users end; if larger, the audit warns
 CALIBRATION_GAP, CALIBRATION_Z = 0.2, 5.0  # gap of a bin relative to its prediction, and in standard errors
 
 

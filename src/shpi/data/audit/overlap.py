@@ -17,7 +17,7 @@ from shpi.data.audit.findings import (
     INVERSE_WARNING,
     INVERSE_Z,
     NO_EXPLORATION,
-    OUTSIDE,
+    OUTSIDE_SHARE,
     Finding,
 )
 
@@ -102,7 +102,7 @@ def _inverse(logs: LoggedData, checks: PropensityFacts) -> Iterator[Finding]:
 
 def _distribution(checks: PropensityFacts) -> Iterator[Finding]:
     """Findings that need the full mu(.|x)."""
-    if checks.outside > OUTSIDE:
+    if checks.outside > OUTSIDE_SHARE:
         yield Finding(
             severity="error",
             code="behaviour_outside",

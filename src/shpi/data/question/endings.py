@@ -32,7 +32,7 @@ Endings = Literal["marked", "by churn_after", "by window", "unknown"]
 NEVER = "never"  # value of churn_after: users do not leave, the log only stops
 
 
-def whole_story(logs: LoggedData) -> LoggedData:
+def terminate_unknown_endings(logs: LoggedData) -> LoggedData:
     """The log with users marked as gone after their last decision, if it does not say how they end.
 
     Only a user's last trajectory is marked, and only if no later context of that user is known.

@@ -100,39 +100,39 @@ def _integrate(
     For that patient, ``after`` has the last state.
     """
     n, order = states.shape[1], scheme[0]
-    series, flown = np.zeros((order + 1, 9 * _L)), np.zeros(_RATES * _L)
+    series, lane_rates = np.zeros((order + 1, 9 * _L)), np.zeros(_RATES * _L)
     sums, steps, left = np.zeros(9 * _L), np.zeros(3 * _L), np.zeros(_L)
     owner, count = np.zeros(_L, dtype=np.int64), np.zeros(_L, dtype=np.int64)
     state = series[0]
-    aloft, waiting = min(n, _L), 0
+    active, waiting = min(n, _L), 0
     while True:
         lane = 0
-        while lane < aloft:
+        while lane < active:
             if left[lane] > 0.0:
                 lane += 1
             elif waiting < n:
                 for c in range(6):
                     state[c * _L + lane] = states[c, waiting]
                 for c in range(_RATES):
-                    flown[c * _L + lane] = rates[c, waiting]
+                    lane_rates[c * _L + lane] = rates[c, waiting]
                 left[lane], owner[lane], count[lane] = days, waiting, 0
                 waiting += 1
                 lane += 1
             else:  # the last lane moves here, and is handled next
-                aloft -= 1
+                active -= 1
                 for c in range(6):
-                    state[c * _L + lane] = state[c * _L + aloft]
+                    state[c * _L + lane] = state[c * _L + active]
                 for c in range(_RATES):
-                    flown[c * _L + lane] = flown[c * _L + aloft]
-                left[lane], owner[lane], count[lane] = left[aloft], owner[aloft], count[aloft]
-        if aloft == 0:
+                    lane_rates[c * _L + lane] = lane_rates[c * _L + active]
+                left[lane], owner[lane], count[lane] = left[active], owner[active], count[active]
+        if active == 0:
             return -1
-        _expand(order, series, flown, sums, steps)
-        _measure(scheme, tolerance, series, flown, sums, steps)
-        failed = _choose(scheme, left, steps, count, most, aloft)
+        _expand(order, series, lane_rates, sums, steps)
+        _measure(scheme, tolerance, series, lane_rates, sums, steps)
+        failed = _choose(scheme, left, steps, count, most, active)
         if failed < 0:
-            failed = _move(scheme, series, sums, steps, left, aloft)
-        for lane in range(aloft):
+            failed = _move(scheme, series, sums, steps, left, active)
+        for lane in range(active):
             if left[lane] <= 0.0 or lane == failed:
                 for c in range(6):
                     after[c, owner[lane]] = state[c * _L + lane]

@@ -44,7 +44,7 @@ from shpi.protocols import Float64Array, Int64Array
 ORDER = 12  # terms of the Taylor series
 TOLERANCE = 2e-9  # largest relative error of a step
 REACH = 16.0  # the largest rate * h of a step; beyond about 20, rounding errors are amplified too much
-_FLIGHT = 1600  # patients integrated together: with fewer, calls dominate; with more, the cache overflows
+_BATCH = 1600  # patients integrated together: with fewer, calls dominate; with more, the cache overflows
 _LANES = 8  # widths are multiples of this, so that SIMD loops treat every patient alike
 MAX_STEPS = 5000  # per decision; the stiffest reference trajectory needs 62
 # Rows of a coefficient: T1 T2 T1* T2* V E, then w, I and u.
@@ -56,7 +56,7 @@ DENOMINATOR = (1.0, 1 / 5, 3 / 190, 1 / 1710, 1 / 116280)
 WEIGHTS = np.array([1.0, 0.1, 1.0, 1.0, 0.1, 1.0])[:, None]  # errors of T2 and V decay fast
 TINY = 1e-300  # avoids 0 / 0
 LEAST = 0.3 / REACH  # a step of rate * h = 0.3 is always exact to rounding
-_WIDTHS = {-(-(_FLIGHT >> j) // _LANES) * _LANES for j in range(_FLIGHT.bit_length())}
+_WIDTHS = {-(-(_BATCH >> j) // _LANES) * _LANES for j in range(_BATCH.bit_length())}
 
 
 def advance(
@@ -70,7 +70,7 @@ def advance(
 ) -> Float64Array:
     """The states [6, n] after ``days`` under the treatments [n]. Column i depends on its own inputs alone.
 
-    ``_FLIGHT`` patients are integrated together, each at its own time and with its own step. One that is
+    ``_BATCH`` patients are integrated together, each at its own time and with its own step. One that is
     finished makes room for the next, so that the stiffest patient does not delay the others.
 
     Args:
@@ -85,27 +85,27 @@ def advance(
     rates = rates_of(patient, actions)
     queue = np.argsort(_fastest_rates(states, rates))[::-1]  # the stiffest first: they take the most steps
     states, rates, names = states[:, queue], rates[:, queue], queue if users is None else users[queue]
-    arrived = np.empty_like(states)
-    flight = _flight(_rounded(min(n, _FLIGHT)))
-    waiting = flight.begin(states, rates, days)
+    finished = np.empty_like(states)
+    batch = _workspace(_rounded(min(n, _BATCH)))
+    waiting = batch.begin(states, rates, days)
     while True:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            _expand(flight)
-            _step(flight, tolerance)
-        _check(flight, names)
-        done = np.flatnonzero((flight.left == 0.0) & (flight.owner >= 0))
+            _expand(batch)
+            _step(batch, tolerance)
+        _check(batch, names)
+        done = np.flatnonzero((batch.left == 0.0) & (batch.owner >= 0))
         if not done.size:
             continue
-        arrived[:, queue[flight.owner[done]]] = flight.state[:, done]
-        flight.owner[done] = -1
+        finished[:, queue[batch.owner[done]]] = batch.state[:, done]
+        batch.owner[done] = -1
         if waiting < n:
-            waiting = flight.board(done[: n - waiting], states, rates, waiting, days)
+            waiting = batch.load(done[: n - waiting], states, rates, waiting, days)
         else:
-            aloft = np.flatnonzero(flight.owner >= 0)
-            if not aloft.size:
-                return arrived
-            if 2 * aloft.size <= flight.width > _LANES:
-                flight = flight.only(aloft)
+            unfinished = np.flatnonzero(batch.owner >= 0)
+            if not unfinished.size:
+                return finished
+            if 2 * unfinished.size <= batch.width > _LANES:
+                batch = batch.only(unfinished)
 
 
 class _Order(NamedTuple):
@@ -147,7 +147,7 @@ class _Order(NamedTuple):
         )
 
 
-class _Flight:
+class _Batch:
     """The patients that are being integrated, one per column, and their workspace."""
 
     def __init__(self, width: int) -> None:
@@ -166,12 +166,12 @@ class _Flight:
 
     def begin(self, states: Float64Array, rates: Float64Array, days: float) -> int:
         """Start with the first patients, as many as fit. Columns left over repeat the first."""
-        boarding = min(states.shape[1], self.width)
+        loaded = min(states.shape[1], self.width)
         self.state[:], self.rates[:] = states[:, :1], rates[:, :1]
         self.left[:], self.owner[:], self.steps[:] = 0.0, -1, 0
-        return self.board(np.arange(boarding), states, rates, 0, days)
+        return self.load(np.arange(loaded), states, rates, 0, days)
 
-    def board(
+    def load(
         self, columns: Int64Array, states: Float64Array, rates: Float64Array, start: int, days: float
     ) -> int:
         """Put patients start, start+1, … into the columns; return the first patient who is still waiting."""
@@ -183,33 +183,33 @@ class _Flight:
         self.owner[columns] = np.arange(start, stop)
         return stop
 
-    def only(self, columns: Int64Array) -> _Flight:
-        """A flight of half the width with these columns."""
-        half, kept = _flight(_rounded(self.width // 2)), slice(0, len(columns))
+    def only(self, columns: Int64Array) -> _Batch:
+        """A batch of half the width with these columns."""
+        half, kept = _workspace(_rounded(self.width // 2)), slice(0, len(columns))
         half.begin(self.state[:, columns], self.rates[:, columns], 0.0)
         half.left[kept], half.steps[kept] = self.left[columns], self.steps[columns]
         half.owner[kept] = self.owner[columns]
         return half
 
 
-class _Hangar(threading.local):
+class _Workspaces(threading.local):
     """Workspaces kept for the next decision; allocating memory each time would cost a tenth of the time."""
 
     def __init__(self) -> None:
-        self.flights: dict[int, _Flight] = {}
+        self.by_width: dict[int, _Batch] = {}
 
 
-_hangar = _Hangar()
+_workspaces = _Workspaces()
 
 
-def _flight(width: int) -> _Flight:
-    """A workspace of that width. The widths that a full flight shrinks to are kept, about 5 MB per thread."""
-    if width in _hangar.flights:
-        return _hangar.flights[width]
-    flight = _Flight(width)
+def _workspace(width: int) -> _Batch:
+    """A workspace of that width. The widths that a full batch shrinks to are kept, about 5 MB per thread."""
+    if width in _workspaces.by_width:
+        return _workspaces.by_width[width]
+    batch = _Batch(width)
     if width in _WIDTHS:
-        _hangar.flights[width] = flight
-    return flight
+        _workspaces.by_width[width] = batch
+    return batch
 
 
 def rates_of(patient: Patient, actions: Int64Array) -> Float64Array:
@@ -234,20 +234,20 @@ def rates_of(patient: Patient, actions: Int64Array) -> Float64Array:
     return rates
 
 
-def _expand(flight: _Flight) -> None:
+def _expand(batch: _Batch) -> None:
     """Fill in the Taylor coefficients of orders 1 to p at the state of order 0."""
-    rates, rows = flight.rates, flight.rows
+    rates, rows = batch.rates, batch.rows
     linear, bilinear = rates[0:9], rates[9:13]
     # Scratch. The order of the rows lets one call add several neighbours: new, killed | sums, w, I, u.
     products, new, killed, new_1, sums = rows[0:4], rows[0:2], rows[2:4], rows[0], rows[4:13]
     change, change_t, change_ve, change_v = rows[4:10], rows[4:8], rows[8:10], rows[8]
     aside, pair, inverse, quotient = rows[1:11:9], rows[11:13], rows[13:15], rows[15:17]
     mul, add, sub, einsum = np.multiply, np.add, np.subtract, np.einsum
-    first = flight.series[0]
+    first = batch.series[0]
     add(first[2], first[3], first[_I])
     add(first[_I], rates[13:15], inverse)
     np.divide(1.0, inverse, inverse)
-    for k, order in enumerate(flight.orders):
+    for k, order in enumerate(batch.orders):
         v_back, t, e_back, infected, i_back, wu_before, e, wu, now, following, one, two, both, factor = order
         if k:
             einsum("kn,kcn->cn", v_back, t, out=new)
@@ -273,13 +273,13 @@ def _expand(flight: _Flight) -> None:
         add(one, two, both)
 
 
-def _step(flight: _Flight, tolerance: float) -> None:
+def _step(batch: _Batch, tolerance: float) -> None:
     """Move every patient by the step that the tolerance allows, at most to the end of the treatment."""
-    p, series, state = ORDER, flight.series, flight.state
-    h, other, rate = flight.rows[:3]
-    before, z, defect, tail = flight.room
-    np.add(series[p - 2 : p, _STATE], TINY, flight.room[:2])
-    np.divide(series[p - 1 :, _STATE], flight.room[:2], flight.room[:2])  # x_k / x_{k-1}, and 0 for 0/0
+    p, series, state = ORDER, batch.series, batch.state
+    h, other, rate = batch.rows[:3]
+    before, z, defect, tail = batch.room
+    np.add(series[p - 2 : p, _STATE], TINY, batch.room[:2])
+    np.divide(series[p - 1 :, _STATE], batch.room[:2], batch.room[:2])  # x_k / x_{k-1}, and 0 for 0/0
     # The defect of order p, relative to the state, and the step at which it reaches the tolerance
     np.multiply(before, (p - 1) / p, before)
     np.subtract(z, before, defect)
@@ -289,14 +289,14 @@ def _step(flight: _Flight, tolerance: float) -> None:
     np.abs(defect, defect)
     np.fmax.reduce(defect, axis=0, out=h)
     np.power(h, -1.0 / p, h)
-    np.divide(REACH, _fastest_rates(state, flight.rates), rate)
+    np.divide(REACH, _fastest_rates(state, batch.rates), rate)
     np.fmin(h, rate, h)
     np.multiply(rate, LEAST, rate)
     np.maximum(h, rate, out=h)
     # Not past the end, and no tiny last step: if two steps reach the end, they are equal.
-    np.multiply(flight.left, 0.5, other)
-    np.copyto(h, other, where=(h > other) & (h < flight.left))
-    np.minimum(h, flight.left, out=h)
+    np.multiply(batch.left, 0.5, other)
+    np.copyto(h, other, where=(h > other) & (h < batch.left))
+    np.minimum(h, batch.left, out=h)
     # The series, with its tail
     np.multiply(h, -float(p), other)
     np.multiply(z, other, z)
@@ -306,11 +306,11 @@ def _step(flight: _Flight, tolerance: float) -> None:
     last = series[p, _STATE]
     np.multiply(tail, last, tail)
     np.add(last, tail, last)
-    _powers(h, flight.powers)
-    np.einsum("kn,kcn->cn", flight.powers, series[:, _STATE], out=tail)
+    _powers(h, batch.powers)
+    np.einsum("kn,kcn->cn", batch.powers, series[:, _STATE], out=tail)
     state[...] = tail
-    flight.left -= h
-    flight.steps += 1
+    batch.left -= h
+    batch.steps += 1
 
 
 def _powers(h: Float64Array, out: Float64Array) -> None:
@@ -347,15 +347,15 @@ def _tail(z: Float64Array, out: Float64Array, scratch: Float64Array) -> None:
     np.multiply(out, z, out)
 
 
-def _check(flight: _Flight, names: Int64Array) -> None:
+def _check(batch: _Batch, names: Int64Array) -> None:
     """Raise an error if a state is not positive and finite, or a patient takes too many steps."""
-    state = flight.state
-    if state.min() > 0.0 and state.max() < np.inf and flight.steps.max() <= MAX_STEPS:  # NaN is not > 0
+    state = batch.state
+    if state.min() > 0.0 and state.max() < np.inf and batch.steps.max() <= MAX_STEPS:  # NaN is not > 0
         return
     wrong = ~((state > 0.0) & (state < np.inf)).all(axis=0)  # [w]
-    stuck = (flight.steps > MAX_STEPS) & (flight.owner >= 0)
+    stuck = (batch.steps > MAX_STEPS) & (batch.owner >= 0)
     column = int(np.flatnonzero(wrong | stuck)[0])
-    raise lost(state[:, column], int(names[flight.owner[column]]))
+    raise lost(state[:, column], int(names[batch.owner[column]]))
 
 
 def lost(state: Float64Array, name: int) -> ConfigError:

@@ -63,7 +63,7 @@ def side_by_side(
         cells += [
             spread((summary.mean, summary.deviation)) + (f" ({summary.n} trials)" if summary.n < most else "")
         ]
-        cells += [f"{plain(summary.middle)} [{plain(summary.low)}, {plain(summary.high)}]"]
+        cells += [f"{plain(summary.interquartile_mean)} [{plain(summary.low)}, {plain(summary.high)}]"]
         cells += [f"{best[name]:.2f}" if name in best else "–"]
         if reference is not None:
             shared = sorted(set(trials) & set(by_method.get(reference, {})))
@@ -92,18 +92,18 @@ def better(
     *,
     names: tuple[str, str] = ("a", "b"),
     topic: str = "",
-    who: str = "",
+    reading: str = "",
 ) -> Claim:
     """The claim that a > b: the mean of the paired differences is above 0, with p <= 0.05."""
     if not len(a) or len(a) != len(b):
-        return Claim(text, None, "no pairs of trials", topic, who)
+        return Claim(text, None, "no pairs of trials", topic, reading)
     test = paired(a, b)
     evidence = (
         f"{names[0]} {plain(float(a.mean()))}, {names[1]} {plain(float(b.mean()))}; "
         f"difference {plain(test.difference)}, {test.wins:.0%} of the pairs won"
     )
     holds = test.difference > 0 and test.p <= LEVEL if test.n >= FEWEST else None
-    return Claim(text, holds, evidence, topic, who, test.n, test.p)
+    return Claim(text, holds, evidence, topic, reading, test.n, test.p)
 
 
 def steadier(
@@ -113,12 +113,12 @@ def steadier(
     *,
     names: tuple[str, str],
     topic: str = "",
-    who: str = "",
+    reading: str = "",
 ) -> Claim:
     """The claim that trials (by seed) spread more in ``wide``, by paired distances from the mean."""
     shared = sorted(set(wide) & set(narrow))
     if not shared:
-        return Claim(text, None, "no pairs of trials", topic, who)
+        return Claim(text, None, "no pairs of trials", topic, reading)
     pair = [np.array([side[seed] for seed in shared]) for side in (wide, narrow)]
     test = paired(*(np.abs(values - values.mean()) for values in pair))
     first, second = (summarise(values).deviation for values in pair)
@@ -127,7 +127,7 @@ def steadier(
         "paired test of the distances from the mean"
     )
     holds = None if test.n < FEWEST else test.difference > 0 and test.p <= LEVEL
-    return Claim(text, holds, evidence, topic, who, test.n, test.p)
+    return Claim(text, holds, evidence, topic, reading, test.n, test.p)
 
 
 def for_readings(reported: Paper) -> dict[str, tuple[float, float]]:
@@ -139,16 +139,14 @@ def for_readings(reported: Paper) -> dict[str, tuple[float, float]]:
 def shpi_beats(results: Results, rivals: Mapping[str, str], label: str = "", **where: Any) -> list[Claim]:
     """The claims that each reading of SHPI beats each rival (name in the rows: name in the claim)."""
     claims = []
-    for reading in sorted(
-        {row.method for row in results.rows if row.method.startswith("SHPI, ")}, key=_order
-    ):
-        who = reading_of(reading)
+    for method in sorted({row.method for row in results.rows if row.method.startswith("SHPI, ")}, key=_order):
+        reading = reading_of(method)
         for rival, called in rivals.items():
-            trials = results.aligned((reading, rival), **where)
-            if reading in trials and rival in trials:
-                text, names = f"{label}{reading} > {called}", (reading, rival)
+            trials = results.aligned((method, rival), **where)
+            if method in trials and rival in trials:
+                text, names = f"{label}{method} > {called}", (method, rival)
                 claims.append(
-                    better(text, trials[reading], trials[rival], names=names, topic="rivals", who=who)
+                    better(text, trials[method], trials[rival], names=names, topic="rivals", reading=reading)
                 )
     return claims
 

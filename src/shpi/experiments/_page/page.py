@@ -123,7 +123,7 @@ def _summary(claims: Sequence[Claim]) -> str:
     """How many claims hold, by reading of SHPI."""
     counts = []
     for reading in (*READINGS, ""):
-        decided = [claim for claim in claims if claim.who == reading and claim.holds is not None]
+        decided = [claim for claim in claims if claim.reading == reading and claim.holds is not None]
         if decided:
             counts.append(f"{reading or 'others'} {sum(bool(c.holds) for c in decided)} of {len(decided)}")
     return f"{len(claims)} comparisons; those that hold: {', '.join(counts) or 'too few trials'}"
@@ -137,7 +137,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
         tuple(
             (
                 claim.text,
-                claim.who or "–",
+                claim.reading or "–",
                 claim.verdict,
                 claim.evidence,
                 str(claim.trials) if claim.trials else "–",
@@ -172,7 +172,7 @@ def digest(sections: Sequence[Section]) -> Table:
             (section.experiment.name, c) for section in sections for c in section.claims if c.topic == key
         ]
         if claims:
-            by_reading = [[pair for pair in claims if pair[1].who == reading] for reading in READINGS]
+            by_reading = [[pair for pair in claims if pair[1].reading == reading] for reading in READINGS]
             rows.append((text, *(_count(column) for column in by_reading)))
     return Table(
         "Counted by what they say; each stands in its section below",

@@ -29,7 +29,7 @@ class Summary(NamedTuple):
     n: int
     mean: float
     deviation: float  # over trials, n - 1 in the denominator; 0 for one trial
-    middle: float  # the interquartile mean
+    interquartile_mean: float
     low: float  # lower end of its bootstrap interval
     high: float
 

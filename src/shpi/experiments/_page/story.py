@@ -67,7 +67,7 @@ def _count(page: Page, topic: str, reading: str) -> tuple[int, int]:
         c
         for _, claims_of_page in page.values()
         for c in claims_of_page
-        if (c.topic, c.who) == (topic, reading)
+        if (c.topic, c.reading) == (topic, reading)
     ]
     decided = [claim for claim in claims if claim.holds is not None]
     return sum(bool(claim.holds) for claim in decided), len(decided)

@@ -47,7 +47,7 @@ class Claim:
     holds: bool | None  # None: too few trials
     evidence: str
     topic: str = ""  # key of `topics.PAPER` or of `topics.OURS`
-    who: str = ""  # reading of SHPI that it is about, a key of `settings.READINGS`
+    reading: str = ""  # the reading of SHPI that it is about, a key of `settings.READINGS`
     trials: int = 0  # number of pairs of trials
     p: float | None = None  # p-value of the sign-flip test, if there is one
 

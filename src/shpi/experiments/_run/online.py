@@ -27,9 +27,9 @@ def work(cell: Cell) -> Outcome:
     before = 0.0
     if start == "log":
         logs = worlds.simulate(cell.log)
-        offline, before = plain_work.fitted(replace(cell, learner="shpi", options={}, k="auto"), logs)
+        offline, before = plain_work.fit_cached(replace(cell, learner="shpi", options={}, k="auto"), logs)
         start_from = {"start": offline, "logs": logs}
     began = time.process_time()
     policy = learner.fit(simulator, **start_from)
     seconds = time.process_time() - began + before
-    return Outcome(values=plain_work.tried(cell, policy), seconds=seconds)
+    return Outcome(values=plain_work.try_policy(cell, policy), seconds=seconds)

@@ -11,7 +11,7 @@ from typing import Any
 
 from shpi.data._log.release import ReleasedRows
 from shpi.data.logged import LoggedData
-from shpi.data.question import whole_story
+from shpi.data.question import terminate_unknown_endings
 from shpi.errors import ConfigError
 from shpi.experiments._run import worlds
 from shpi.experiments._run.cells import Cell, Outcome
@@ -49,26 +49,26 @@ def find(name: str) -> Work:
 def logging(cell: Cell) -> Outcome:
     """Test the logging policy."""
     mu = worlds.logging_policy(cell.log.world, cell.log.params, cell.log.epsilon)
-    return Outcome(values=tried(cell, mu))
+    return Outcome(values=try_policy(cell, mu))
 
 
 def learn(cell: Cell) -> Outcome:
     """Fit the learner of a cell to its log, and test the policy."""
-    policy, seconds = fitted(cell, worlds.simulate(cell.log))
-    values = tried(cell, policy)
+    policy, seconds = fit_cached(cell, worlds.simulate(cell.log))
+    values = try_policy(cell, policy)
     return Outcome(values=values, seconds=seconds)
 
 
-def fitted(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
+def fit_cached(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
     """The policy, and the CPU seconds that it takes to learn it."""
     if cell.learner is None:
         raise ConfigError(expected="the name of a learner", found="none", where=cell.method)
-    return worlds.kept(fit_key(cell), lambda: _fit(cell, logs))
+    return worlds.cached(fit_key(cell), lambda: _fit(cell, logs))
 
 
 def _fit(cell: Cell, logs: LoggedData) -> tuple[Policy, float]:
     began = time.process_time()
-    learner, saved = with_shared_parts(made(cell), cell, logs)
+    learner, saved = with_shared_parts(make_learner(cell), cell, logs)
     policy: Policy = learner.fit(logs)
     return policy, time.process_time() - began + sum(saved)
 
@@ -78,7 +78,7 @@ def fit_key(cell: Cell) -> str:
     return json.dumps([cell.log.key, cell.learner, dict(cell.options), cell.k, cell.Lambda], sort_keys=True)
 
 
-def made(cell: Cell) -> Any:
+def make_learner(cell: Cell) -> Any:
     """The learner of a cell, with its options, its k and Lambda, and the seed of its log."""
     assert cell.learner is not None
     parameters = registry.parameters(cell.learner)
@@ -109,10 +109,10 @@ def with_shared_parts(learner: Any, cell: Cell, logs: LoggedData) -> tuple[Any, 
     """
     saved: list[float] = []
     if isinstance(learner, OfflineSHPI) and learner.value is not None:
-        learner = replace(learner, value=worlds.Kept(learner.value, cell.log, saved))
+        learner = replace(learner, value=worlds.CachedValue(learner.value, cell.log, saved))
     if _clones(learner, logs):
         cloning = BehaviourCloning(seed=learner.seed)
-        mu = worlds.kept_fit(f"clone {cloning!r}", lambda: cloning.fit(logs), saved)
+        mu = worlds.cached_fit(f"clone {cloning!r}", lambda: cloning.fit(logs), saved)
         learner = replace(learner, behaviour=mu)
     return learner, saved
 
@@ -126,12 +126,12 @@ def _clones(learner: Any, logs: LoggedData) -> bool:
     return (
         learner.behaviour is None
         and learner.view is None
-        and learned_from(whole_story(logs), seed=learner.seed) is logs
+        and learned_from(terminate_unknown_endings(logs), seed=learner.seed) is logs
         and few_contexts(logs) is None
     )
 
 
-def tried(cell: Cell, policy: Policy) -> dict[str, float]:
+def try_policy(cell: Cell, policy: Policy) -> dict[str, float]:
     """Test a policy on new users: values by metric."""
     params = {**cell.log.params, **cell.test}
     return worlds.score(cell.log.world, params, policy, cell.rollouts, cell.log.seed)

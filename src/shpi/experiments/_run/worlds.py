@@ -24,7 +24,7 @@ from shpi.values import FittedValue, ValueModel
 
 NEW_USERS = 10_007  # added to the seed of a log for the seed of the new users
 T = TypeVar("T")
-_kept: dict[str, Any] = {}  # cache of the last log and what its cells share
+_cache: dict[str, Any] = {}  # the last log, and what its cells share
 
 
 def world(name: str, params: Mapping[str, Any]) -> Simulator:
@@ -46,9 +46,9 @@ def logging_policy(name: str, params: Mapping[str, Any], epsilon: float) -> Poli
 
 def simulate(log: Log) -> LoggedData:
     """Simulate a log; it and what is learned from it stay cached until another log is requested."""
-    if f"log {log.key}" not in _kept:
-        _kept.clear()
-    return kept(f"log {log.key}", lambda: _simulated(log))
+    if f"log {log.key}" not in _cache:
+        _cache.clear()
+    return cached(f"log {log.key}", lambda: _simulated(log))
 
 
 def _simulated(log: Log) -> LoggedData:
@@ -56,22 +56,22 @@ def _simulated(log: Log) -> LoggedData:
     return rollout(world(log.world, log.params), mu, log.users, log.seed)
 
 
-def kept(key: str, make: Callable[[], T]) -> T:
+def cached(key: str, make: Callable[[], T]) -> T:
     """The result of ``make``, cached for all cells of the last log under a key."""
-    if key not in _kept:
-        _kept[key] = make()
-    return cast("T", _kept[key])
+    if key not in _cache:
+        _cache[key] = make()
+    return cast("T", _cache[key])
 
 
-def kept_fit(key: str, fit: Callable[[], T], saved: list[float]) -> T:
+def cached_fit(key: str, fit: Callable[[], T], saved: list[float]) -> T:
     """A cached fit; if it was in the cache, the CPU seconds saved are appended to ``saved``."""
 
     def timed() -> tuple[T, float]:
         began = time.process_time()
         return fit(), time.process_time() - began
 
-    known = key in _kept
-    fitted, seconds = kept(key, timed)
+    known = key in _cache
+    fitted, seconds = cached(key, timed)
     if known:
         saved.append(seconds)
     return fitted
@@ -91,11 +91,11 @@ def score(name: str, params: Mapping[str, Any], policy: Policy, rollouts: int, s
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedValue:
     """A value model that is fitted once for all cells of a log with the same settings.
 
-    The k of an ablation does not change V. `Kept.saved` lists the CPU seconds that were saved, to be added
-    to the reported time.
+    The k of an ablation does not change V. `CachedValue.saved` lists the CPU seconds that were saved, to be
+    added to the reported time.
     """
 
     model: ValueModel
@@ -105,7 +105,7 @@ class Kept:
     def fit(self, logs: LoggedData, *, gamma: float, seed: int) -> FittedValue:
         """The value function that the model fits, from the cache if possible."""
         key = f"value {self.log.key} {self.model!r} {gamma} {seed} {len(logs)}"
-        return kept_fit(key, lambda: self.model.fit(logs, gamma=gamma, seed=seed), self.saved)
+        return cached_fit(key, lambda: self.model.fit(logs, gamma=gamma, seed=seed), self.saved)
 
 
 @lru_cache(maxsize=8)

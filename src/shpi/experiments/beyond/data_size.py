@@ -61,7 +61,7 @@ def show(results: Results) -> list[Block]:
                 f"{users:,} logged users are enough for SHPI's defaults to be better than the logging policy"
             )
             blocks.append(
-                better(text, *pair.values(), names=("SHPI", "logging"), topic="data-size", who="defaults")
+                better(text, *pair.values(), names=("SHPI", "logging"), topic="data-size", reading="defaults")
             )
     return blocks
 

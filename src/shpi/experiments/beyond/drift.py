@@ -48,7 +48,7 @@ def show(results: Results) -> list[Block]:
                 trials[names[0]],
                 names=("SHPI", "logging"),
                 topic="drift",
-                who="defaults",
+                reading="defaults",
             )
         )
     columns = ("drift per tick", *(method.name for method in METHODS))

@@ -63,8 +63,8 @@ def _claims(label: str, hybrid: Float64Array, scratch: Float64Array, offline: Fl
     text = f"{label}: a log first is better than online alone"
     other = f"{label}: going on online is better than the log alone"
     return [
-        better(text, hybrid, scratch, names=(HYBRID, SCRATCH), topic="hybrid", who="defaults"),
-        better(other, hybrid, offline, names=(HYBRID, "offline"), topic="hybrid", who="defaults"),
+        better(text, hybrid, scratch, names=(HYBRID, SCRATCH), topic="hybrid", reading="defaults"),
+        better(other, hybrid, offline, names=(HYBRID, "offline"), topic="hybrid", reading="defaults"),
     ]
 
 

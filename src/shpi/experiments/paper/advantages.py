@@ -74,7 +74,12 @@ def show(results: Results) -> list[Block]:
                     names = ("A_k", other[:4])
                     blocks.append(
                         better(
-                            text, trials[variants[0]], trials[other], names=names, topic="returns", who=label
+                            text,
+                            trials[variants[0]],
+                            trials[other],
+                            names=names,
+                            topic="returns",
+                            reading=label,
                         )
                     )
             blocks.append(_wider(results, epsilon, label))
@@ -87,7 +92,7 @@ def _wider(results: Results, epsilon: float, label: str) -> Claim:
         results.trials(method=f"{kind}, {label}", epsilon=epsilon, k=KINDS[kind]) for kind in ("A^pi", "A_k")
     )
     text = f"epsilon = {epsilon:g}, {label}: trials spread more with k = {T} than with k = {K}"
-    return steadier(text, long, short, names=(f"k = {T}", f"k = {K}"), topic="variance", who=label)
+    return steadier(text, long, short, names=(f"k = {T}", f"k = {K}"), topic="variance", reading=label)
 
 
 EXPERIMENT = Experiment(

@@ -27,7 +27,7 @@ def work(cell: Cell) -> Outcome:
         makers = (shop.uniform, shop.bandit, shop.session_rl, shop.shpi, shop.optimal)
         table = dict(zip(EXACT, makers, strict=True))[str(cell.options["policy"])]()
     else:
-        policy, seconds = plain_work.fitted(cell, worlds.simulate(cell.log))
+        policy, seconds = plain_work.fit_cached(cell, worlds.simulate(cell.log))
         table = policy.action_probs(shop.contexts)
     values = {"score": shop.exact_value(table), "sessions": shop.expected_sessions(table)}
     return Outcome(values=values, seconds=seconds)
@@ -92,7 +92,7 @@ def show(results: Results) -> list[Block]:
     if len(pair) == 2:
         text = "SHPI > session RL when both are learned from the same log of mu"
         blocks.append(
-            better(text, *pair.values(), names=("SHPI", "session RL"), topic="story", who="defaults")
+            better(text, *pair.values(), names=("SHPI", "session RL"), topic="story", reading="defaults")
         )
     return blocks
 

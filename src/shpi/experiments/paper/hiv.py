@@ -70,7 +70,7 @@ def show(results: Results) -> list[Block]:
                 pair.values(epsilon=0.3),
                 names=("uniform", "epsilon 0.3"),
                 topic="uniform",
-                who=reading_of(method),
+                reading=reading_of(method),
             )
         )
     return blocks

@@ -45,8 +45,8 @@ def work(cell: Cell) -> Outcome:
     """The mean squared errors of three estimates."""
     states, replays = int(cell.options["states"]), int(cell.options["replays"])
     logs = worlds.simulate(cell.log)
-    learner: Any = plain_work.made(_bare(cell))
-    fitted, seconds = plain_work.fitted(_bare(cell), logs)
+    learner: Any = plain_work.make_learner(_bare(cell))
+    fitted, seconds = plain_work.fit_cached(_bare(cell), logs)
     policy: Any = fitted
     bonus, ratios = StateValues.of(policy.value, logs), importance_ratios(logs, policy)
     rng = np.random.default_rng(cell.log.seed)
@@ -94,7 +94,7 @@ class Replay:
     def value_of_mu(self, *, logged_first: bool = True) -> Float64Array:
         """`value` [n] of mu, after the logged action or at once; cached for all cells of the log."""
         steps = int(logged_first)  # none by another policy
-        return worlds.kept(
+        return worlds.cached(
             f"value of mu {self.key} {steps}", lambda: self.value(self.mu, steps, logged_first=logged_first)
         )
 
@@ -183,7 +183,7 @@ def _against(results: Results, method: str, against: str, who: str) -> list[Bloc
             text = f"{method}, epsilon = {epsilon:g}, {against}: A_k has a lower error than {other}"
             pair = np.sqrt(trials[other]), np.sqrt(trials["A_k"])
             names = (f"root MSE of {other}", "of A_k")
-            claims.append(better(text, *pair, names=names, topic="errors", who=who))
+            claims.append(better(text, *pair, names=names, topic="errors", reading=who))
     title = f"{method}: mean squared error against the {against}"
     if not rows:
         return [Note(f"{title}: no trials yet.")]

@@ -52,7 +52,9 @@ def show(results: Results) -> list[Block]:
             )
         )
         text = f"{name}: training on the long-term reward beats training on clicks"
-        claims.append(better(text, ltr, click, names=("LTR", "clicks"), topic="signal", who=reading_of(name)))
+        claims.append(
+            better(text, ltr, click, names=("LTR", "clicks"), topic="signal", reading=reading_of(name))
+        )
     columns = ("method", "clicks, paper", "clicks, ours", "LTR, paper", "LTR, ours")
     table = Table("Mean long-term reward of new users, by what was trained on", columns, tuple(rows))
     shpi: list[Claim] = [claim for claim in claims if claim.text.startswith("SHPI")]

@@ -37,13 +37,13 @@ class _Cancelled(BaseException):
     """Ends the thread of a computation that was abandoned after an error."""
 
 
-class Together:
-    """Runs computations in turns; ``grant`` makes one pass for all requests collected so far."""
+class Scheduler:
+    """Runs computations in turns; ``run_pass`` makes one pass for all requests collected so far."""
 
-    def __init__(self, grant: Callable[[list[Any]], None]) -> None:
-        self._grant = grant
+    def __init__(self, run_pass: Callable[[list[Any]], None]) -> None:
+        self._run_pass = run_pass
         self._fibers: list[_Fiber] = []
-        self._wishes: list[Any] = []
+        self._requests: list[Any] = []
         self._main = threading.Semaphore(0)
         self._current: _Fiber | None = None
         self._making: set[Hashable] = set()
@@ -66,12 +66,12 @@ class Together:
                 raise fiber.error
         return [fiber.result if fiber.error is None else fiber.error for fiber in fibers]
 
-    def wish(self, request: Any) -> None:
+    def wait_for(self, request: Any) -> None:
         """Wait until a pass has answered the request."""
-        self._wishes.append(request)
-        self._wait(lambda: request.granted)
+        self._requests.append(request)
+        self._wait(lambda: request.answered)
 
-    def alone(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
+    def make_once(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
         """``known[key]``, made by the first computation that asks; the others wait for it."""
         place = (id(known), key)
         while place in self._making:  # if ``make`` fails, the next computation tries
@@ -90,19 +90,19 @@ class Together:
     def _loop(self) -> None:
         try:
             while self._fibers:
-                able = [fiber for fiber in self._fibers if fiber.ready()]
-                for fiber in able:
+                ready = [fiber for fiber in self._fibers if fiber.ready()]
+                for fiber in ready:
                     self._resume(fiber)
                 self._fibers = [fiber for fiber in self._fibers if not fiber.done]
-                if not able:
-                    wishes, self._wishes = self._wishes, []
-                    assert wishes, "computations wait for each other"
-                    self._grant(wishes)
+                if not ready:
+                    requests, self._requests = self._requests, []
+                    assert requests, "computations wait for each other"
+                    self._run_pass(requests)
         finally:
             for fiber in [fiber for fiber in self._fibers if fiber.thread is not None and not fiber.done]:
                 fiber.cancelled = True
                 self._resume(fiber)
-            self._fibers, self._wishes = [], []
+            self._fibers, self._requests = [], []
 
     def _resume(self, fiber: _Fiber) -> None:
         self._current = fiber

@@ -18,7 +18,7 @@ from shpi.errors import DataError, ShpiError
 from shpi.ope._log.blocks import Blocks, InFolder, InMemory
 from shpi.ope._log.gather import Gathers
 from shpi.ope._log.scratch import Keeper, opened_from, require_shared
-from shpi.ope._log.together import Together
+from shpi.ope._log.together import Scheduler
 from shpi.passes import Executor, Resumable, Serial
 from shpi.passes.resume import content_digest
 
@@ -44,7 +44,7 @@ class Request:
     function: Callable[[Any], Any]
     results: Gathers | None  # None in messages to other processes, and after `answer`
     errors: dict[int, ShpiError] = field(default_factory=dict)
-    granted: bool = False
+    answered: bool = False
 
     def give(self, number: int, outcome: Outcome) -> None:
         """Take the outcome of one block."""
@@ -87,7 +87,7 @@ class Visits:
             self.blocks = InMemory(source) if self.serial else InFolder.of_log(source)
         folder = self.blocks.scratch if isinstance(self.blocks, InFolder) else None
         self.keeper = Keeper(folder, HELD if folder is None else 0)
-        self.together = Together(self._visit)
+        self.scheduler = Scheduler(self._visit)
         self._source = source
         self.tokens = count()
         self._numbered: list[Any] = []
@@ -133,16 +133,16 @@ class Visits:
     def ask(self, problem: Opens, function: Callable[[Any], Any], results: Gathers) -> Any:
         """Apply a function to all blocks; return the total of its results in the collector ``results``."""
         request = Request(problem, function, results)
-        if self.together.running:
-            self.together.wish(request)
+        if self.scheduler.running:
+            self.scheduler.wait_for(request)
         else:
             self._visit([request])
         return request.answer()
 
     def once(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
         """``known[key]``, made once, by the first caller."""
-        if self.together.running:
-            return self.together.alone(key, make, known)
+        if self.scheduler.running:
+            return self.scheduler.make_once(key, make, known)
         if key not in known:
             known[key] = make()
         result: T = known[key]
@@ -154,7 +154,7 @@ class Visits:
             for request, outcome in zip(requests, outcomes, strict=True):
                 request.give(number, outcome)
         for request in requests:
-            request.granted = True
+            request.answered = True
 
     def _here(self, requests: list[Request]) -> Iterator[tuple[int, list[Outcome]]]:
         for number in range(self.count):

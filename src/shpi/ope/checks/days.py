@@ -31,12 +31,12 @@ class Days:
 
     count: int  # number of days
     correlation: float  # of the residuals within days
-    chance: float  # p-value, if every decision was its own draw
+    p_value: float  # if every decision was its own draw
 
     @property
     def switched(self) -> bool:
         """Whether the users of a day share their arm."""
-        return self.chance < LEVEL and self.correlation > SHARED
+        return self.p_value < LEVEL and self.correlation > SHARED
 
     def diagnostics(self) -> list[Diagnostic]:
         """One diagnostic if the days were switched as a whole, else none."""
@@ -70,7 +70,7 @@ def days_of(problem: Problem) -> Days | None:
     if not enough.any():
         return None
     statistic = np.where(enough, sums**2 / np.where(enough, squares, 1.0), 0.0).sum(axis=0)  # [G]
-    chance = chi_square_tail(statistic, np.maximum(enough.sum(axis=0), 1))
+    p_values = chi_square_tail(statistic, np.maximum(enough.sum(axis=0), 1))
     pairs = np.where(enough, (sums**2 - squares), 0.0).sum(axis=0)
     possible = np.where(enough, (counts - 1) * squares, 0.0).sum(axis=0)
     correlation = pairs / np.maximum(possible, 1e-300)
@@ -78,7 +78,7 @@ def days_of(problem: Problem) -> Days | None:
     return Days(
         count=len(table),
         correlation=float(correlation[g]),
-        chance=float(min(chance[g] * len(chance), 1.0)),
+        p_value=float(min(p_values[g] * len(p_values), 1.0)),
     )
 
 

@@ -40,13 +40,13 @@ class Change:
     recent: float  # lift of the last third
     before: float  # lift of the others
     z: float
-    chance: float  # two-sided p-value
+    p_value: float  # two-sided
     late: BoolArray  # [U] users of the last third
 
     @property
     def clear(self) -> bool:
         """Whether the change is significant."""
-        return self.chance < LEVEL
+        return self.p_value < LEVEL
 
     def diagnostic(self) -> Diagnostic:
         """The diagnostic for an evaluation. If the change is clear, the gate judges by the last third."""
@@ -62,7 +62,7 @@ class Change:
             name="change over time",
             severity="warning" if self.clear else "fine",
             sentence=sentence,
-            figure=self.chance,
+            figure=self.p_value,
             threshold=LEVEL,
         )
 
@@ -111,7 +111,7 @@ def change_of(problem: Problem, estimate: Estimate) -> Change | None:
         recent=float(recent.mean()),
         before=float(before.mean()),
         z=z,
-        chance=float(2 * normal_tail(abs(z))),
+        p_value=float(2 * normal_tail(abs(z))),
         late=late,
     )
 

@@ -16,7 +16,7 @@ from shpi._core.distributions import degrees_of_freedom
 from shpi.errors import ShpiError
 from shpi.ope.diagnostics.late import about_late_value
 from shpi.ope.diagnostics.steps import about_steps
-from shpi.ope.estimators.base import LEAST_EFFECTIVE, ROUNDING, apart
+from shpi.ope.estimators.base import LEAST_EFFECTIVE, ROUNDING, standardised_difference
 from shpi.ope.estimators.baseline import on_policy, reward_terms
 from shpi.ope.estimators.importance import window_weights
 from shpi.ope.inference.steps import summed
@@ -139,7 +139,7 @@ def _disagreement(estimates: Sequence[Estimate], decisive: Estimate) -> list[Dia
     others = [estimate for estimate in estimates if estimate.name != decisive.name]
     if not others:
         return []
-    gaps = {other.name: apart(decisive, other) for other in others}
+    gaps = {other.name: standardised_difference(decisive, other) for other in others}
     sure = [
         other.name
         for other in others

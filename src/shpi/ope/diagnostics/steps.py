@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from shpi._core.distributions import normal_quantile
-from shpi.ope.estimators.base import apart
+from shpi.ope.estimators.base import standardised_difference
 from shpi.ope.inference.intervals import standard_error
 from shpi.ope.problem import Problem
 from shpi.ope.results import Diagnostic, Estimate, Severity
@@ -58,7 +58,7 @@ def _drift(problem: Problem, decisive: Estimate, witness: Estimate | None) -> li
     other = witness or k_step(problem, min(2 * decisive.steps, problem.horizon), decisive.per)
     if other is None:
         return []
-    drift = apart(decisive, other)
+    drift = standardised_difference(decisive, other)
     falls = drift > DRIFT
     sentence = (
         f"Over {_decisions(problem, other)} instead of {decisive.steps}, {decisive.name} estimates "

@@ -34,7 +34,7 @@ def about_weights(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
     ]
 
 
-def carries(problem: Problem, estimate: Estimate) -> bool:
+def has_enough_support(problem: Problem, estimate: Estimate) -> bool:
     """Whether an estimate's weights leave enough effective users and cover what the policy would do.
 
     This depends on the weights only, so selecting estimates by it does not favour lucky rewards.

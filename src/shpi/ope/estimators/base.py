@@ -84,7 +84,7 @@ def finish(
     )
 
 
-def apart(first: Estimate, second: Estimate) -> float:
+def standardised_difference(first: Estimate, second: Estimate) -> float:
     """(lift - other lift), in standard errors of the difference."""
     error = standard_error(first.influence_lift - second.influence_lift)
     gap = first.lift - second.lift

@@ -45,7 +45,7 @@ class Modelled(NamedTuple):
 
     value: float
     influence: Float64Array  # [U]
-    boost: float = 1.0  # factor by which the ridge was raised
+    ridge_factor: float = 1.0  # factor by which the ridge was raised
     notes: tuple[str, ...] = ()
 
 
@@ -91,7 +91,7 @@ class FQE:
             ]
         )
         influence = own - own.mean() + problem.users * (moved - moved.mean())
-        return Modelled(value, influence, fit.boost, note_of(design.features))
+        return Modelled(value, influence, fit.ridge_factor, note_of(design.features))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ class DirectMethod:
         sums = summed(problem, StepWeights.equal, terms, normalise=True)
         (means,), moved = problem.all_of([sums.means, partial(_noise, problem, fit, sums.normaliser)])
         influence = means.influence + problem.users * (moved - moved.mean())
-        return Modelled(means.value, influence, fit.boost, note_of(design.features))
+        return Modelled(means.value, influence, fit.ridge_factor, note_of(design.features))
 
 
 # ---------------------------------------------------------------------- shared
@@ -141,8 +141,10 @@ def paired_estimate(
     both = problem.all_of([partial(model, problem, "pi"), *([partial(model, problem, "mu")] * paired)])
     of_pi = both[0]
     notes = [*of_pi.notes]
-    if of_pi.boost > 1:
-        notes.append(f"the ridge was raised {of_pi.boost:g} times, because values left the possible range")
+    if of_pi.ridge_factor > 1:
+        notes.append(
+            f"the ridge was raised {of_pi.ridge_factor:g} times, because values left the possible range"
+        )
     if not paired:
         return finish(name, problem, of_pi.value, of_pi.influence, None, tuple(notes), steps=steps)
     of_mu, base = both[1], on_policy(problem)

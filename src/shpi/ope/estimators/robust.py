@@ -127,7 +127,7 @@ class Residuals:
         notes = [*note_of(fits[0].design.features)]
         if paired and not possible:
             notes.append("mu(.|x) was not logged: not paired")
-        boost = max(fit.boost for fit in fits)
+        boost = max(fit.ridge_factor for fit in fits)
         if boost > 1:
             notes.append(f"the ridge of Q was raised {boost:g} times, because values left the possible range")
         return cls(problem=problem, fits=fits, paired=paired and possible, notes=tuple(notes), key=key)

@@ -114,7 +114,7 @@ class Normaliser:
 class Shape:
     """The floor of the variance."""
 
-    alone: float  # (N/U)^2 sum_t gamma^{2t} S_t / E_t: the variance if steps were independent
+    independent_variance: float  # (N/U)^2 sum_t gamma^{2t} S_t / E_t: that of independent steps
 
     @classmethod
     def of(cls, sums: StepSums, discounts: Float64Array) -> Shape:
@@ -126,15 +126,17 @@ class Shape:
         thin = inverse > 0.5  # fewer than two effective users: use at least the spread of other steps
         if thin.any() and not thin.all():
             spread[thin] = np.maximum(spread[thin], spread[~thin].max())
-        return cls(alone=float(np.sum(discounts**2 * spread * inverse)))
+        return cls(independent_variance=float(np.sum(discounts**2 * spread * inverse)))
 
     def floor(self, reference: StepMeans) -> float:
         """The smallest allowed variance of the value, given the same mean with equal weights."""
         users, equal = len(reference.influence), reference.shape
-        both = float(np.var(reference.influence, ddof=1)) / users - equal.alone
-        if both < 0 and equal.alone > 0:  # steps are negatively correlated: lower the floor in proportion
-            return self.alone * max(1 + both / equal.alone, 0.0)
-        return self.alone
+        both = float(np.var(reference.influence, ddof=1)) / users - equal.independent_variance
+        if (
+            both < 0 and equal.independent_variance > 0
+        ):  # negatively correlated steps: a lower floor, in proportion
+            return self.independent_variance * max(1 + both / equal.independent_variance, 0.0)
+        return self.independent_variance
 
 
 def step_means(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) -> StepMeans:
@@ -193,7 +195,7 @@ class StepSummed:
         """The second pass: means over the first j steps, for each j in ``steps``; None: over all steps."""
         problem, sums, horizon = self.problem, self.sums, self.problem.horizon
         counted = [np.arange(horizon) < (horizon if first is None else first) for first in steps]
-        reach = _Reach(
+        influence_pass = _InfluencePass(
             problem=problem,
             discounts=problem.discounts * np.stack(counted),
             normal=self.normaliser,
@@ -203,16 +205,16 @@ class StepSummed:
             ended=sums.ended if self.normalise else problem.ended,
         )
         influences, mass = problem.by_user(
-            partial(reach.of, weigh=self.weigh, get_terms=self.terms)
+            partial(influence_pass.of, weigh=self.weigh, get_terms=self.terms)
         )  # [J, U], [U]
         weights = self._weights(mass)
         by_steps = []
-        for discounts, influence in zip(reach.discounts, influences, strict=True):
+        for discounts, influence in zip(influence_pass.discounts, influences, strict=True):
             influence -= influence.mean()
             by_steps.append(
                 StepMeans(
-                    means=reach.means,
-                    value=problem.per_user * float(discounts @ reach.means),
+                    means=influence_pass.means,
+                    value=problem.per_user * float(discounts @ influence_pass.means),
                     influence=influence,
                     weights=weights,
                     normaliser=self.normaliser,
@@ -273,7 +275,7 @@ def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, nor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Reach:
+class _InfluencePass:
     """The second pass: each user's influence and share of the weight, given the sums over all chunks."""
 
     problem: Problem

@@ -50,7 +50,7 @@ OWN_RIDGE = 3.0  # ridge penalty of the coefficients of single actions, in decis
 SHARED_RIDGE = 0.1  # ridge penalty of the coefficients that all actions share, in decisions
 _ENTRIES = 3_000_000  # entries of the largest temporary matrix
 _SHORT = 200_000  # entries of a temporary matrix that stays in the CPU cache
-_BOOSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # factors of the ridge, tried in turn until values are possible
+_RIDGE_FACTORS = (1.0, 10.0, 100.0, 1e3, 1e4)  # factors of the ridge, tried in turn until values are possible
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +64,7 @@ class Backups:
     step: Float64Array  # [p, p] T
     reward_factor: Float64Array  # [p, p] inverse of G_r
     factor: Float64Array  # [p, p] inverse of G
-    boost: float  # factor by which the ridge was raised
+    ridge_factor: float  # factor by which the ridge was raised
 
     def tables(self, h: Int64Array | int) -> Float64Array:
         """The coefficients of every action with h decisions to go [A, d]: Q_h(x, a) = f(x)'coefficients_a."""
@@ -98,8 +98,8 @@ def fit_backups(
     inverse_r = _inverse(reward_gram, design, sums.rows[0, 0], ridge, 1.0)
     theta_r = inverse_r @ moment
     span = limits[1] - limits[0]
-    for boost in _BOOSTS:
-        inverse = _inverse(gram, design, sums.rows[0, 1], ridge, boost)
+    for ridge_factor in _RIDGE_FACTORS:
+        inverse = _inverse(gram, design, sums.rows[0, 1], ridge, ridge_factor)
         step = inverse @ cross
         theta = np.zeros((horizon + 1, design.p))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -115,7 +115,7 @@ def fit_backups(
                 step=step,
                 reward_factor=inverse_r,
                 factor=inverse,
-                boost=boost,
+                ridge_factor=ridge_factor,
             )
     raise DataError(
         expected=f"a value between {limits[0]:.4g} and {limits[1]:.4g}, which is what rewards allow",
@@ -125,14 +125,14 @@ def fit_backups(
 
 
 def _inverse(
-    gram: Float64Array, design: Design, rows: float, ridge: float | None, boost: float
+    gram: Float64Array, design: Design, rows: float, ridge: float | None, ridge_factor: float
 ) -> Float64Array:
     """(G + penalty)^-1, with the penalty in units of decisions; the common intercept is not penalised."""
     d, q = design.d, design.codes.shape[1]
     scale = float(np.trace(gram[:d, :d])) / max(d * rows, 1.0)
     own, shared = (OWN_RIDGE, SHARED_RIDGE) if ridge is None else (ridge, ridge)
-    penalty = np.full((q, d), own * boost)
-    penalty[0] = shared * boost
+    penalty = np.full((q, d), own * ridge_factor)
+    penalty[0] = shared * ridge_factor
     diagonal = penalty.ravel() * (scale if scale > 0 else 1.0)
     diagonal[0] = 1e-9 * max(rows, 1.0)
     inverse: Float64Array = linalg.inv(gram + np.diag(diagonal), check_finite=False)

@@ -29,7 +29,7 @@ class Claim:
     upper: float  # one-sided upper bound of the margin
     shown: str  # the estimate and its bound, in words
     strict: bool  # whether the margin must be above 0; otherwise 0 is enough
-    believed: bool = True  # False: the estimate is truncated or relies on a model, and proves nothing
+    can_prove: bool = True  # False: the estimate is truncated or relies on a model, and proves nothing
 
     @classmethod
     def of_lift(cls, gate: Gate, estimate: Estimate, method: str, extra: float = 0.0) -> Claim:
@@ -91,7 +91,7 @@ class Claim:
     @property
     def proven(self) -> bool:
         """Whether the lower bound proves the claim."""
-        return self.believed and (self.lower > 0 if self.strict else self.lower >= 0)
+        return self.can_prove and (self.lower > 0 if self.strict else self.lower >= 0)
 
     @property
     def refuted(self) -> bool:

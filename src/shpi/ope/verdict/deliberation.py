@@ -20,7 +20,7 @@ from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.evaluate import default_estimators
 from shpi.ope.inference.per import counted_per
 from shpi.ope.problem import Problem
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, FirstStep, Lead, Per, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, FirstStep, MixtureEstimate, Per, Verdict
 from shpi.ope.verdict.claims import Claim
 from shpi.ope.verdict.events import LEAST_EVENTS, Events, events
 from shpi.ope.verdict.guards import Guard
@@ -56,7 +56,7 @@ class Deliberation:
     def verdict(self) -> Verdict:
         """The first that applies: forbidden, refuted, ship, first step, held back, undecided."""
         grave = [stop for stop in self.stops if stop.name not in CURABLE]
-        forbids = [diagnostic for diagnostic in grave if diagnostic.estimator is None or self.able]
+        forbids = [diagnostic for diagnostic in grave if diagnostic.estimator is None or self.may_ship]
         against = [claim for claim in self.claims if claim.refuted]
         if forbids:
             words = [f"{forbid.sentence} No decision can rest on this." for forbid in forbids]
@@ -64,7 +64,7 @@ class Deliberation:
         few = self.few_events
         if against and few is None:
             return self._say("hold", *(claim.reason() for claim in against))
-        if self.able and not self.stops and few is None and all(claim.proven for claim in self.claims):
+        if self.may_ship and not self.stops and few is None and all(claim.proven for claim in self.claims):
             return self._say("ship", *(claim.reason() for claim in self.claims), *self._unseen())
         step = None if against else next(self.first_steps(), None)
         if step is not None:
@@ -87,7 +87,7 @@ class Deliberation:
         return self.evaluation.decisive
 
     @cached_property
-    def able(self) -> bool:
+    def may_ship(self) -> bool:
         """Whether the estimator that decides may ship."""
         return may_ship(self.main)
 
@@ -100,7 +100,7 @@ class Deliberation:
     def lifts(self) -> tuple[Claim, ...]:
         """The claims of a lift, by the estimator that decides and by its witness (a second estimate)."""
         witness = self.evaluation.longer
-        if self.able and not self.stops and self.problem is not None:  # the witness can only prevent a ship
+        if self.may_ship and not self.stops and self.problem is not None:  # a witness can only prevent a ship
             witness = whole(self.problem, self.main.per)
         judges = (self.main,) if witness is None else (self.main, witness)
         return tuple(Claim.of_lift(self.gate, judge, self._method, self._rare(judge)) for judge in judges)
@@ -146,7 +146,7 @@ class Deliberation:
             )
         problem, per = self._about(guard)
         estimates = [self._guard_estimator(problem, per).estimate(problem)]
-        if self.able:
+        if self.may_ship:
             witness = whole(problem, per)
             estimates += [] if witness is None else [witness]
         return self._weakest(guard, estimates)
@@ -173,13 +173,13 @@ class Deliberation:
             for estimate in estimates
         ]
         claim = min(claims, key=lambda claim: claim.lower)
-        return claim if all(may_ship(estimate) for estimate in estimates) else replace(claim, believed=False)
+        return claim if all(may_ship(estimate) for estimate in estimates) else replace(claim, can_prove=False)
 
     def _guard_estimator(self, problem: Problem, per: Per) -> Estimator:
         """The gate's own; else the deciding one if it is a default, else the first with enough users."""
         chosen = self.gate.guard_estimator
-        able = (chosen,) if chosen is not None else default_estimators(problem)
-        wrapped = [counted_per(estimator, per) for estimator in able]
+        candidates = (chosen,) if chosen is not None else default_estimators(problem)
+        wrapped = [counted_per(estimator, per) for estimator in candidates]
         same = [estimator for estimator in wrapped if estimator.name == self.evaluation.main]
         if same or len(wrapped) == 1:
             return (same or wrapped)[0]
@@ -215,7 +215,7 @@ class Deliberation:
                     effective_users=mixture.estimate.effective_users,
                 )
 
-    def _step_lower(self, mixture: Lead, strict: Gate) -> float | None:
+    def _step_lower(self, mixture: MixtureEstimate, strict: Gate) -> float | None:
         """The lower bound of a mixture's lift; None if its share of ``min_lift`` or a guard is unproven."""
         assert self.problem is not None
         share, estimate = mixture.share, mixture.estimate
@@ -265,7 +265,7 @@ class Deliberation:
             factors += [
                 claim.factors(gate.confidence, gate.power) for claim in self.claims if not claim.proven
             ]
-        if not self.able:
+        if not self.may_ship:
             known = None if self.problem is None else whole(self.problem, self.main.per)
             factors.append(self._threshold(0.0 if known is None else known.effective_users, None))
             reasons += [*self._in_part(), *self._canary()]
@@ -279,14 +279,14 @@ class Deliberation:
             self._say("need more data", *reasons),
             users_needed=rounded_up(likely * users),
             users_range=(rounded_up(factor.least * users), most),
-            users_prove=settled and self.able,
+            users_prove=settled and self.may_ship,
         )
 
     def _beyond_patience(self, factor: float) -> str:
         """A sentence on what more users would do, if more are needed than the gate waits for."""
         if math.isinf(factor):
             return "More users of this kind would not prove it: the estimate is not above what is wanted."
-        purpose = "for these checks to hold" if self.stops or not self.able else "to prove it"
+        purpose = "for these checks to hold" if self.stops or not self.may_ship else "to prove it"
         return (
             f"It would take about {factor:,.0f} times as many users {purpose}; the gate waits for up to "
             f"{self.gate.patience:g} times."
@@ -298,7 +298,7 @@ class Deliberation:
 
     def _never_ships(self) -> list[str]:
         """Why the estimator that decides may not ship; empty if it may."""
-        if self.able:
+        if self.may_ship:
             return []
         name, steps = self.main.name, self.main.steps
         if steps is not None:

@@ -29,13 +29,13 @@ from functools import partial
 import numpy as np
 
 from shpi.errors import ShpiError
-from shpi.ope.diagnostics.weights import carries
+from shpi.ope.diagnostics.weights import has_enough_support
 from shpi.ope.estimators.importance import prefix_sums
 from shpi.ope.estimators.kstep import Deltas, WeightedDeltas
 from shpi.ope.inference.per import counted_per
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem, once
-from shpi.ope.results import Estimate, Lead, Per
+from shpi.ope.results import Estimate, MixtureEstimate, Per
 from shpi.protocols import Float64Array
 
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
@@ -77,16 +77,16 @@ def whole(problem: Problem, per: Per, share: float = 1.0) -> Estimate | None:
 
 
 @once
-def mixtures(problem: Problem, per: Per) -> tuple[Lead, ...]:
+def mixtures(problem: Problem, per: Per) -> tuple[MixtureEstimate, ...]:
     """The estimates of all shares with enough effective users over the whole horizon, smallest first."""
     estimates = problem.all_of([partial(whole, problem, per, share) for share in SHARES])
     return tuple(
-        Lead(share=share, estimate=estimate)
+        MixtureEstimate(share=share, estimate=estimate)
         for share, estimate in zip(SHARES, estimates, strict=True)
-        if estimate is not None and carries(problem, estimate)
+        if estimate is not None and has_enough_support(problem, estimate)
     )
 
 
-def largest_mixture(problem: Problem, per: Per) -> Lead | None:
+def largest_mixture(problem: Problem, per: Per) -> MixtureEstimate | None:
     """The mixture with the largest share; None if there is none."""
     return next(reversed(mixtures(problem, per)), None)

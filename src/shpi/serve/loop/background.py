@@ -89,7 +89,7 @@ async def _follow_database(service: Service) -> None:
             last, records = await store.since(last)
         except ShpiError:  # the database is gone; requests report it
             records = []
-        service.monitor.tell(records)
+        service.monitor.observe(records)
         if not records:
             await asyncio.sleep(1.0)
 

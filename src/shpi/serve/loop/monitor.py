@@ -152,7 +152,6 @@ class Monitor:
         self.by_policy: dict[tuple[str, str], int] = {}
         self.last_time = 0
         self._users: set[str] = set()
-        self._times: dict[int, int] = {}  # unused: `hours` has the counts
         self._shown: tuple[object, ...] = ()
 
     @property
@@ -200,7 +199,7 @@ class Monitor:
                 self.canary.first, self.canary.stages = wider.first, wider.stages
         self._shown = state
 
-    def tell(self, records: Iterable[Record]) -> None:
+    def observe(self, records: Iterable[Record]) -> None:
         """Take in records that were stored."""
         compared = [comparison for comparison in (self.canary, self.hold_back) if comparison is not None]
         for record in records:

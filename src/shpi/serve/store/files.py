@@ -1,7 +1,7 @@
 """`FileStore`: records in the segment files of a folder, made durable in groups, each id stored once.
 
 While one group is flushed to the disk, the next one gathers: 32 waiting requests cost one flush. Then
-`Patience` decides how long to wait for the next requests of the callers just answered. A record is in the
+`FlushDelay` decides how long to wait for the next requests of the callers just answered. A record is in the
 index once it is durable. Until then its id is *pending*: a second request with this id waits for the same
 flush, and gets the same answer or the same error.
 """
@@ -16,10 +16,10 @@ import msgspec
 
 from shpi.errors import DataError
 from shpi.serve.store.base import Added, Listener, StoreUnavailableError
+from shpi.serve.store.flush_delay import FlushDelay
 from shpi.serve.store.frames import HEAD, head
 from shpi.serve.store.group import Done, Group, Writer
 from shpi.serve.store.journal import SEGMENT_BYTES, Journal, Place, read_journal, segment_of
-from shpi.serve.store.patience import Patience
 from shpi.serve.store.records import Activation, Decision, Record, Reward, decode, encode
 
 _MOST_WAITING = 32 * 2**20  # bytes that may wait for the disk
@@ -60,8 +60,8 @@ class FileStore:
         self._waiting: Group | None = None
         self._waiting_bytes = 0
         self._flushing = self._called = False  # a group is being written; a flush is scheduled
-        self._patience = Patience()
-        self._come = 0  # requests since the last flush began
+        self._delay = FlushDelay()
+        self._arrived = 0  # requests since the last flush began
         self._held: asyncio.TimerHandle | None = None  # timer that ends the wait for more requests
         self._seq = 0
         self.last_time = 0
@@ -169,14 +169,15 @@ class FileStore:
         if key in self._pending or self._knows(record, key):
             return False
         self._enqueue({key: record})
-        self.tell(done)
+        self.on_durable(done)
         self.call_flush()
         return True
 
     def put_each(self, decisions: Sequence[Decision]) -> list[bool]:
-        """Add decisions to the waiting group; False for each known id. `tell` reports when it is durable.
+        """Add decisions to the waiting group; False for each known id.
 
-        Raises `StoreUnavailableError`, and adds none, if too much is waiting for the disk.
+        `on_durable` reports when the group is durable. Raises `StoreUnavailableError`, and adds none, if too
+        much is waiting for the disk.
         """
         known, pending = self._decisions, self._pending
         new: dict[str, Decision] = {}
@@ -188,7 +189,7 @@ class FileStore:
             self._enqueue(new)
         return [new.get(decision.event_id) is decision for decision in decisions]
 
-    def tell(self, done: Done) -> None:
+    def on_durable(self, done: Done) -> None:
         """Call ``done`` once the waiting group is durable."""
         assert self._waiting is not None
         self._waiting.waiters.append(done)
@@ -223,10 +224,10 @@ class FileStore:
 
     def call_flush(self) -> None:
         """Count a request, and schedule a flush once the requests that are ready or expected have come."""
-        self._come += 1
+        self._arrived += 1
         if self._flushing or self._called:
             return
-        if self._held is None or self._patience.enough(self._come):
+        if self._held is None or self._delay.all_arrived(self._arrived):
             self._called = True
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -236,7 +237,7 @@ class FileStore:
         if self._held is not None:
             self._held.cancel()
             self._held = None
-            self._patience.waited(self._come)
+            self._delay.record_wait(self._arrived)
         self._called = True  # what `gather` adds belongs to this flush
         try:
             if self.gather is not None:
@@ -246,7 +247,7 @@ class FileStore:
         group = self._waiting
         if group is None:
             return
-        self._flushing, self._waiting, self._waiting_bytes, self._come = True, None, 0, 0
+        self._flushing, self._waiting, self._waiting_bytes, self._arrived = True, None, 0, 0
         self._writer.write(group, asyncio.get_running_loop())
 
     def _flushed(self, group: Group, first: Place, error: OSError | None) -> None:
@@ -260,7 +261,7 @@ class FileStore:
             if self.listener is not None:
                 self.listener([record for _, record, _ in group.records])
         group.settle(None if error is None else _unavailable(error))
-        seconds = self._patience.wait(len(group.records), self._come)
+        seconds = self._delay.seconds_after_flush(len(group.records), self._arrived)
         if seconds:
             self._held = asyncio.get_running_loop().call_later(seconds, self._flush)
         else:

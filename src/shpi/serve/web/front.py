@@ -30,7 +30,7 @@ _RANK = b"POST /v1/rank HTTP/1.1\r\n"
 _HOT = re.compile(rb"POST /v1/(?:(rank)|events/([A-Za-z0-9._:~-]{1,128})/(reward|activate)) HTTP/1\.1")
 
 
-class Gate:
+class ConnectionFactory:
     """The state that all connections of a server share; makes a `Front` for each."""
 
     def __init__(self, app: App) -> None:
@@ -61,8 +61,8 @@ class Gate:
 class Front(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, gate: Gate, tasks: set[Any]) -> None:
-        self.gate, self._tasks = gate, tasks
+    def __init__(self, factory: ConnectionFactory, tasks: set[Any]) -> None:
+        self.factory, self._tasks = factory, tasks
         self._buffer = b""
         self._busy = False  # a request is being answered
         self._over = False  # no further request is read
@@ -80,14 +80,14 @@ class Front(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
         self._address = (transport.get_extra_info("peername") or ("",))[0]
-        self.gate.connections.add(self)
-        if len(self.gate.connections) > MOST:
+        self.factory.connections.add(self)
+        if len(self.factory.connections) > MOST:
             self._refuse(Problem(503, f"at most {MOST} connections", "more", "the server", "try again later"))
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the connection; a pending request is stored all the same."""
         self._over, self._buffer = True, b""
-        self.gate.connections.discard(self)
+        self.factory.connections.discard(self)
 
     def pause_writing(self) -> None:
         """Take no further request while the caller does not read."""
@@ -112,10 +112,10 @@ class Front(asyncio.Protocol):
             return
         waited = now - self._since
         if self._over:
-            if waited > self.gate.timeout:
+            if waited > self.factory.timeout:
                 self._transport.abort()
         elif self._buffer and not self._full:
-            if waited > self.gate.timeout:
+            if waited > self.factory.timeout:
                 self._refuse(Problem(408, "a request in time", "a slower one", "body", "send it again"))
         elif waited > SILENT:
             self._transport.abort()
@@ -136,16 +136,16 @@ class Front(asyncio.Protocol):
         if not self._busy:
             if len(self._buffer) >= self._needed:
                 self._advance()
-        elif len(self._buffer) > LONGEST + self.gate.longest:
+        elif len(self._buffer) > LONGEST + self.factory.longest:
             self._transport.pause_reading()
 
     def _take_rank(self, data: bytes) -> bool:
         """Handle the bytes if they are one whole rank request with headers seen before; else return False."""
-        hot = self.gate.hot
+        hot = self.factory.hot
         if hot is None or not data.startswith(_RANK):
             return False
         end = data.find(END)
-        fields = self.gate.heads.kept.get(data[len(_RANK) : end + 2])
+        fields = self.factory.heads.kept.get(data[len(_RANK) : end + 2])
         if fields is None or len(data) != end + 4 + fields.length or fields.closes:
             return False
         self._busy = True
@@ -176,15 +176,15 @@ class Front(asyncio.Protocol):
         if end < 0:
             return None
         first = data.find(b"\r\n")
-        fields = self.gate.heads.fields(data[first + 2 : end + 2])
-        if fields.length > self.gate.longest:
-            most = f"a body of at most {self.gate.longest:,} bytes"
+        fields = self.factory.heads.fields(data[first + 2 : end + 2])
+        if fields.length > self.factory.longest:
+            most = f"a body of at most {self.factory.longest:,} bytes"
             raise Problem(413, most, "a longer one", "body", "send less at once")
         start = end + 4
         whole = start + fields.length
         if len(data) < whole:
             self._needed = whole
-            if fields.waits and not self._continued:
+            if fields.expects_continue and not self._continued:
                 self._continued = True
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return None
@@ -192,11 +192,11 @@ class Front(asyncio.Protocol):
         return data[:first], fields, data[start:whole]
 
     def _take(self, line: bytes, fields: Fields, body: bytes) -> None:
-        match = _HOT.fullmatch(line) if self.gate.hot is not None else None
+        match = _HOT.fullmatch(line) if self.factory.hot is not None else None
         if match is None:
             self._respond(line, fields, body)
             return
-        app, hot = self.gate.app, self.gate.hot
+        app, hot = self.factory.app, self.factory.hot
         assert hot is not None
         rank, event, verb = match.groups()
         if rank is not None:
@@ -216,7 +216,7 @@ class Front(asyncio.Protocol):
             self._send(*refused(error, self._route)[:2])
 
     def _rank(self, hot: Hot, fields: Fields, body: bytes) -> None:
-        app, self._route = self.gate.app, "/v1/rank"
+        app, self._route = self.factory.app, "/v1/rank"
         try:
             if app.rate.per_second:
                 app.rate.check(self._address)
@@ -227,7 +227,7 @@ class Front(asyncio.Protocol):
 
     def _send(self, status: int, body: bytes) -> None:
         """Send the answer to a common request."""
-        self.gate.requests[self._route, status] += 1
+        self.factory.requests[self._route, status] += 1
         if status == 200 and not self._over:
             self._write(_PLAIN % (len(body), body))
         else:
@@ -240,14 +240,14 @@ class Front(asyncio.Protocol):
         except Problem as problem:
             self._refuse(problem)
             return
-        if target.old and not fields.stays:
+        if target.http_1_0 and not fields.keep_alive:
             self._over = True
 
         async def whole() -> bytes:
             return body
 
         async def work() -> None:
-            reply = await self.gate.app.respond(
+            reply = await self.factory.app.respond(
                 target.method, target.path, fields.authorization, self._address, whole
             )
             self._reply(reply, target.method)
@@ -261,7 +261,7 @@ class Front(asyncio.Protocol):
     def _refuse(self, problem: Problem) -> None:
         """Answer an invalid request, and read no further."""
         self._over, self._buffer = True, b""
-        self.gate.requests["other", problem.status] += 1
+        self.factory.requests["other", problem.status] += 1
         self._reply(refused(problem, "other"), "POST")
 
     def _reply(self, reply: Reply, method: str) -> None:

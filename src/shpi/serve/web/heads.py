@@ -26,8 +26,8 @@ class Fields(NamedTuple):
     length: int = 0
     authorization: bytes = b""
     closes: bool = False
-    stays: bool = False  # keep-alive; HTTP/1.0 must ask for it
-    waits: bool = False  # the caller waits for 100 Continue
+    keep_alive: bool = False  # HTTP/1.0 must ask for it
+    expects_continue: bool = False  # the caller waits for 100 Continue
 
 
 class Target(NamedTuple):
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 
     method: str
     path: str
-    old: bool  # HTTP/1.0
+    http_1_0: bool
 
 
 class Heads:
@@ -86,8 +86,8 @@ def _fields(block: bytes) -> Fields:
         length=int(length),
         authorization=headers.get(b"authorization", b""),
         closes=b"close" in connection,
-        stays=b"keep-alive" in connection,
-        waits=headers.get(b"expect", b"").lower() == b"100-continue",
+        keep_alive=b"keep-alive" in connection,
+        expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
     )
 
 

@@ -99,7 +99,7 @@ class Hot:
             for (send, _), answer in zip(callers, answers, strict=True):
                 send(200, answer)
 
-        self.store.tell(stored)
+        self.store.on_durable(stored)
 
     def reward(self, event_id: str, body: bytes, send: Send) -> None:
         """``POST /v1/events/{id}/reward``."""

@@ -16,7 +16,7 @@ from shpi.serve.loop.canary import Ruling
 from shpi.serve.page import page_of, report_of
 from shpi.serve.service import Service
 from shpi.serve.web.app import App
-from shpi.serve.web.front import Gate
+from shpi.serve.web.front import ConnectionFactory
 
 
 def make_app(service: Service, *, schedule: bool = True) -> App:
@@ -49,7 +49,7 @@ def serve(folder: Path, *, host: str | None = None, port: int | None = None) -> 
     if host is not None and host != settings.host:
         _check_host(service, host)
     app = make_app(service)
-    options["http"] = Gate(app)
+    options["http"] = ConnectionFactory(app)
     server = uvicorn.Server(uvicorn.Config(app, **options))
     gc.freeze()  # policies and the index live on: spare the collector
     gc.set_threshold(50_000, 20, 50)
@@ -91,7 +91,7 @@ class Running:
         self.app = make_app(Service(self.folder), schedule=self.schedule)
         config = uvicorn.Config(
             self.app,
-            http=Gate(self.app),  # type: ignore[arg-type]
+            http=ConnectionFactory(self.app),  # type: ignore[arg-type]
             host="127.0.0.1",
             port=0,
             log_level="error",

@@ -30,8 +30,8 @@ from shpi.values._lstd.moments import LstdSums, Windows, feature_blocks
 from shpi.values._lstd.moments import with_intercept as features_with_intercept
 
 RIDGES = (3.0, 30.0, 300.0, 3000.0)  # in decisions; smaller ones let near-singular systems explode
-_JUDGE = 100  # h, in decisions
-_ROUNDS = 2  # of the tournament: the winner of one is the reference of the next
+_SCORE_HORIZON = 100  # h, in decisions
+_ROUNDS = 2  # of the selection: the winner of one is the reference of the next
 _BANDWIDTHS = (0.25, 0.5, 1.0, 2.0)  # multiples of the median distance between two contexts
 _MAP_ROWS = 20_000  # most contexts that a feature map is fitted to
 _LEAST_ROWS = 60  # with fewer decisions, nothing is compared
@@ -92,7 +92,7 @@ def choose(
     windows = Windows.of(some_logs, gamma=gamma, lookahead=lookahead)
     tables = [_held_out(some_logs, features, ridges, windows, lookahead, fold) for features in maps]
     values = np.concatenate(tables)  # [recipes * ridges, n + trajectories]
-    best = _tournament(some_logs, values, gamma, fold, first=len(ridges) // 2)
+    best = _select_by_score(some_logs, values, gamma, fold, first=len(ridges) // 2)
     return Choice(features=maps[best // len(ridges)], ridge=ridges[best % len(ridges)])
 
 
@@ -136,9 +136,11 @@ def _sums(phi: Float64Array, ahead: Float64Array, windows: Windows, fold: np.nda
     return LstdSums(n=len(g), gram=x.T @ x, cross=x.T @ ahead[rows], target=x.T @ g, square=float(g @ g))
 
 
-def _tournament(logs: LoggedData, values: Float64Array, gamma: float, fold: Int64Array, first: int) -> int:
+def _select_by_score(
+    logs: LoggedData, values: Float64Array, gamma: float, fold: Int64Array, first: int
+) -> int:
     """The winner's row in ``values`` [candidates, n + trajectories]; ``first`` is the first reference."""
-    judge, n = Windows.of(logs, gamma=gamma, lookahead=_JUDGE), len(logs)
+    judge, n = Windows.of(logs, gamma=gamma, lookahead=_SCORE_HORIZON), len(logs)
     place = np.where(judge.stops == judge.ends, n + logs.trajectory_of_row, judge.stops)
     best = first
     for _ in range(_ROUNDS):

@@ -77,7 +77,9 @@ def show(results: Results) -> list[Block]:
         )
         text = f"{label}: backshift survives biased rewards (it stays better than the logging policy)"
         if len(after):
-            blocks.append(better(text, after, logging, names=(BACK, "logging"), topic="backshift", who=label))
+            blocks.append(
+                better(text, after, logging, names=(BACK, "logging"), topic="backshift", reading=label)
+            )
     blocks.append(
         Note(
             "Printed in the paper is r = V(x) - gamma V(x') per transition. With the same V as bonus "
@@ -120,7 +122,7 @@ def tables(
                     trials[names[0]],
                     names=(BACK, SIMPLE),
                     topic="backshift",
-                    who=label,
+                    reading=label,
                 )
             )
     return blocks

@@ -91,7 +91,7 @@ def variance_grows(results: Results, method: str, ks: tuple[int, ...], epsilon: 
     long, short = (results.trials(method=method, epsilon=epsilon, k=k) for k in (ks[-1], 5))
     text = f"epsilon = {epsilon:g}: a larger k raises the variance ({method}, k = {ks[-1]} against k = 5)"
     names = (f"k = {ks[-1]}", "k = 5")
-    return steadier(text, long, short, names=names, topic="variance", who=reading_of(method))
+    return steadier(text, long, short, names=names, topic="variance", reading=reading_of(method))
 
 
 def _penalty(results: Results, epsilon: float, who: str, k: int | str) -> list[Block]:
@@ -110,9 +110,9 @@ def _penalty(results: Results, epsilon: float, who: str, k: int | str) -> list[B
             *pair,
             names=names,
             topic="proximal",
-            who=who,
+            reading=who,
         ),
-        steadier(text, without, with_it, names=names[::-1], topic="proximal", who=who),
+        steadier(text, without, with_it, names=names[::-1], topic="proximal", reading=who),
     ]
 
 

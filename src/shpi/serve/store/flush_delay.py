@@ -12,7 +12,7 @@ LONGEST = 0.005  # seconds to wait
 _RAREST = 64  # most flushes without a wait after a wasted one
 
 
-class Patience:
+class FlushDelay:
     """Whether waiting for callers has paid off so far."""
 
     def __init__(self) -> None:
@@ -20,9 +20,9 @@ class Patience:
         self._after_next = 1  # the next value of _skip if the next wait is wasted
         self._answered = self._before = 0  # callers answered by the last flush; requests that came during it
 
-    def wait(self, answered: int, come: int) -> float:
-        """Seconds to wait after a flush, during which ``come`` requests came; 0: flush at once."""
-        self._answered, self._before = answered, come
+    def seconds_after_flush(self, answered: int, arrived: int) -> float:
+        """Seconds to wait after a flush, during which ``arrived`` requests came; 0: flush at once."""
+        self._answered, self._before = answered, arrived
         if answered < 2:
             return 0.0
         if self._skip:
@@ -30,13 +30,13 @@ class Patience:
             return 0.0
         return LONGEST
 
-    def enough(self, come: int) -> bool:
+    def all_arrived(self, arrived: int) -> bool:
         """Whether all expected requests have come."""
-        return come >= self._before + self._answered
+        return arrived >= self._before + self._answered
 
-    def waited(self, come: int) -> None:
+    def record_wait(self, arrived: int) -> None:
         """Record the end of a wait, with the number of requests since the flush began."""
-        if 2 * (come - self._before) >= self._answered:
+        if 2 * (arrived - self._before) >= self._answered:
             self._after_next = 1
         else:
             self._skip, self._after_next = self._after_next, min(2 * self._after_next, _RAREST)
