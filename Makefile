@@ -117,7 +117,7 @@ docs: $(BIN)/.dev  ## the documentation, in build/docs; warnings are errors
 bench: $(BIN)/.dev $(VENV)-peers/.done  ## speed and memory, as ratios against named peers
 	$(BIN)/python -m benchmarks
 
-reproduce: $(BIN)/.dev  ## the paper's tables and figures, ten seeds: about 80 minutes on two cores
+reproduce: $(BIN)/.dev  ## the paper's tables and figures, ten seeds: about 70 minutes on two cores
 	$(BIN)/shpi reproduce all --jobs 2 --out results
 
 clean:  ## remove the environment and caches
