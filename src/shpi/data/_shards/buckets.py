@@ -2,9 +2,9 @@
 
 A user's hash takes about a microsecond. In a long log most users of a block were in blocks before it, so
 buckets that are known are remembered, in a table of bounded size: a user who loses the place in it to another
-one is hashed again. A user has a place of one's own, and three beside it for when that is taken. With one
-place only, two users who share it would drive each other out in every block: of five million users in
-sixteen million places, one in seven.
+one is hashed again. Each user may take one of four neighbouring places. With a single place, two users who
+share it would replace each other in every block: of five million users in sixteen million places, one in
+seven.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shpi._core.hashing import UInt64Array, hash_users, part_of
 from shpi.protocols import Int64Array
 
 LEAST_PLACES, MOST_PLACES = 1 << 16, 1 << 24  # users that are remembered, 16 bytes each
-BESIDE = (0, 1, 2, 3)  # places that a user may have, from one's own: mostly in one line of the cache
+BESIDE = (0, 1, 2, 3)  # offsets of the four places of a user: mostly in one cache line
 SLICE = 1 << 15  # rows looked up at once: what is made of them stays in the cache
 ROWS_PER_PLACE = 4  # of the table; users have about as many decisions, or more
 _SEEDS = (1, 2)  # of polars' hash, which tells users apart within this process and is never kept
@@ -86,7 +86,7 @@ class Buckets:
             entries = self._places[places]
             known = np.where(entries["mark"] == marks, entries["bucket"], -1)
             left = np.flatnonzero((known < 0) & (entries["bucket"] >= 0))
-            for beside in BESIDE[1:]:  # beyond a free place nobody is
+            for beside in BESIDE[1:]:  # a user is never stored behind a free place
                 entries = self._places[places[left] ^ beside]
                 known[left] = np.where(entries["mark"] == marks[left], entries["bucket"], -1)
                 left = left[(known[left] < 0) & (entries["bucket"] >= 0)]
