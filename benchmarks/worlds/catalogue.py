@@ -7,6 +7,7 @@ from benchmarks.worlds.families import FamilyWorld
 from benchmarks.worlds.nulls import NULL_WORLDS
 from benchmarks.worlds.shop import Shop
 from benchmarks.worlds.simulated import SimulatedWorld
+from benchmarks.worlds.wide import WideWorld
 from shpi.experiments._run.settings import USERS
 from shpi.experiments.paper import private
 
@@ -32,6 +33,8 @@ LOGS: tuple[World, ...] = (
     Shop(name="storefront-uniform", users=USERS["storefront"], epsilon=1.0),
     Shop(name="storefront-0.3", users=USERS["storefront"], epsilon=0.3),
     *_families(5_000),
+    WideWorld(name="wide-300", users=300, gamma=0.95),
+    WideWorld(name="wide-3000", users=3_000, gamma=0.95),
     _simulated("synthetic-0.3", "synthetic", 0.3),
     _simulated("synthetic-0", "synthetic", 0.0),
     _simulated("synthetic-1", "synthetic", 1.0),

@@ -305,5 +305,5 @@ def test_what_features_miss_of_mu_s_own_visits_is_no_doubt() -> None:
     )  # fmt: skip
     judge = Judge.of(logs, gamma=0.99, seed=0)
     lift = judge.lift(np.where(logs.actions == 1, 1.02, 0.98))
-    assert (judge._visits_of_mu(FOLLOWED)[0].rows < 0).mean() > 0.05
+    assert (judge._of_mu(FOLLOWED)[0][0].rows < 0).mean() > 0.05
     assert np.abs(lift.off_log).max() < 0.02 * np.abs(lift.lifts).min()

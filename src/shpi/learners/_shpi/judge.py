@@ -26,7 +26,7 @@ beyond mu's own, then 2 s of the lift rests on extrapolation and counts as error
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -249,7 +249,9 @@ class Judge:
     table: CellsMap | None  # the contexts, where they are few
     usual: Float64Array  # [2] the mean of what users had brought, beside the contexts; empty with a table
     realised: bool = False  # whether A^mu is taken from what followed, instead of V^mu at the next state
-    _of_mu: dict[float, list[Visits]] = field(default_factory=dict, repr=False)  # by `followed`
+    _memo: dict[float, tuple[list[Visits], Float64Array, Float64Array]] = field(
+        default_factory=dict, repr=False
+    )  # `_of_mu` by ``followed``
     _last: dict[float, tuple[Float64Array, list[Visits]]] = field(default_factory=dict, repr=False)
     # the last ratios and their visits, by `followed`: two judges and a test ask for the first candidate
 
@@ -320,10 +322,9 @@ class Judge:
         weights = np.where(self.usable & (rho > LEAST), rho, 0.0)
         if followed not in self._last or not np.array_equal(self._last[followed][0], weights):
             self._last[followed] = weights, self._visits(weights, followed)
-        visits, own = self._last[followed][1], self._visits_of_mu(followed)
+        visits, (own, gains, more) = self._last[followed][1], self._of_mu(followed)
         lifts, parts = self._gains(visits, weights, followed)
         if not self.realised:  # features that D lacks and V^mu has give mu itself a small gain
-            gains, more = self._gains(own, self.usable.astype(np.float64), followed)
             lifts, parts = lifts - gains, parts - more
         beyond = np.array([max(v.negative - mu.negative, 0.0) for v, mu in zip(visits, own, strict=True)])
         return Influence(
@@ -371,15 +372,17 @@ class Judge:
             ]
         return visits
 
-    def _visits_of_mu(self, followed: float) -> list[Visits]:
-        """The visits of mu itself: a negative share here is the features' own."""
-        if followed not in self._of_mu:
-            self._of_mu[followed] = self._visits(self.usable.astype(np.float64), followed)
-        return self._of_mu[followed]
+    def _of_mu(self, followed: float) -> tuple[list[Visits], Float64Array, Float64Array]:
+        """Visits and gains of mu itself: a negative share or a gain here is the features' own."""
+        if followed not in self._memo:
+            known = self.usable.astype(np.float64)
+            visits = self._visits(known, followed)
+            self._memo[followed] = visits, *replace(self, realised=False)._gains(visits, known, followed)
+        return self._memo[followed]
 
     def gradient(self) -> Float64Array:
         """D lift / d log pi(a_t|x_t) at pi = mu, [n]: visits times the advantage of the taken action."""
-        visits = np.mean([visits.rows for visits in self._visits_of_mu(FOLLOWED)], axis=0)
+        visits = np.mean([visits.rows for visits in self._of_mu(FOLLOWED)[0]], axis=0)
         gradient: Float64Array = self.unit * visits * (self.surprise if self.realised else self.delta)
         return gradient
 
