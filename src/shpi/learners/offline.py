@@ -339,11 +339,13 @@ def _returned(
 
 
 def _lifts(tested: list[Candidate], confidence: float) -> list[Lift]:
-    """Champions and mu's favourite are tested in their order, rivals alone; others cannot be returned."""
-    order = [c for c in tested if c.crowned or c.power > 1]
-    rivals = [c for c in tested if c.rivals]
-    influences = [c.influence for c in order + rivals if c.influence is not None]
-    lifts = dict(zip(map(id, order + rivals), ordered_lifts(influences, len(order), confidence), strict=True))
+    """Champions are tested in their order, mu's favourite and rivals alone; others cannot be returned."""
+    champions = [c for c in tested if c.crowned]
+    others = [c for c in tested if c.rivals or c.power > 1]
+    influences = [c.influence for c in champions + others if c.influence is not None]
+    lifts = dict(
+        zip(map(id, champions + others), ordered_lifts(influences, len(champions), confidence), strict=True)
+    )
     for c in tested:
         if id(c) not in lifts and c.influence is not None:
             lifts[id(c)] = replace(ordered_lifts([c.influence], 1, confidence)[0], proven=False)

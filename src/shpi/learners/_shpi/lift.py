@@ -5,7 +5,7 @@ r"""The lift over mu, with a bound that holds for tests in order.
 Candidates come in order, from careful to bold. Each is tested at the full level, and what comes after a
 failure is not proven: the first candidate without any lift is the only one that can go wrong, so the sequence
 errs no more often than one test. q is a quantile of Student's t: where a few users have most of the variance,
-its degrees of freedom are few. The sequence and each candidate outside it get equal parts of the level.
+its degrees of freedom are few. Candidates outside the sequence share a part of the level.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 
 from shpi._core.distributions import degrees_of_freedom, t_quantile
 from shpi.learners._shpi.judge import Influence
+
+SHARE_OF_ORDER = 0.8  # of the level, where candidates outside the sequence are tested too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +46,11 @@ class Lift:
 
 def ordered_lifts(tested: Sequence[Influence], in_order: int, confidence: float) -> list[Lift]:
     """The lift of every candidate: the first ``in_order`` are a sequence, each other one stands alone."""
-    level = 1 - (1 - confidence) / (1 + max(len(tested) - in_order, 0))
+    alone = len(tested) - in_order
+    share = SHARE_OF_ORDER if alone else 1.0
     lifts, unbroken = [], True
     for i, influence in enumerate(tested):
+        level = 1 - (1 - confidence) * (share if i < in_order else (1 - share) / alone)
         lower = lower_bound(influence, level)
         if i < in_order:
             unbroken = unbroken and lower > 0
