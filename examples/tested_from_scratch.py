@@ -72,8 +72,10 @@ class Judge:
     def __init__(self, log: Log) -> None:
         self.log, self.readers = log, int(log.reader.max()) + 1
         self.phi, self.change = one_hot(log.state), one_hot(log.state) - GAMMA * one_hot(log.after)
+        self.penalty = 1e-3 * np.sum(self.phi**2, axis=0) + 1e-9 * len(self.phi)
+        self.penalty[0] = 1e-9 * len(self.phi)
         self.first = np.append(True, log.last[:-1])
-        self.system = self.phi.T @ self.change + self.penalty(np.ones(len(self.phi)))
+        self.system = self.phi.T @ self.change + np.diag(self.penalty)
         self.delta = log.reward - self.change @ np.linalg.solve(self.system, self.phi.T @ log.reward)
         self.surprise = self.delta.copy()  # all that followed, less V
         for row in range(len(self.delta) - 2, -1, -1):
@@ -81,27 +83,15 @@ class Judge:
                 self.surprise[row] += GAMMA * self.surprise[row + 1]
         self.realised = False  # whether A comes from what followed, or from V at the next state
 
-    def penalty(self, rho: np.ndarray) -> np.ndarray:
-        """A share of the noise of the system; the intercept is not penalised."""
-        share = 1e-3 * (rho**2 @ self.phi**2)
-        share[0] = 0.0
-        return np.diag(share + 1e-9 * len(rho))
-
     def difference(self, rho: np.ndarray, followed: int, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """D = V^pi - V^mu where pi is followed for so many decisions: theta, and the system it solves."""
         weighted = self.phi * rho[:, None]
         system = (1 - 1 / followed) * weighted.T @ self.change + weighted.T @ self.phi / followed
-        system += self.penalty(rho)
+        system += np.diag(self.penalty)
         return np.linalg.solve(system, self.phi.T @ target), system
 
     def lift(self, rho: np.ndarray, followed: int = 50) -> tuple[float, np.ndarray]:
         """The lift, and every reader's part of its error [N], for ratios rho = pi / mu [n]."""
-        gain, parts = self.gain(rho, followed)
-        own, more = self.gain(np.ones(len(rho)), followed)  # that of mu itself, nearly 0
-        return gain - own, parts - more
-
-    def gain(self, rho: np.ndarray, followed: int) -> tuple[float, np.ndarray]:
-        """Mean D at the first decisions, and every reader's part of its error."""
         target = (rho - 1) * self.surprise if self.realised else rho * self.delta
         theta, system = self.difference(rho, followed, target)
         starts = self.phi[self.first]
@@ -117,7 +107,7 @@ class Judge:
     def value(self, rho: np.ndarray | None, rows: np.ndarray, followed: int) -> tuple[np.ndarray, np.ndarray]:
         """V(x_t) and V(x_{t+1}) [n] of pi (rho None: mu), learned from some of the rows."""
         keep = rows.astype(float)
-        system = self.phi.T @ (keep[:, None] * self.change) + self.penalty(keep)
+        system = self.phi.T @ (keep[:, None] * self.change) + np.diag(self.penalty)
         theta = np.linalg.solve(system, self.phi.T @ (keep * self.log.reward))
         if rho is not None:
             delta = self.log.reward - self.change @ theta
@@ -225,7 +215,7 @@ class Climb:
     def grow(self, number: int, champion: Candidate, f: list[np.ndarray], noise: float) -> Candidate:
         """The size doubles while that pays."""
         best, before, size = champion, champion, champion.size or 0.5
-        while size <= 16:
+        while size <= 64:
             new = self.test(Candidate(f"round {number}: size {size:g}", f, noise, size))
             if before is not champion and not new.better_than(before):
                 break
@@ -264,10 +254,14 @@ def learn(log: Log, confidence: float = 0.95) -> tuple[Candidate | None, float, 
         in_order = candidate.crowned
         if not (in_order or candidate.power > 1):
             continue
-        bound = candidate.bound(1 - (1 - confidence) * (0.8 if in_order else 0.2))
-        unbroken = unbroken and (bound > 0 or not in_order)
-        if bound > 0 and (unbroken or not in_order) and (best is None or candidate.better_than(best)):
-            best, tested_bound = candidate, bound
+        level = 1 - (1 - confidence) * (0.8 if in_order else 0.2)
+        proven = candidate.bound(level) > 0
+        unbroken = unbroken and (proven or not in_order)
+        if proven and (unbroken or not in_order) and (best is None or candidate.better_than(best)):
+            best, tested_bound = (
+                candidate,
+                candidate.bound(level),
+            )
     if best is None:
         return None, 0.0, tested
     lift, parts = climb.judge.lift(best.rho, followed=10)

@@ -7,7 +7,7 @@ import pytest
 
 import shpi
 from shpi.learners._shpi import pairs
-from shpi.learners._shpi.pairs import Block, Decisions, Pairs
+from shpi.learners._shpi.pairs import tilted
 from shpi.learners.base import learned_from
 from shpi.policies.near_mu.tilted import tilt
 
@@ -51,38 +51,17 @@ def test_blocks_and_tables_give_the_same_policy(monkeypatch: pytest.MonkeyPatch,
     assert np.abs(difference).sum(axis=1).max() < 0.05
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("best", [2.0, 30.0])
-def test_sizes_that_double_are_tilted_as_a_table(best: float, masked: bool) -> None:
-    """An action that mu never takes is the best of all: weights in its units lose their digits."""
-    logs, random = wide_log(40, 50, masked), np.random.default_rng(1)
-    mu = random.dirichlet(np.ones(50), 40)
-    mu[np.arange(40), logs.actions] += 0.1
-    mu[:, 7] = 0.0 if 7 not in logs.actions else mu[:, 7]
-    if logs.candidates is not None:
-        mu *= logs.candidates
-    mu /= mu.sum(axis=1, keepdims=True)
+@pytest.mark.parametrize("size", [0.5, 8.0, 64.0])
+def test_a_block_is_tilted_as_a_table(size: float) -> None:
+    random = np.random.default_rng(1)
+    mu = random.dirichlet(np.ones(50), 40).astype(np.float32)
+    mu[:, 7] = 0.0  # never taken, and the best of all
     scores = random.normal(size=(40, 50)).astype(np.float32)
-    scores[:, 7] = best
-    decisions = Decisions.of(logs, TableOfRows(logs.contexts, mu), 20)
-    half_size: dict[Block, np.ndarray] = {}
-    for size in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):
-        taken = decisions.taken_probs(
-            Pairs(make=lambda block: scores[block.rows]), (size, size), half_size=half_size
-        )
-        expected = tilt(mu.astype(np.float32), scores, size, 1.0)[np.arange(40), logs.actions]
-        np.testing.assert_allclose(taken, expected, rtol=1e-3, atol=1e-7)
+    scores[:, 7] = 30.0
+    actions = random.integers(8, 50, 40)
 
-
-class TableOfRows:
-    """Probabilities [n, A] of known contexts."""
-
-    def __init__(self, contexts: np.ndarray, table: np.ndarray) -> None:
-        self.rows = {x.tobytes(): row for x, row in zip(contexts, table, strict=True)}
-        self.n_actions = table.shape[1]
-
-    def action_probs(self, contexts: np.ndarray, candidates: np.ndarray | None = None) -> np.ndarray:
-        return np.stack([self.rows[x.tobytes()] for x in contexts])
+    expected = tilt(mu, scores, size, 1.0)[np.arange(40), actions]
+    np.testing.assert_allclose(tilted(mu, scores, size, actions), expected, rtol=1e-3, atol=1e-30)
 
 
 @pytest.mark.parametrize(

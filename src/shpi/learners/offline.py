@@ -192,8 +192,7 @@ class OfflineSHPI:
             value = model.fit(logs, gamma=self.gamma, seed=self.seed)
         if self.backshift and value is not None:
             logs = with_backshift(logs, StateValues.of(value, logs), gamma=self.gamma)
-        logs, middle = _half_by_half(logs, self.seed)
-        judge = Judge.of(logs, gamma=self.gamma, seed=self.seed, middle=middle)
+        judge = Judge.of(logs, gamma=self.gamma, seed=self.seed)
         mu: Policy = self.behaviour or (
             BehaviourCloning(seed=self.seed).fit(logs)
             if judge.table is None
@@ -205,7 +204,8 @@ class OfflineSHPI:
         oracles = default_oracles(logs, judge.table, self.seed)
         if self.oracle is not None:
             oracles = {"the given oracle": self.oracle}
-        propensities, decisions = propensities_of(logs, "OfflineSHPI"), Decisions.of(logs, mu, middle)
+        half = (np.random.default_rng(self.seed).permutation(logs.n_users) % 2)[judge.user]
+        propensities, decisions = propensities_of(logs, "OfflineSHPI"), Decisions.of(logs, mu, half)
         with progress_bar("candidates", 20, self.progress) as advance:
             climb = Climb(
                 logs=logs,
@@ -219,6 +219,7 @@ class OfflineSHPI:
                 bonus=None if value is None else StateValues.of(value, logs),
                 rounds=self.iterations,
                 confidence=self.confidence,
+                sides=(np.ones(len(half), dtype=bool), half == 1, half == 0),
                 advance=advance,
             )
             climb, directions = climb.choose_judge()
@@ -290,13 +291,6 @@ class OfflineSHPI:
         features = with_intercept(default_recipes(logs.schema.width, seed)[-1], logs)
         weights = np.random.default_rng(seed).standard_normal((logs.n_actions, features.width))
         return Greedy(LinearScorer(weights, features))
-
-
-def _half_by_half(logs: LoggedData, seed: int) -> tuple[LoggedData, int]:
-    """The log with one half of the users before the other, and the row at which the second half begins."""
-    half = (np.random.default_rng(seed).permutation(logs.n_users) % 2)[logs.user_codes]
-    ordered = logs.select(np.argsort(half, kind="stable"))
-    return ordered, int(ordered.offsets[np.count_nonzero(half == 0)])
 
 
 def _returned(

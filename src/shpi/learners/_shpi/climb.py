@@ -21,18 +21,18 @@ from shpi.advantages import Advantages, Horizon, ratios_of, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Influence, Judge
 from shpi.learners._shpi.lift import beats
-from shpi.learners._shpi.pairs import Block, Decisions, Pairs
+from shpi.learners._shpi.pairs import Decisions, Pairs
 from shpi.oracles import PreparedOracle
 from shpi.oracles.ridge import PreparedRidge
 from shpi.policies import AmongLikely, Policy
 from shpi.policies.near_mu.tilted import Tilted
 from shpi.policies.scorers import Scorer
-from shpi.protocols import Float32Array, Float64Array
+from shpi.protocols import BoolArray, Float32Array, Float64Array
 from shpi.values.base import StateValues
 
 WORTH_IT = 0.003  # share by which a bolder candidate must be better: of equals the careful one stays
 DISAGREE = 2.0  # standard errors between the two judges, beyond which the realised return is used
-FIRST_SIZE, LARGEST_SIZE = 0.5, 16.0  # of exp(size f), f in its own standard deviations under mu
+FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
 SUPPORTED = 0.9  # mean ratio below which pi does what mu never does
 SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
@@ -120,6 +120,7 @@ class Climb:
         bonus: the bonus; None is the value of the champion.
         rounds: largest number of rounds.
         confidence: confidence with which another shape of f must win.
+        sides: the rows that each side learns from [n]: all, those of one half, those of the other half.
         advance: called after every test.
     """
 
@@ -134,6 +135,7 @@ class Climb:
     bonus: StateValues | None
     rounds: int
     confidence: float
+    sides: tuple[BoolArray, ...]
     advance: Callable[[int], None]
     _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
 
@@ -175,8 +177,8 @@ class Climb:
                 followed.pop(0)
                 if not followed:
                     break
-        favourite = replace(directions[0].plan(0.0, "mu's favourite action"), power=FAVOURITE)
-        self._test(favourite, self._ratios(None, favourite), tested, noise=0.0)
+        favourite = directions[0].plan(0.0, "mu's favourite action")
+        self._test(replace(favourite, power=FAVOURITE), None, tested, noise=0.0)
         return [replace(c, crowned=any(c is champion for champion in champions)) for c in tested]
 
     def greedy_among_likely(self, direction: Direction) -> Candidate:
@@ -195,12 +197,10 @@ class Climb:
     def rival(self, words: str, fit: Callable[[LoggedData], Policy]) -> Candidate:
         """Another learner's policy, learned by each side and judged like every candidate."""
         policies, rho = [], np.empty(len(self.logs))
-        starts = self.logs.offsets[:-1]
-        for side, rows in enumerate(self.judge.sides):
-            policies.append(fit(self.logs.select((starts >= rows.start) & (starts < rows.stop))))
+        for side, learned in enumerate(self.sides):
+            policies.append(fit(self.logs.select(learned[self.logs.offsets[:-1]])))
             if side > 0:
-                judged = self.judge.sides[3 - side]
-                rho[judged] = (taken_probs(self.logs, policies[side]) / self.propensities)[judged]
+                rho[~learned] = (taken_probs(self.logs, policies[side]) / self.propensities)[~learned]
         self.advance(1)
         return Candidate(
             words=words,
@@ -216,11 +216,9 @@ class Climb:
     ) -> list[Candidate]:
         """The champion's successors in this direction, from a size on, each better than the one before."""
         steps, last, noise = [champion], None, self._noise(direction)
-        half_size: dict[Block, Float32Array] = {}
         while size <= LARGEST_SIZE:
             plan = direction.plan(size, f"round {number}: {direction.words}, size {size:g}")
-            rho = self._ratios(direction.held_out, plan, half_size=half_size)
-            new = self._test(plan, rho, tested, noise)
+            new = self._test(plan, direction.held_out, tested, noise)
             if last is not None and not new.better_than(last):
                 break
             if new.better_than(steps[-1]):
@@ -228,8 +226,11 @@ class Climb:
             last, size = new, 2 * size
         return steps[1:]
 
-    def _test(self, plan: Candidate, rho: Float64Array, tested: list[Candidate], noise: float) -> Candidate:
+    def _test(
+        self, plan: Candidate, scores: Pairs | None, tested: list[Candidate], noise: float
+    ) -> Candidate:
         """The plan with its influence; a policy that the log does not support, or that is mu, has none."""
+        rho = self._ratios(scores, plan)
         self.advance(1)
         if rho.mean() < SUPPORTED or np.abs(rho - 1).max() < SAME:
             return plan
@@ -239,15 +240,11 @@ class Climb:
         return new
 
     def _ratios(
-        self,
-        scores: Pairs | None,
-        plan: Candidate,
-        sides: tuple[int, int] = HELD_OUT,
-        half_size: dict[Block, Float32Array] | None = None,
+        self, scores: Pairs | None, plan: Candidate, sides: tuple[int, int] = HELD_OUT
     ) -> Float64Array:
         """pi(a_t|x_t) / mu(a_t|x_t) [n] of mu^power exp(size f), f as these sides have learned it."""
         sizes = [plan.size / plan.spreads[side] for side in sides]
-        return self.decisions.taken_probs(scores, sizes, plan.power, half_size) / self.propensities
+        return self.decisions.taken_probs(scores, sizes, plan.power) / self.propensities
 
     def _directions(
         self, champion: Candidate, last: Direction | None = None, followed: float = PROMISED
@@ -258,9 +255,9 @@ class Climb:
             for sides in (ALL, OWN):
                 scores = self.decisions.by_half(champion.scorers, sides)
                 rhos.append(self._ratios(scores, champion, sides))
-        for side in range(3):
+        for side, learned in enumerate(self.sides):
             rho = rhos[min(side, 1)] if rhos else None  # mu has none
-            bonuses.append(self.judge.values(rho, side, followed) if self.bonus is None else self.bonus)
+            bonuses.append(self.judge.values(rho, learned, followed) if self.bonus is None else self.bonus)
             probs = self.propensities if rho is None else rho * self.propensities
             ratios.append(ratios_of(self.logs, probs))
         for name in self.oracles:
@@ -285,12 +282,10 @@ class Climb:
     ) -> Direction:
         """F of one shape and k, learned by each side from its A_k."""
         scorers, targets = [], []
-        for side, rows in enumerate(self.judge.sides):
+        for side, learned in enumerate(self.sides):
             target = self.advantages(bonuses[side], k=k, ratios=ratios[side])
-            if target.valid[rows].any():
-                learned = np.zeros(len(self.logs), dtype=bool)
-                learned[rows] = target.valid[rows]
-                target = replace(target, valid=learned)
+            if (target.valid & learned).any():
+                target = replace(target, valid=target.valid & learned)
             if (name, k) not in self._tuned:
                 self._tuned[name, k] = self.oracles[name].tune(target.values, valid=target.valid)
             scorers.append(self._tuned[name, k].fit(target.values, valid=target.valid))

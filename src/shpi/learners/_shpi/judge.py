@@ -9,25 +9,20 @@ by least squares over features phi of the state, with the ratios rho = pi(a|x) /
 
 c = 1 - 1/50: pi is followed for about 50 decisions, then mu's value is paid. That is SHPI's own trade: a
 bias of known form, for a system that stays well-conditioned where pi is far from mu. The printed bound
-follows pi for 10 decisions only, since states that pi reaches later may lie outside the log. The penalty is
-a share of sum rho^2 phi^2, the noise of M: where ratios are large, D is drawn towards one number for all
-states, as if pi met the states that mu meets. V^mu also looks at what a user has brought before
-(`with_past`); D does not, since a better policy leads out of the log there by its very success.
-
-A user's influence is that user's term of the linearised error of the lift, the estimate of V^mu included, so
-two policies can be compared on common users. Two sets of features give two lifts; their difference counts as
+follows pi for 10 decisions only, since states that pi reaches later may lie outside the log. A user's
+influence is that user's term of the linearised error of the lift, the estimate of V^mu included, so two
+policies can be compared on common users. Two sets of features give two lifts; their difference counts as
 error too.
 
 The same system gives the density ratio d_pi / d_mu at every decision ("visits"). Where pi goes to states that
-the log does not contain, the features extrapolate, and visits come out negative. Noise makes some negative
-too, so one half of the users says where they are negative, and the other half how much. If that is a share s,
-beyond mu's own, then 2 s of the lift rests on extrapolation and counts as error.
+the log does not contain, the features extrapolate, and some visits come out negative. If a share s of them is
+negative, beyond mu's own share, then 2 s of the lift rests on extrapolation and counts as error. A table has
+no negative visits; in HIV, where bold policies end outside the log, the worst candidates have the most.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -47,10 +42,10 @@ from shpi.values.transitions import rewards_of, usable_transitions
 FOLLOWED, PROMISED = 50, 10  # decisions for which pi is followed, on average, in tests and in the bound
 NARROW = 10  # up to so many dimensions random Fourier features, beyond it lines and squares
 N_FOURIER = 100  # random Fourier features of each draw
-RIDGE = 1e-3  # penalty, as a share of sum rho^2 phi^2
+RIDGE = 1e-3  # penalty, as a share of the Gram matrix's diagonal
 TAIL = 3.0  # standard deviations at which the squares are cut
 MAP_ROWS = 50_000  # contexts that the features are fitted to
-LEAST = 1e-6  # a smaller ratio counts as 0: it adds nothing, and its rows are left out
+LEAST = 1e-20  # a smaller ratio counts as 0: products of denormal numbers take a hundred times as long
 BLOCK = 2_048  # rows whose features stay in the cache
 
 
@@ -107,162 +102,82 @@ class Influence:
         )
 
 
-class Sums(NamedTuple):
-    """Sum of rho phi (phi - gamma c phi')' [p, p] and of rho^2 phi^2 [p] over some rows."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Steps:
+    """Which state follows which."""
 
-    matrix: Float64Array
-    squares: Float64Array
-    rows: int
+    usable: BoolArray  # [n] reward and next context are known
+    trajectory: IntArray  # [n]
+    last: BoolArray  # [n] whether it is the last decision of its trajectory
+    gamma: float
 
-    def plus(self, other: Sums) -> Sums:
-        """The sums over both."""
-        return Sums(self.matrix + other.matrix, self.squares + other.squares, self.rows + other.rows)
-
-    def system(self, width: int) -> Float64Array:
-        """M of the first features; the intercept is not penalised."""
-        least = 1e-9 * max(self.rows, 1)
-        penalty = RIDGE * self.squares[:width] + least
-        penalty[0] = least
-        system: Float64Array = self.matrix[:width, :width] + np.diag(penalty)
-        return system
+    def change(self, here: Float64Array, final: Float64Array) -> Float64Array:
+        """The change u - gamma u' [n] of a number u of every state [n] and of the ends [N]."""
+        ahead = np.append(here[1:], 0.0)
+        ahead[self.last] = final
+        return np.where(self.usable, here - self.gamma * ahead, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class States:
-    """The states of the log in one set of features."""
+class StateMap:
+    """One set of features, and V^mu in it."""
 
-    logs: LoggedData
-    gamma: float
     features: FeatureMap
+    within: bool  # whether these are the first columns of the next set
+    theta: Float64Array  # [p] of V^mu
     phi: Float32Array  # [n + 1, p]; the last row says nothing
+    steps: Steps
     final: Float32Array  # [N, p] after the last decision; 0 after a termination
+    starts: Float64Array  # [p] mean phi of the first decisions, per user
+    penalty: Float64Array  # [p]
+    delta: Float64Array  # [n] of V^mu; 0 where the log does not say what followed
+    surprise: Float64Array  # [n] the discounted return from here on, less V^mu
+    system: Float64Array  # [p, p] that V^mu solved
+    by_user: Float64Array  # [users, p] sum of phi delta
 
-    @classmethod
-    def of(cls, logs: LoggedData, gamma: float, features: FeatureMap) -> States:
-        """Transform all contexts."""
-        phi = np.zeros((len(logs) + 1, 1 + features.width), dtype=np.float32)
-        for first in range(0, len(logs), BLOCK):
-            rows = slice(first, min(first + BLOCK, len(logs)))
-            phi[rows] = with_intercept(features, logs.contexts[rows], np.float32)
-        final = with_intercept(features, logs.final_contexts, np.float32).astype(np.float32, copy=False)
-        final[logs.terminated] = 0.0
-        return cls(logs=logs, gamma=gamma, features=features, phi=phi, final=final)
-
-    def starts(self) -> Float64Array:
-        """Mean of phi at the first decisions, per user [p]."""
-        mean: Float64Array = (
-            self.phi[self.logs.offsets[:-1]].sum(axis=0, dtype=np.float64) / self.logs.n_users
-        )
-        return mean
-
-    def at_rows(self, *thetas: Float64Array) -> Float64Array:
-        """The products phi'theta at the logged states, [m, n] for m thetas, in single precision.
-
-        A theta may be shorter than phi: it is that of the first columns.
-        """
-        columns = np.zeros((max(map(len, thetas)), len(thetas)), dtype=np.float32)
-        for column, theta in zip(columns.T, thetas, strict=True):
-            column[: len(theta)] = theta
-        return np.ascontiguousarray((self.phi[:-1, : len(columns)] @ columns).T, dtype=np.float64)
+    def at_rows(self, *thetas: FloatArray) -> Float64Array:
+        """The products phi'theta at the logged states, [m, n] for m thetas, in single precision."""
+        columns = np.stack(thetas, axis=1).astype(np.float32)
+        return np.ascontiguousarray((self.phi[:-1] @ columns).T, dtype=np.float64)
 
     def at_ends(self, theta: Float64Array) -> Float64Array:
         """The same after the last decisions [N]."""
-        return (self.final[:, : len(theta)] @ theta.astype(np.float32)).astype(np.float64)
+        return (self.final @ theta.astype(np.float32)).astype(np.float64)
 
     def change(self, here: Float64Array, theta: Float64Array) -> Float64Array:
-        """(phi - gamma phi')'theta [n], where phi'theta is known at the logged states."""
-        ahead = np.append(here[1:], 0.0)
-        ahead[self.logs.offsets[1:] - 1] = self.at_ends(theta)
-        return here - self.gamma * ahead
+        """(phi - gamma phi')'theta [n], where phi'theta is known; 0 where the next state is not."""
+        return self.steps.change(here, self.at_ends(theta))
 
-    def sums_of_changes(self, weights: Float64Array) -> Float64Array:
-        """Sums of weights (phi - gamma phi') [m, p], for weights [m, n] that are 0 at unusable rows."""
-        last = self.logs.offsets[1:] - 1
-        passed = self.gamma * weights
-        ends = passed[:, last].astype(np.float32)
-        passed[:, last] = 0.0
-        own = weights.astype(np.float32)
-        own[:, 1:] -= passed[:, :-1]
-        return (own @ self.phi[:-1] - ends @ self.final).astype(np.float64)
-
-    def sums(self, weights: Float64Array, followed: float, rows: slice) -> Sums:
-        """The sums over those of the rows whose weight is not 0."""
-        chosen, width = rows.start + np.flatnonzero(weights[rows]), self.phi.shape[1]
-        matrix, squares = np.zeros((width, width)), np.zeros(width)
-        scale = weights.astype(np.float32)[:, None]
-        factor = np.float32(-self.gamma * (1 - 1 / followed))
-        last = np.zeros(len(weights), dtype=bool)
-        last[self.logs.offsets[1:] - 1] = True
-        for first in range(0, len(chosen), BLOCK):
-            index = chosen[first : first + BLOCK]
-            whole = index[-1] - index[0] + 1 == len(index)  # a slice copies nothing
-            here = slice(index[0], index[-1] + 1) if whole else index
-            phi, ends = self.phi[here], np.flatnonzero(last[index])
-            step = (self.phi[index[0] + 1 : index[-1] + 2] if whole else self.phi[index + 1]) * factor
-            step[ends] = self.final[self.logs.trajectory_of_row[index[ends]]] * factor
-            step += phi
-            scaled = phi * scale[here]
-            matrix += scaled.T @ step
-            squares += np.einsum("np,np->p", scaled, scaled)
-        return Sums(matrix, squares, rows.stop - rows.start)
-
-    def right(self, target: Float64Array) -> Float64Array:
-        """Sum of phi target [p]."""
-        return (target.astype(np.float32) @ self.phi[:-1]).astype(np.float64)
-
-
-class Visits(NamedTuple):
-    """The density ratio d_pi / d_mu at every decision, in one set of features."""
-
-    states: States
-    system: Float64Array  # [p, p] M of all users
-    rows: Float64Array  # [n] visits, up to a factor
-    negative: float  # their negative share
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Baseline:
-    """V^mu, learned from all users or from one half."""
-
-    states: States
-    theta: Float64Array  # [p]
-    system: Float64Array  # [p, p] that it solved
+    def sum_of_changes(self, weights: Float64Array) -> Float64Array:
+        """Sum of weights (phi - gamma phi') [p], for weights [n] that are 0 where a row is left out."""
+        passed = np.where(self.steps.last, 0.0, self.steps.gamma * weights)
+        weights_of_phi = weights - np.append(0.0, passed[:-1])
+        ends = (self.steps.gamma * weights[self.steps.last]).astype(np.float32)
+        total: Float32Array = weights_of_phi.astype(np.float32) @ self.phi[:-1] - ends @ self.final
+        return total.astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Judge:
-    """Measures policies on one log, whose users come half by half."""
+    """Measures policies on one log."""
 
     logs: LoggedData
-    sides: tuple[slice, slice, slice]  # rows of all users, of the second half, and of the first
-    baselines: tuple[Baseline, ...]  # V^mu by side
-    maps: tuple[
-        tuple[States, tuple[int, ...]], ...
-    ]  # for D; each number of first columns is a set of features
+    maps: tuple[StateMap, ...]
     rewards: Float64Array  # [n], in units of the largest
     unit: float
     usable: BoolArray  # [n] reward and next context are known
     user: IntArray  # [n]
-    delta: Float64Array  # [n] of V^mu; 0 where the log does not say what followed
-    surprise: Float64Array  # [n] the discounted return from here on, less V^mu
-    by_user: Float64Array  # [users, p] sum of phi delta
     table: CellsMap | None  # the contexts, where they are few
     usual: Float64Array  # [2] the mean of what users had brought, beside the contexts; empty with a table
     realised: bool = False  # whether A^mu is taken from what followed, instead of V^mu at the next state
-    _memo: dict[float, tuple[list[Visits], Float64Array, Float64Array]] = field(
-        default_factory=dict, repr=False
-    )  # `_of_mu` by ``followed``
-    _last: dict[float, tuple[Float64Array, list[Visits]]] = field(default_factory=dict, repr=False)
-    # the last ratios and their visits, by `followed`: two judges and a test ask for the first candidate
+    _of_mu: dict[float, list[Float64Array]] = field(default_factory=dict, repr=False)  # visits, by `followed`
+    _thetas: dict[bytes, Float64Array] = field(default_factory=dict, repr=False)  # of V^mu, by rows
+    _last: dict[float, tuple[Float64Array, list[Float64Array]]] = field(default_factory=dict, repr=False)
+    # the last ratios and their systems, by `followed`: two judges and a test ask for the first candidate
 
     @classmethod
-    def of(cls, logs: LoggedData, *, gamma: float, seed: int, middle: int | None = None) -> Judge:
-        """Fit the features and V^mu; the second half of the users begins at row ``middle``.
-
-        Without it, the second half of the trajectories is meant.
-        """
-        if middle is None:
-            middle = int(logs.offsets[logs.n_trajectories // 2])
+    def of(cls, logs: LoggedData, *, gamma: float, seed: int) -> Judge:
+        """Fit the features and V^mu."""
         usable = usable_transitions(logs)
         if not usable.any():
             raise DataError(
@@ -274,45 +189,38 @@ class Judge:
         unit = float(np.abs(rewards).max()) or 1.0
         rewards = rewards / unit  # single precision holds them
         user = logs.user_codes[logs.trajectory_of_row]
-        sides = (slice(0, len(logs)), slice(middle, len(logs)), slice(0, middle))
-        table, usual = few_contexts(logs), np.zeros(0)
+        table, wide, usual = few_contexts(logs), logs, np.zeros(0)
+        features: list[FeatureMap] = []
+        widths: tuple[int | None, ...] = (None,)  # columns of a set of features; None: all
         if table is not None:
-            states = States.of(logs, gamma, table)
-            maps = [(states, (states.phi.shape[1],))]
+            features = [table]
         else:
             wide = with_past(logs)
             usual = wide.contexts[:, logs.schema.width :].mean(axis=0, dtype=np.float64)
-            narrow = wide.schema.width <= NARROW
-            drawn = [States.of(logs, gamma, phi) for phi in _features(logs, narrow, seed)]
-            lines = () if narrow else (1 + logs.schema.width,)  # and lines with squares
-            maps = [(states, (*lines, states.phi.shape[1])) for states in drawn]
-            states = States.of(wide, gamma, _features(wide, narrow, seed)[-1])
-        known = usable.astype(np.float64)
-        halves = [states.sums(known, np.inf, rows) for rows in sides[1:]]
-        baselines = []
-        for sums, rows in zip((halves[0].plus(halves[1]), *halves), sides, strict=True):
-            system = sums.system(states.phi.shape[1])
-            target = np.zeros(len(logs))
-            target[rows] = rewards[rows]
-            theta = _solve(system, states.right(target))
-            baselines.append(Baseline(states=states, theta=theta, system=system))
-        theta = baselines[0].theta
-        delta = np.where(usable, rewards - states.change(states.at_rows(theta)[0], theta), 0.0)
-        by_row = sparse.csr_matrix(
-            (delta.astype(np.float32), (user, np.arange(len(logs)))), (logs.n_users, len(logs))
-        )
+            shapes: list[Recipe] = [  # two draws for narrow contexts
+                RandomFourier(n_features=N_FOURIER, intercept=False, seed=seed + i) for i in range(2)
+            ]
+            if wide.schema.width > NARROW:  # lines, and lines with squares
+                shapes = [Powers(degree=2, intercept=False, limit=TAIL)]
+                widths = (1 + wide.schema.width, None)
+            sample = wide.contexts[:: 1 + len(logs) // MAP_ROWS]
+            features = [Chain((Standardise(), shape)).fit(sample) for shape in shapes]
+        last = np.zeros(len(logs), dtype=bool)
+        last[logs.offsets[1:] - 1] = True
+        steps = Steps(usable=usable, trajectory=logs.trajectory_of_row, last=last, gamma=gamma)
+        maps = []
+        for phi in features:
+            columns = _columns(wide, phi)
+            for width in widths:
+                mine = [column[:, :width] for column in columns]
+                maps.append(_state_map(wide, phi, mine[0], mine[1], steps, rewards, user))
         return cls(
             logs=logs,
-            sides=sides,
-            baselines=tuple(baselines),
             maps=tuple(maps),
             rewards=rewards,
             unit=unit,
             usable=usable,
             user=user,
-            delta=delta,
-            surprise=_summed(delta, usable, logs.offsets, gamma),
-            by_user=np.asarray(by_row @ states.phi[:-1], dtype=np.float64),
             table=table,
             usual=usual,
         )
@@ -321,100 +229,139 @@ class Judge:
         """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
         weights = np.where(self.usable & (rho > LEAST), rho, 0.0)
         if followed not in self._last or not np.array_equal(self._last[followed][0], weights):
-            self._last[followed] = weights, self._visits(weights, followed)
-        visits, (own, gains, more) = self._last[followed][1], self._of_mu(followed)
-        lifts, parts = self._gains(visits, weights, followed)
-        if not self.realised:  # features that D lacks and V^mu has give mu itself a small gain
-            lifts, parts = lifts - gains, parts - more
-        beyond = np.array([max(v.negative - mu.negative, 0.0) for v, mu in zip(visits, own, strict=True)])
+            self._last[followed] = weights, self._systems(weights, followed)
+        pairs = zip(self.maps, self._last[followed][1], strict=True)
+        results = [self._lift(states, system, weights, followed) for states, system in pairs]
+        lifts = np.array([lift for lift, _, _ in results])
+        below = np.array([_negative_share(visits[self.usable]) for *_, visits in results])
+        own = np.array([_negative_share(visits[self.usable]) for visits in self._visits_of_mu(followed)])
         return Influence(
-            lifts=self.unit * lifts, parts=self.unit * parts, off_log=self.unit * 2 * beyond * lifts
+            lifts=self.unit * lifts,
+            parts=self.unit * np.stack([parts for _, parts, _ in results]),
+            off_log=self.unit * 2 * np.maximum(below - own, 0.0) * lifts,
         )
 
-    def _gains(
-        self, visits: list[Visits], weights: Float64Array, followed: float
-    ) -> tuple[Float64Array, Float64Array]:
-        """Mean D(x_0) by set of features [m], and every user's part of its error [m, users]."""
-        target = weights * self.delta  # [n] each row's estimate of E_{a ~ pi} A^mu(x, a)
+    def _lift(
+        self, states: StateMap, system: Float64Array, weights: Float64Array, followed: float
+    ) -> tuple[float, Float64Array, Float64Array]:
+        """The lift, every user's part of its error, and the visits d_pi / d_mu [n], up to a factor."""
+        target = weights * states.delta  # [n] each row's estimate of E_{a ~ pi} A^mu(x, a)
         if self.realised:
-            target = np.where(self.usable, weights - 1.0, 0.0) * self.surprise
-        starts, parts, users = [], [], self.logs.n_users
-        for states, _ in self.maps:
-            mine, right = [v for v in visits if v.states is states], states.right(target)
-            thetas = [_solve(v.system, right[: len(v.system)]) for v in mine]
-            for theta, here, visit in zip(thetas, states.at_rows(*thetas), mine, strict=True):
-                change = np.where(self.usable, states.change(here, theta), 0.0) * (1 - 1 / followed)
-                residual = target - weights * (here / followed + change)
-                parts.append(np.bincount(self.user, visit.rows * residual, users))
-                starts.append(np.bincount(self.logs.user_codes, here[self.logs.offsets[:-1]], users))
-        by_user: Float64Array = np.stack(parts).astype(np.float64)
+            target = np.where(self.usable, weights - 1.0, 0.0) * states.surprise
+        coefficients = _solved(states, system, target)
+        users, solved = self.logs.n_users, np.linalg.solve(system.T, states.starts)
+        here, visits = states.at_rows(coefficients, solved)
+        change = states.change(here, coefficients) * (1 - 1 / followed)
+        residual = target - weights * (here / followed + change)
+        parts = np.bincount(self.user, weights=visits * residual, minlength=users).astype(np.float64)
         if not self.realised:  # the error of V^mu; beside what followed it is the same for pi and mu
-            value = self.baselines[0]
-            changes = value.states.sums_of_changes(np.stack([v.rows for v in visits]) * weights)
-            by_user -= _solve(value.system.T, changes.T).T @ self.by_user.T
-        first = np.stack(starts)
-        gains: Float64Array = first.mean(axis=1)
-        return gains, by_user + (first - gains[:, None]) / users
+            by_row = states.sum_of_changes(visits * weights)
+            parts += states.by_user @ np.linalg.solve(states.system.T, -by_row)
+        starts = here[self.logs.offsets[:-1]]
+        own = np.bincount(self.logs.user_codes, weights=starts, minlength=users) / users
+        lift = float(own.sum())
+        return lift, parts + own - lift / users, visits
 
-    def _visits(self, weights: Float64Array, followed: float) -> list[Visits]:
-        """Visits by set of features, for ratios [n] that are 0 off the log."""
-        visits: list[Visits] = []
-        for states, widths in self.maps:
-            second, first = (states.sums(weights, followed, rows) for rows in self.sides[1:])
-            sums = (second.plus(first), second, first)
-            systems = [s.system(width) for width in widths for s in sums]
-            starts = states.starts()
-            solved = [_solve(system.T, starts[: len(system)]) for system in systems]
-            rows = states.at_rows(*solved)
-            visits += [
-                Visits(states, systems[i], rows[i], _negative_share(*rows[i + 1 : i + 3, self.usable]))
-                for i in range(0, len(systems), 3)
-            ]
-        return visits
+    def _systems(self, weights: Float64Array, followed: float) -> list[Float64Array]:
+        """M of every set of features, see the head of this file, for ratios [n] that are 0 off the log."""
+        systems: list[Float64Array] = []
+        sums = np.zeros((0, 0))
+        for states in reversed(self.maps):
+            width = len(states.penalty)
+            sums = sums[:width, :width] if states.within else _moments(states, followed, weights)
+            systems.insert(0, sums + np.diag(states.penalty))
+        return systems
 
-    def _of_mu(self, followed: float) -> tuple[list[Visits], Float64Array, Float64Array]:
-        """Visits and gains of mu itself: a negative share or a gain here is the features' own."""
-        if followed not in self._memo:
+    def _visits_of_mu(self, followed: float) -> list[Float64Array]:
+        """The visits of mu itself, by set of features: a negative share here is the features' own."""
+        if followed not in self._of_mu:
             known = self.usable.astype(np.float64)
-            visits = self._visits(known, followed)
-            self._memo[followed] = visits, *replace(self, realised=False)._gains(visits, known, followed)
-        return self._memo[followed]
+            pairs = zip(self.maps, self._systems(known, followed), strict=True)
+            self._of_mu[followed] = [
+                states.at_rows(np.linalg.solve(system.T, states.starts))[0] for states, system in pairs
+            ]
+        return self._of_mu[followed]
 
     def gradient(self) -> Float64Array:
         """D lift / d log pi(a_t|x_t) at pi = mu, [n]: visits times the advantage of the taken action."""
-        visits = np.mean([visits.rows for visits in self._of_mu(FOLLOWED)[0]], axis=0)
-        gradient: Float64Array = self.unit * visits * (self.surprise if self.realised else self.delta)
-        return gradient
+        total = np.zeros(len(self.logs))
+        for states, visits in zip(self.maps, self._visits_of_mu(FOLLOWED), strict=True):
+            total += visits * (states.surprise if self.realised else states.delta)
+        mean: Float64Array = total * (self.unit / len(self.maps))
+        return mean
 
     def value(self) -> FittedValue:
         """V^mu as a function of contexts."""
-        baseline = self.baselines[0]
-        linear = LinearValue(features=baseline.states.features, theta=self.unit * baseline.theta)
+        states = self.maps[-1]
+        linear = LinearValue(features=states.features, theta=self.unit * states.theta)
         return PastValue(value=linear, usual=self.usual) if self.table is None else linear
 
-    def values(self, rho: Float64Array | None, side: int, followed: float = PROMISED) -> StateValues:
-        """V of the policy with these ratios (None: of mu), as one side of the users has learned it."""
-        states, theta = self.baselines[side].states, self.baselines[side].theta
-        here, final = states.at_rows(theta)[0], states.at_ends(theta)
+    def values(self, rho: Float64Array | None, rows: BoolArray, followed: float = PROMISED) -> StateValues:
+        """V of the policy with these ratios (None: of mu), learned from some of the rows."""
+        states, keep, key = self.maps[-1], self.usable & rows, rows.tobytes()
+        penalty = np.diag(states.penalty)
+        if key not in self._thetas:
+            system = _moments(states, np.inf, keep.astype(np.float64)) + penalty
+            self._thetas[key] = _solved(states, system, np.where(keep, self.rewards, 0.0))
+        theta = self._thetas[key]
         if rho is not None:
-            rows = self.sides[side]
-            ratios = np.zeros(len(rho))
-            ratios[rows] = np.where(self.usable[rows] & (rho[rows] > LEAST), rho[rows], 0.0)
-            target = ratios * (self.rewards - states.change(here, theta))
-            states, widths = self.maps[-1]
-            system = states.sums(ratios, followed, rows).system(widths[-1])
-            theta = _solve(system, states.right(target))
-            here, final = here + states.at_rows(theta)[0], final + states.at_ends(theta)
-        return StateValues(rows=self.unit * here, final=self.unit * final)
+            ratios = np.where(keep & (rho > LEAST), rho, 0.0)
+            target = ratios * (self.rewards - states.change(states.at_rows(theta)[0], theta))
+            theta = theta + _solved(states, _moments(states, followed, ratios) + penalty, target)
+        return StateValues(rows=self.unit * states.at_rows(theta)[0], final=self.unit * states.at_ends(theta))
 
 
-def _features(logs: LoggedData, narrow: bool, seed: int) -> list[FeatureMap]:
-    """Two draws of random Fourier features for narrow contexts; else lines and squares."""
-    shapes: list[Recipe] = [Powers(degree=2, intercept=False, limit=TAIL)]
-    if narrow:
-        shapes = [RandomFourier(n_features=N_FOURIER, intercept=False, seed=seed + i) for i in range(2)]
-    sample = logs.contexts[:: 1 + len(logs) // MAP_ROWS]
-    return [Chain((Standardise(), shape)).fit(sample) for shape in shapes]
+def _columns(wide: LoggedData, features: FeatureMap) -> tuple[Float32Array, Float32Array]:
+    """Phi of the logged states [n + 1, p], and of those after the last decisions [N, p]."""
+    phi = np.zeros((len(wide) + 1, 1 + features.width), dtype=np.float32)
+    for first in range(0, len(wide), BLOCK):
+        rows = slice(first, min(first + BLOCK, len(wide)))
+        phi[rows] = with_intercept(features, wide.contexts[rows], np.float32)
+    final = with_intercept(features, wide.final_contexts, np.float32).astype(np.float32, copy=False)
+    final[wide.terminated] = 0.0
+    return phi, final
+
+
+def _state_map(
+    wide: LoggedData,
+    features: FeatureMap,
+    phi: Float32Array,
+    final: Float32Array,
+    steps: Steps,
+    rewards: Float64Array,
+    user: IntArray,
+) -> StateMap:
+    """V^mu in these features, or in their first columns."""
+    n, usable = len(wide), steps.usable
+    penalty = RIDGE * np.einsum("np,np->p", phi, phi, dtype=np.float64) + 1e-9 * n
+    penalty[0] = 1e-9 * n
+    none = np.zeros(0)
+    states = StateMap(
+        features=features,
+        within=phi.shape[1] < 1 + features.width,
+        theta=none,
+        phi=phi,
+        steps=steps,
+        final=final,
+        starts=phi[wide.offsets[:-1]].sum(axis=0, dtype=np.float64) / wide.n_users,
+        penalty=penalty,
+        delta=none,
+        surprise=none,
+        system=none,
+        by_user=none,
+    )
+    system = _moments(states, np.inf, usable.astype(np.float64)) + np.diag(penalty)
+    theta = _solved(states, system, rewards)
+    delta = np.where(usable, rewards - states.change(states.at_rows(theta)[0], theta), 0.0)
+    rows = sparse.csr_matrix((delta.astype(np.float32), (user, np.arange(n))), (wide.n_users, n))
+    return replace(
+        states,
+        theta=theta,
+        delta=delta,
+        surprise=_summed(delta, usable, wide.offsets, steps.gamma),
+        system=system,
+        by_user=np.asarray(rows @ phi[:-1], dtype=np.float64),
+    )
 
 
 def _summed(delta: Float64Array, usable: BoolArray, offsets: IntArray, gamma: float) -> Float64Array:
@@ -427,14 +374,32 @@ def _summed(delta: Float64Array, usable: BoolArray, offsets: IntArray, gamma: fl
     return total
 
 
-def _negative_share(one: Float64Array, other: Float64Array) -> float:
-    """The negative share of visits: where, by one half of the users, and how much, by the other half."""
-    below = max(-float(one[other < 0].sum() + other[one < 0].sum()), 0.0)
-    total = float(one.sum() + other.sum()) + 2 * below
-    return below / total if total > 0 else 0.0
+def _moments(states: StateMap, followed: float, weights: Float64Array) -> Float64Array:
+    """Sum of rho phi (phi - gamma c phi')' [p, p] over the rows whose weight is not 0."""
+    n, width = len(weights), len(states.penalty)
+    chosen, total = np.flatnonzero(weights), np.zeros((width, width))
+    scale, steps = weights.astype(np.float32)[:, None], states.steps
+    factor = np.float32(-steps.gamma * (1 - 1 / followed))
+    for first in range(0, len(chosen), BLOCK):
+        rows = chosen[first : first + BLOCK]
+        index = slice(rows[0], rows[-1] + 1) if len(chosen) == n else rows  # a slice copies nothing
+        ahead = slice(rows[0] + 1, rows[-1] + 2) if len(chosen) == n else rows + 1
+        phi, ends = states.phi[index], np.flatnonzero(steps.last[index])
+        step = states.phi[ahead] * factor
+        step[ends] = states.final[steps.trajectory[rows[ends]]] * factor
+        step += phi
+        total += (phi * scale[index]).T @ step
+    return total
 
 
-def _solve(system: Float64Array, right: Float64Array) -> Float64Array:
-    """M^-1 right, in double precision."""
-    solved: Float64Array = np.linalg.solve(system, right).astype(np.float64, copy=False)
-    return solved
+def _solved(states: StateMap, system: Float64Array, target: Float64Array) -> Float64Array:
+    """Theta = M^-1 sum phi target."""
+    right = (states.phi[:-1].T @ target.astype(np.float32)).astype(np.float64)
+    theta: Float64Array = np.linalg.solve(system, right).astype(np.float64)
+    return theta
+
+
+def _negative_share(visits: Float64Array) -> float:
+    """The share of visits that are negative, by absolute value."""
+    total = float(np.abs(visits).sum())
+    return float(-np.minimum(visits, 0.0).sum()) / total if total > 0 else 0.0

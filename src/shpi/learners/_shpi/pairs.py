@@ -12,27 +12,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shpi._core.softmax import row_sums
 from shpi.data.logged import LoggedData
 from shpi.features import FeatureMap
 from shpi.policies import Policy
 from shpi.policies.near_mu.logistic import LogisticPolicy
 from shpi.policies.near_mu.tilted import tilt
 from shpi.policies.scorers import LinearScorer, Scorer
-from shpi.protocols import Float32Array, Float64Array
+from shpi.protocols import Float32Array, Float64Array, Int64Array, IntArray
 
 KEPT = 50_000_000  # numbers of a table that is kept: 200 MB in single precision
 SOME = 1_000_000  # numbers from which a spread is known well enough
 BLOCK = 200_000  # numbers of a block: what the cache holds
-LEAST = 1e-12  # of a sum of weights, below which digits are lost
-FLOOR = 1e-18  # of a weight whose square is needed: smaller ones leave the numbers of single precision
-LARGEST_EXPONENT = 80.0  # of a weight in single precision
+LEAST = 1e-30  # of a sum of weights, below which digits are lost
+SAFE = 60.0  # exponents up to this are far from the largest and the least number of single precision
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
     """Some decisions of one half of the users."""
 
-    rows: slice
+    rows: Int64Array
     half: int = 0
 
 
@@ -58,21 +58,20 @@ class Decisions:
 
     logs: LoggedData
     blocks: tuple[Block, ...]  # all decisions
-    some: tuple[Block, ...]  # some of them at random, about `SOME` numbers
+    some: tuple[Block, ...]  # drawn at random, about `SOME` numbers
     mu: Pairs
     _features: dict[FeatureMap, Pairs] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, logs: LoggedData, mu: Policy, middle: int) -> Decisions:
-        """Cut the decisions of each half of the users, the second from row ``middle`` on, into blocks."""
+    def of(cls, logs: LoggedData, mu: Policy, half: IntArray) -> Decisions:
+        """Deal the decisions of both halves [n] to blocks."""
         n, n_actions = len(logs), logs.n_actions
-        blocks = (*_cut(0, middle, n_actions, 0), *_cut(middle, n, n_actions, 1))
-        enough = -(-SOME // BLOCK)
-        some = np.random.default_rng(0).permutation(len(blocks))[:enough]
+        blocks = tuple(block for h in (0, 1) for block in _cut(np.flatnonzero(half == h), n_actions, h))
+        some = np.random.default_rng(0).permutation(n)[: max(SOME // n_actions, 1)]
         decisions = cls(
             logs=logs,
             blocks=blocks,
-            some=tuple(blocks[i] for i in sorted(some)),
+            some=_cut(np.sort(some), n_actions),
             mu=Pairs(make=lambda block: decisions._probs(mu, block), keep=n * n_actions <= KEPT),
         )
         return decisions
@@ -130,56 +129,37 @@ class Decisions:
             relative[block.rows] = (taken - np.vecdot(self.mu[block], table)) / spreads[block.half]
         return relative
 
-    def taken_probs(
-        self,
-        scores: Pairs | None,
-        sizes: Sequence[float],
-        power: float = 1.0,
-        half_size: dict[Block, Float32Array] | None = None,
-    ) -> Float64Array:
-        """pi(a_t|x_t) [n] of mu^power exp(size f), with a size for each half.
-
-        ``half_size`` has exp(size f) of half the size, or nothing, and is left with that of the size: a
-        square costs a tenth of an exponential.
-        """
+    def taken_probs(self, scores: Pairs | None, sizes: Sequence[float], power: float = 1.0) -> Float64Array:
+        """pi(a_t|x_t) [n] of mu^power exp(size f), with a size for each half."""
         taken = np.empty(len(self.logs))
-        keep = half_size is not None and self.mu.keep
         for block in self.blocks:
-            mu, rows = self.mu[block], np.arange(block.rows.stop - block.rows.start)
-            actions, size = self.logs.actions[block.rows], sizes[block.half]
+            mu, actions = self.mu[block], self.logs.actions[block.rows]
             if scores is None:
-                taken[block.rows] = tilt(mu, None, 0.0, power)[rows, actions]
-                continue
-            if half_size is not None and block in half_size:
-                weights = np.square(half_size[block], out=half_size[block])
+                taken[block.rows] = tilt(mu, None, 0.0, power)[np.arange(len(mu)), actions]
             else:
-                weights = self._weights(scores[block], size, block)
-            if half_size is not None and keep:
-                half_size[block] = np.maximum(weights, FLOOR, out=weights)
-            total = np.vecdot(weights, mu)
-            if (total > LEAST).all():
-                taken[block.rows] = weights[rows, actions] * mu[rows, actions] / total
-            else:
-                taken[block.rows] = tilt(mu, scores[block], size, 1.0)[rows, actions]
+                taken[block.rows] = tilted(mu, scores[block], sizes[block.half], actions)
         return taken
-
-    def _weights(self, scores: Float32Array, size: float, block: Block) -> Float32Array:
-        """Exp(size f) in units of the largest among the candidates [m, A]."""
-        eligible = scores
-        if self.logs.candidates is not None:
-            eligible = np.where(self.logs.candidates[block.rows], scores, -np.inf)
-        weights: Float32Array = scores - eligible.max(axis=1, keepdims=True)
-        weights *= np.float32(size)
-        np.clip(weights, -LARGEST_EXPONENT, 0.0, out=weights)  # what mu cannot take has no weight
-        np.exp(weights, out=weights)
-        return weights
 
     def of_actions(self) -> Float64Array:
         """mu(a_t|x_t) [n]."""
         taken = np.empty(len(self.logs))
         for block in self.blocks:
-            taken[block.rows] = self.mu[block][np.arange(len(self.mu[block])), self.logs.actions[block.rows]]
+            taken[block.rows] = self.mu[block][np.arange(len(block.rows)), self.logs.actions[block.rows]]
         return taken
+
+
+def tilted(mu: Float32Array, scores: Float32Array, size: float, actions: IntArray) -> Float32Array:
+    """pi(a_t|x_t) [m] of mu exp(size f): `tilt` without logarithms, where that loses no digits."""
+    rows, weights = np.arange(len(mu)), scores * np.float32(size)
+    if max(float(weights.max()), -float(weights.min())) > SAFE:
+        weights -= weights.max(axis=1, keepdims=True)
+    np.exp(weights, out=weights)
+    weights *= mu
+    total = row_sums(weights)
+    if not (total > LEAST).all():
+        return tilt(mu, scores, size, 1.0)[rows, actions].astype(np.float32)
+    probs: Float32Array = weights[rows, actions] / total
+    return probs
 
 
 def _variances(probs: Float32Array, deviations: Float32Array) -> float:
@@ -192,6 +172,6 @@ def _variances(probs: Float32Array, deviations: Float32Array) -> float:
     return float(np.vecdot(probs, wide * wide).sum())
 
 
-def _cut(first: int, end: int, n_actions: int, half: int) -> tuple[Block, ...]:
+def _cut(rows: Int64Array, n_actions: int, half: int = 0) -> tuple[Block, ...]:
     size = max(BLOCK // n_actions, 1)
-    return tuple(Block(rows=slice(i, min(i + size, end)), half=half) for i in range(first, end, size))
+    return tuple(Block(rows=rows[i : i + size], half=half) for i in range(0, len(rows), size))
