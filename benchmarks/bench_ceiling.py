@@ -56,12 +56,8 @@ def counts_of(case: Case, seed: int) -> Counts:
     assert logs.rewards is not None
     shape = case.mdp.reward.shape
     state, last = _states(case, logs.contexts), _states(case, logs.final_contexts)
-    taken, rewards, left, moves = (
-        np.zeros(shape),
-        np.zeros(shape),
-        np.zeros(shape),
-        np.zeros((*shape, shape[0])),
-    )
+    taken, rewards, left = np.zeros((3, *shape))
+    moves = np.zeros((*shape, shape[0]))
     np.add.at(taken, (state, logs.actions), 1.0)
     np.add.at(rewards, (state, logs.actions), logs.rewards)
     ends = logs.offsets[1:] - 1
@@ -76,7 +72,7 @@ def counts_of(case: Case, seed: int) -> Counts:
 
 
 def planned(case: Case, family: str, seed: int) -> Float64Array:
-    """The best policy [S, A] of the world that the log makes most of, under the family's priors."""
+    """The best policy [S, A] of the posterior mean of the world, under the family's priors."""
     counts, mdp = counts_of(case, seed), case.mdp
     branching = int((mdp.transition[0, 0] > 0).sum()) - (family != "b")
     transition, reward = np.zeros_like(mdp.transition), np.zeros_like(mdp.reward)
@@ -84,10 +80,10 @@ def planned(case: Case, family: str, seed: int) -> Float64Array:
     for s in range(alive):
         for a in range(mdp.n_actions):
             moves, left = counts.moves[s, a, :alive], counts.left[s, a]
-            stay = _mean_of_chance(moves.sum(), left, *LEAVING[family])
-            transition[s, a, :alive] = (1 - stay) * _mean_of_moves(moves, branching)
+            leaves = _mean_of_chance(moves.sum(), left, *LEAVING[family])
+            transition[s, a, :alive] = (1 - leaves) * _mean_of_moves(moves, branching)
             if family != "b":
-                transition[s, a, -1] = stay
+                transition[s, a, -1] = leaves
             reward[s, a] = _mean_reward(counts.rewards[s, a], counts.taken[s, a], family, mdp.noise)
     if family != "b":
         transition[-1, :, -1] = 1.0

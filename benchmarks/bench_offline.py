@@ -19,17 +19,25 @@ import numpy as np
 from benchmarks.peers import MISSING, THREADS, peer_python, run_peer_bcq, write_npz
 from benchmarks.report import Row, in_process
 from shpi.data.logged import LoggedData
-from shpi.learners import OfflineSHPI
+from shpi.learners import ContextualBandit, OfflineSHPI
+from shpi.policies.heads import softmax
+from shpi.protocols import Float64Array
 
 WIDTH, ACTIONS, LENGTH, DRIFT = 47, 112, 100, 0.9
 SIZES = (30_000, 300_000, 3_000_000)
 PEER_STEPS, ALL_STEPS = 500, 10_000
 REPEATS = 3
 BLOCK = 50_000
+NEW_CONTEXTS = 20_000  # on which a policy's value is computed
 
 
 def example(n: int) -> LoggedData:
     """A log of n decisions; rewards are linear in (x, a), with as much noise as signal."""
+    return drawn(n)[0]
+
+
+def drawn(n: int) -> tuple[LoggedData, Float64Array, Float64Array]:
+    """That log, the weights of mu's softmax and those of the expected reward, [A, d]."""
     rng, users = np.random.default_rng(0), n // LENGTH
     contexts = np.empty((users, LENGTH + 1, WIDTH), dtype=np.float32)
     contexts[:, 0] = rng.standard_normal((users, WIDTH), dtype=np.float32)
@@ -46,7 +54,7 @@ def example(n: int) -> LoggedData:
         chosen = (probs.cumsum(axis=1) > rng.random((len(probs), 1)) * (1 - 1e-9)).argmax(axis=1)
         actions[rows], propensities[rows] = chosen, probs[np.arange(len(probs)), chosen]
         rewards[rows] = (shown[rows] * worth[chosen]).sum(axis=1) + rng.standard_normal(len(chosen))
-    return LoggedData.from_arrays(
+    logs = LoggedData.from_arrays(
         contexts=shown,
         actions=actions,
         propensities=propensities,
@@ -57,6 +65,18 @@ def example(n: int) -> LoggedData:
         terminated=np.zeros(users, dtype=bool),
         n_actions=ACTIONS,
     )
+    return logs, taste, worth
+
+
+def attained(n: int, learner: str) -> float:
+    """The share of (best - mu) that a learner attains from n decisions; no action changes the contexts."""
+    logs, taste, worth = drawn(n)
+    policy = OfflineSHPI(progress=False).fit(logs) if learner == "shpi" else ContextualBandit().fit(logs)
+    contexts = np.random.default_rng(5).standard_normal((NEW_CONTEXTS, WIDTH)).astype(np.float32)
+    rewards = contexts @ worth.T
+    mu = float((softmax(contexts @ taste.T) * rewards).sum(axis=1).mean())
+    gain = float((policy.action_probs(contexts) * rewards).sum(axis=1).mean()) - mu
+    return gain / (float(rewards.max(axis=1).mean()) - mu)
 
 
 def fit(n: int, iterations: int) -> dict[str, float]:
@@ -101,6 +121,10 @@ def rows() -> Iterator[Row]:
         note = f"128 x 128, batch 256; {PEER_STEPS} steps, scaled; {spread(peers)}"
         yield Row("d3rlpy DiscreteBCQ, 10,000 steps", peer, "CPU s", note)
         yield Row("DiscreteBCQ over ten iterations", peer / all_ten, "×", "same log, same run", ">= 20")
+    for n in SIZES[:2]:
+        for learner in ("shpi", "bandit"):
+            share = in_process(__name__, "attained", n, learner)["result"]
+            yield Row(f"{n:,} decisions, attained by {learner}", share, "share", "of the best policy's gain")
     ten["result"]["cpu"] = all_ten
     by_size = {300_000: ten} | {n: in_process(__name__, "fit", n, 10) for n in SIZES if n != 300_000}
     for n in SIZES:

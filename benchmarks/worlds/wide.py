@@ -23,6 +23,7 @@ from shpi.protocols import BoolArray, Float32Array, Float64Array, FloatArray, Po
 
 WIDTHS, ACTIONS = (4, 8, 16, 32), (3, 10, 30, 100)
 DRIFT, DECAY, PULL = 0.8, 0.8, 0.3  # of tastes, of satisfaction, and what an action does to it
+MOOD = 0.3  # standard deviation of the noise in satisfaction
 SHORTEST, LONGEST = 5, 40  # decisions of a user in the log
 NEW_USERS, NEW_DECISIONS = 1_000, 60  # who try a policy, and for how long
 LOG_SEED, NEW_SEED = 78, 79  # keep the draws of a log and of new users apart from those of their world
@@ -67,7 +68,7 @@ class Tastes:
         self, policy: Policy, users: int, decisions: int, rng: np.random.Generator
     ) -> tuple[Float32Array, Float64Array, Float64Array, Float64Array]:
         """Contexts [n, T + 1, d + 1], actions, propensities and rewards [n, T] of new users."""
-        width, n_actions = self.worth.shape[1], len(self.worth)
+        width = self.worth.shape[1]
         x, s = rng.standard_normal((users, width)), rng.standard_normal(users)
         contexts = np.empty((users, decisions + 1, width + 1), dtype=np.float32)
         actions, chances, rewards = np.zeros((3, users, decisions))
@@ -81,8 +82,7 @@ class Tastes:
             expected = np.einsum("nd,nd->n", x, self.worth[chosen]) + s
             rewards[:, t] = expected + self.noise * rng.standard_normal(users)
             x = DRIFT * x + np.sqrt(1 - DRIFT**2) * rng.standard_normal(x.shape)
-            s = DECAY * s + PULL * self.pleasure[chosen] + 0.3 * rng.standard_normal(users)
-        assert n_actions > int(actions.max())
+            s = DECAY * s + PULL * self.pleasure[chosen] + MOOD * rng.standard_normal(users)
         return contexts, actions, chances, rewards
 
 
