@@ -71,11 +71,15 @@ class Judge:
 
     def __init__(self, log: Log) -> None:
         self.log, self.readers = log, int(log.reader.max()) + 1
-        self.phi, self.change = one_hot(log.state), one_hot(log.state) - GAMMA * one_hot(log.after)
+        self.phi, self.after = one_hot(log.state), one_hot(log.after)
+        self.change = self.phi - GAMMA * self.after
         self.penalty = 1e-3 * np.sum(self.phi**2, axis=0) + 1e-9 * len(self.phi)
         self.penalty[0] = 1e-9 * len(self.phi)
         self.first = np.append(True, log.last[:-1])
         self.system = self.phi.T @ self.change + np.diag(self.penalty)
+        here = self.phi.T @ self.phi
+        carry = np.linalg.solve(here + 1e-3 * np.diag(np.diag(here)), self.phi.T @ self.after)
+        self.unexpected = self.after - self.phi @ carry  # about the next state, under mu
         self.delta = log.reward - self.change @ np.linalg.solve(self.system, self.phi.T @ log.reward)
         self.surprise = self.delta.copy()  # all that followed, less V
         for row in range(len(self.delta) - 2, -1, -1):
@@ -83,23 +87,35 @@ class Judge:
                 self.surprise[row] += GAMMA * self.surprise[row + 1]
         self.realised = False  # whether A comes from what followed, or from V at the next state
 
-    def difference(self, rho: np.ndarray, followed: int, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """D = V^pi - V^mu where pi is followed for so many decisions: theta, and the system it solves."""
-        weighted = self.phi * rho[:, None]
-        system = (1 - 1 / followed) * weighted.T @ self.change + weighted.T @ self.phi / followed
-        system += np.diag(self.penalty)
-        return np.linalg.solve(system, self.phi.T @ target), system
+    def moved(
+        self, rho: np.ndarray, followed: int, advantage: np.ndarray, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What pi does: the system of D, the share of its moves that counts, and E_pi A of every row."""
+        phi, after, weights = self.phi[rows], self.after[rows], rho[rows] - 1  # 0 on average: any function
+        gram, squares = phi.T @ phi + np.diag(self.penalty), weights**2  # of the state may be subtracted
+        change = (phi * weights[:, None]).T @ self.unexpected[rows]
+        square = (phi * squares[:, None]).T @ phi
+        size = np.sum(change * np.linalg.solve(gram, change), axis=0)
+        noise = np.trace(np.linalg.solve(gram, square)) * np.mean(self.unexpected**2, axis=0)
+        kept = np.maximum(0, 1 - np.divide(noise, size, out=np.ones_like(size), where=size > 0))
+        ridge = len(gram) * np.sum(squares**2) / np.sum(squares) * np.diag(gram) / len(phi)
+        usual = np.linalg.solve(square + np.diag(ridge), phi.T @ (squares * advantage[rows]))
+        target = np.zeros(len(rho))
+        target[rows] = weights * (advantage[rows] - phi @ usual)
+        return gram - GAMMA * (1 - 1 / followed) * (phi.T @ after + change * kept), kept, target
 
     def lift(self, rho: np.ndarray, followed: int = 50) -> tuple[float, np.ndarray]:
         """The lift, and every reader's part of its error [N], for ratios rho = pi / mu [n]."""
-        target = (rho - 1) * self.surprise if self.realised else rho * self.delta
-        theta, system = self.difference(rho, followed, target)
-        starts = self.phi[self.first]
+        everywhere = np.ones(len(rho), bool)
+        advantage = self.surprise if self.realised else self.delta
+        system, kept, target = self.moved(rho, followed, advantage, everywhere)
+        theta, starts = np.linalg.solve(system, self.phi.T @ target), self.phi[self.first]
         visits = self.phi @ np.linalg.solve(system.T, starts.sum(axis=0) / self.readers)  # d_pi / d_mu
-        change = (1 - 1 / followed) * self.change + self.phi / followed
-        parts = np.bincount(self.log.reader, visits * (target - rho * (change @ theta)), self.readers)
+        ahead = self.after @ theta + (rho - 1) * (self.unexpected @ (kept * theta))
+        residual = target - self.phi @ theta + GAMMA * (1 - 1 / followed) * ahead
+        parts = np.bincount(self.log.reader, visits * residual, self.readers)
         if not self.realised:  # V of mu is an estimate too
-            through = np.linalg.solve(self.system.T, -((visits * rho) @ self.change))
+            through = np.linalg.solve(self.system.T, -((visits * (rho - 1)) @ self.change))
             parts = parts + np.bincount(self.log.reader, self.delta * (self.phi @ through), self.readers)
         here = starts @ theta / self.readers
         return float(here.sum()), parts + here - here.sum() / self.readers
@@ -110,9 +126,9 @@ class Judge:
         system = self.phi.T @ (keep[:, None] * self.change) + np.diag(self.penalty)
         theta = np.linalg.solve(system, self.phi.T @ (keep * self.log.reward))
         if rho is not None:
-            delta = self.log.reward - self.change @ theta
-            theta = theta + self.difference(keep * rho, followed, keep * rho * delta)[0]
-        return self.phi @ theta, one_hot(self.log.after) @ theta
+            system, _, target = self.moved(rho, followed, self.log.reward - self.change @ theta, rows)
+            theta = theta + np.linalg.solve(system, self.phi.T @ target)
+        return self.phi @ theta, self.after @ theta
 
 
 def error(parts: np.ndarray, noise: float = 1.0) -> float:

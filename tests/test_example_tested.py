@@ -67,7 +67,7 @@ def test_the_same_policy_lift_and_bound(example: ModuleType, readers: int, seed:
     for candidate, trial in zip(tested, policy.trials, strict=True):
         assert trial.lift.estimate == pytest.approx(candidate.lift, rel=2e-3, abs=2e-4)
         spread = example.error(candidate.parts, candidate.noise)
-        assert trial.lift.standard_error == pytest.approx(spread, rel=2e-3)
+        assert trial.lift.standard_error == pytest.approx(spread, rel=5e-3)
     assert policy.lift is not None
     assert policy.lift.lower == pytest.approx(promise, rel=5e-3, abs=1e-3)
     assert policy.trials[policy.chosen - 1].lift.estimate == pytest.approx(best.lift, rel=2e-3)

@@ -188,7 +188,7 @@ def test_the_gradient_is_the_derivative_of_the_lift() -> None:
     step = 1e-2
     slope = (judge.lift(1 + step * towards).estimate - judge.lift(1 - step * towards).estimate) / (2 * step)
     assert abs(slope) > 0.05
-    assert float(judge.gradient() @ towards) == pytest.approx(slope, rel=0.02)
+    assert float(judge.gradient() @ towards) == pytest.approx(slope, rel=0.04)  # no control variate there
 
 
 def test_the_value_is_that_of_mu() -> None:
@@ -198,9 +198,9 @@ def test_the_value_is_that_of_mu() -> None:
     judge = Judge.of(logs, gamma=GAMMA, seed=0)
     value = judge.value()(mdp.contexts(np.arange(6)))
     np.testing.assert_allclose(value, mdp.value(mu), atol=0.1)
-    everything, states = np.ones(len(logs), dtype=bool), mdp.states_of(logs.contexts)
-    np.testing.assert_allclose(judge.values(None, everything).rows, mdp.value(mu)[states], atol=0.1)
-    under_pi = judge.values(ratios(mdp, logs, pi), everything).rows
+    states = mdp.states_of(logs.contexts)
+    np.testing.assert_allclose(judge.values(None, (0, 1)).rows, mdp.value(mu)[states], atol=0.1)
+    under_pi = judge.values(ratios(mdp, logs, pi), (0, 1)).rows
     gains = true_gains(mdp, pi, mu, PROMISED)
     assert np.abs(under_pi - (mdp.value(mu) + gains)[states]).mean() < 0.1 * np.abs(gains).mean()
 
@@ -254,18 +254,23 @@ def walk(users: int = 400, decisions: int = 40) -> LoggedData:
     )  # fmt: skip
 
 
+def lift_of_walk(chance: float) -> float:
+    """What going up so often brings: x_t has mean 10 (2 p - 1) (1 - 0.9^t), and 0 under mu."""
+    means = 10 * (2 * chance - 1) * (1 - 0.9 ** np.arange(1, 2000))
+    return float(means @ (0.99 * (1 - 1 / FOLLOWED)) ** np.arange(len(means)))
+
+
 def test_a_policy_that_leaves_the_log_is_doubted() -> None:
     logs = walk()
     judge = Judge.of(logs, gamma=0.99, seed=0)
-    shares = []
-    for chance in (0.5, 0.6, 0.8, 1.0):
-        lift = judge.lift(np.where(logs.actions == 1, chance, 1 - chance) / 0.5)
-        shares.append(float(np.mean(lift.off_log) / lift.estimate))
-    mu, near, far, away = shares
-    assert mu == pytest.approx(0.0, abs=1e-6)
-    assert near < 0.02
-    assert 0.2 < far < away
-    assert away > 0.6
+    lifts = {p: judge.lift(np.where(logs.actions == 1, p, 1 - p) / 0.5) for p in (0.5, 0.6, 0.8, 1.0)}
+    assert lifts[0.5].off_log.max() == 0
+    for near in (0.6, 0.8):
+        assert lifts[near].off_log.mean() < 0.1 * lifts[near].estimate
+        assert lifts[near].estimate == pytest.approx(lift_of_walk(near), rel=0.2)
+    assert lifts[1.0].off_log.mean() > 0.15 * lifts[1.0].estimate
+    assert lifts[1.0].error > 0.25 * lifts[1.0].estimate
+    assert lifts[1.0].estimate < 0.8 * lift_of_walk(1.0)  # so the doubt is right
 
 
 def test_a_table_has_no_visits_below_0() -> None:

@@ -204,8 +204,8 @@ class OfflineSHPI:
         oracles = default_oracles(logs, judge.table, self.seed)
         if self.oracle is not None:
             oracles = {"the given oracle": self.oracle}
-        half = (np.random.default_rng(self.seed).permutation(logs.n_users) % 2)[judge.user]
-        propensities, decisions = propensities_of(logs, "OfflineSHPI"), Decisions.of(logs, mu, half)
+        propensities = propensities_of(logs, "OfflineSHPI")
+        decisions = Decisions.of(logs, mu, judge.steps.half)
         with progress_bar("candidates", 20, self.progress) as advance:
             climb = Climb(
                 logs=logs,
@@ -219,7 +219,6 @@ class OfflineSHPI:
                 bonus=None if value is None else StateValues.of(value, logs),
                 rounds=self.iterations,
                 confidence=self.confidence,
-                sides=(np.ones(len(half), dtype=bool), half == 1, half == 0),
                 advance=advance,
             )
             climb, directions = climb.choose_judge()

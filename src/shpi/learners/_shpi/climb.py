@@ -37,6 +37,7 @@ FAVOURITE = 32.0  # the power that leaves mu's favourite action
 SUPPORTED = 0.9  # mean ratio below which pi does what mu never does
 SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
 SQUARES = 30  # weights of f, over all draws of random signs, that tell its share of noise
+SIDES = ((0, 1), (1,), (0,))  # the halves that a side learns from: all users, one half, the other
 HELD_OUT, OWN, ALL = (1, 2), (2, 1), (0, 0)  # the side whose f serves half 0, and that for half 1
 LIKELY = 0.1  # of the favourite's probability: actions that are considered where mu cannot be imitated
 
@@ -120,7 +121,6 @@ class Climb:
         bonus: the bonus; None is the value of the champion.
         rounds: largest number of rounds.
         confidence: confidence with which another shape of f must win.
-        sides: the rows that each side learns from [n]: all, those of one half, those of the other half.
         advance: called after every test.
     """
 
@@ -135,9 +135,13 @@ class Climb:
     bonus: StateValues | None
     rounds: int
     confidence: float
-    sides: tuple[BoolArray, ...]
     advance: Callable[[int], None]
     _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
+
+    @property
+    def sides(self) -> list[BoolArray]:
+        """The rows that each side learns from [n]."""
+        return [np.isin(self.judge.steps.half, halves) for halves in SIDES]
 
     def choose_judge(self) -> tuple[Climb, list[Direction]]:
         """The climb with the better judge for this log, and the directions from mu, from plain to curved.
@@ -255,9 +259,11 @@ class Climb:
             for sides in (ALL, OWN):
                 scores = self.decisions.by_half(champion.scorers, sides)
                 rhos.append(self._ratios(scores, champion, sides))
-        for side, learned in enumerate(self.sides):
+        for side in range(len(SIDES)):
             rho = rhos[min(side, 1)] if rhos else None  # mu has none
-            bonuses.append(self.judge.values(rho, learned, followed) if self.bonus is None else self.bonus)
+            bonuses.append(
+                self.judge.values(rho, SIDES[side], followed) if self.bonus is None else self.bonus
+            )
             probs = self.propensities if rho is None else rho * self.propensities
             ratios.append(ratios_of(self.logs, probs))
         for name in self.oracles:
@@ -267,11 +273,11 @@ class Climb:
 
     def _steepest(self, tried: list[Direction]) -> list[Direction]:
         """For every shape, the direction of the k with the largest slope."""
-        gradient, users = self.judge.gradient(), self.logs.n_users
+        gradient = self.judge.gradient()
         slopes = []
         for direction in tried:
-            slope = np.bincount(self.judge.user, weights=gradient * direction.taken, minlength=users)
-            slopes.append(replace(direction, slope=slope.astype(np.float64)))
+            slope = self.judge.steps.by_user(gradient * direction.taken)
+            slopes.append(replace(direction, slope=slope))
         return [
             max((d for d in slopes if d.shape == name), key=lambda d: float(d.slope.sum()))
             for name in self.oracles
@@ -312,7 +318,7 @@ class Climb:
         for side in (1, 2):
             target = direction.targets[side]
             for _ in range(1 + SQUARES // (tuned.features.width * self.logs.n_actions)):
-                signs = rng.choice([-1.0, 1.0], size=self.logs.n_users)[self.judge.user]
+                signs = rng.choice([-1.0, 1.0], size=self.logs.n_users)[self.judge.steps.user]
                 scorer = tuned.fit(signs * target.values, valid=target.valid)
                 shares.append((self.decisions.spread(scorer) / direction.spreads[side]) ** 2)
         return min(float(np.mean(shares)), 1.0)

@@ -1,0 +1,352 @@
+r"""The states of a log in features phi: what mu brings from each, and where pi goes instead of where mu goes.
+
+    V^mu(x) = phi'theta,     theta = G(0)^-1 sum phi r,     G(0) = sum phi (phi - gamma phi')' + penalty
+
+phi' is phi of the next state. With the ratios rho = pi(a|x) / mu(a|x) of single steps, pi moves the states by
+
+    sum (rho - 1) phi e',     e = phi' - B'phi,    B of mu
+
+more than mu does: E[rho - 1 | x] = 0, so subtracting B'phi, what is expected under mu, costs no bias and
+removes most of the noise. Of each column, that is of each feature of the next state, only the part counts
+that chance cannot explain, a share of max(0, 1 - noise / square) (James and Stein): where actions do not
+move a feature, as the tastes of a user, pi finds it as mu does, however large its ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from shpi.data.logged import LoggedData
+from shpi.features import Chain, FeatureMap, Powers, RandomFourier, Recipe, Standardise
+from shpi.protocols import BoolArray, Float32Array, Float64Array, IntArray
+from shpi.values._lstd.moments import with_intercept
+from shpi.values.past import with_past
+
+NARROW = 10  # up to so many dimensions random Fourier features, beyond it lines and squares
+N_FOURIER = 100  # random Fourier features of each draw
+RIDGE = 1e-3  # penalty, as a share of the Gram matrix's diagonal
+TAIL = 3.0  # standard deviations at which the squares are cut
+PREDICTIVE = 0.01  # share of the error of V^mu that past rewards must remove to be part of the state
+MAP_ROWS = 50_000  # contexts that the features are fitted to
+LEAST = 1e-30  # keeps divisions by nothing finite
+BLOCK = 2_048  # rows whose features stay in the cache
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Steps:
+    """Who decides in a row, what it brought, and which state follows."""
+
+    usable: BoolArray  # [n] reward and next context are known
+    rewards: Float64Array  # [n] 0 where a row is not usable
+    trajectory: IntArray  # [n]
+    offsets: IntArray  # [N + 1]
+    last: BoolArray  # [n] whether it is the last decision of its trajectory
+    user: IntArray  # [n]
+    users: int
+    half: IntArray  # [n] 0 or 1: users teach one half and judge the other
+    gamma: float
+
+    @classmethod
+    def of(cls, logs: LoggedData, usable: BoolArray, rewards: Float64Array, gamma: float, seed: int) -> Steps:
+        """Those of a log; the halves are drawn."""
+        last = np.zeros(len(logs), dtype=bool)
+        last[logs.offsets[1:] - 1] = True
+        user = logs.user_codes[logs.trajectory_of_row]
+        return cls(
+            usable=usable,
+            rewards=rewards,
+            trajectory=logs.trajectory_of_row,
+            offsets=logs.offsets,
+            last=last,
+            user=user,
+            users=logs.n_users,
+            half=(np.random.default_rng(seed).permutation(logs.n_users) % 2)[user],
+            gamma=gamma,
+        )
+
+    def ahead(self, here: Float64Array, final: Float64Array) -> Float64Array:
+        """A number of the next state [n], from those of every state [n] and of the ends [N]; 0 if unknown."""
+        following = np.append(here[1:], 0.0)
+        following[self.last] = final
+        return np.where(self.usable, following, 0.0)
+
+    def summed(self, delta: Float64Array) -> Float64Array:
+        """Sum of gamma^i delta_{t+i} to the end of the trajectory [n], or to where the log breaks off."""
+        total, lengths = delta.copy(), np.diff(self.offsets)
+        for back in range(2, int(lengths.max(initial=0)) + 1):  # the row that is the back-th from its end
+            rows = self.offsets[1:][lengths >= back] - back
+            total[rows] += self.gamma * total[rows + 1] * self.usable[rows]
+        return total
+
+    def by_user(self, values: Float64Array) -> Float64Array:
+        """The sum of a number of every row, per user."""
+        return np.bincount(self.user, weights=values, minlength=self.users).astype(np.float64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Columns:
+    """Phi of all states, in single precision, and how unexpected the next state is."""
+
+    features: FeatureMap
+    phi: Float32Array  # [n, p]
+    final: Float32Array  # [N, p] after the last decision; 0 after a termination
+    steps: Steps
+    usual: Float64Array  # mean past rewards; empty where they are no part of the state
+    under_mu: Float64Array  # [2, 2, p, p] sums of phi phi' and of phi phi'' over each half
+    surprise: Float32Array  # [n, p] e = phi' - B'phi; 0 where the log does not say what followed
+
+    @classmethod
+    def of(cls, wide: LoggedData, features: FeatureMap, steps: Steps, width: int) -> Columns:
+        """Phi of the contexts of a log, by blocks; past rewards follow their first ``width`` columns."""
+        phi = np.empty((len(wide), 1 + features.width), dtype=np.float32)
+        for first in range(0, len(wide), BLOCK):
+            rows = slice(first, min(first + BLOCK, len(wide)))
+            phi[rows] = with_intercept(features, wide.contexts[rows], np.float32)
+        final = with_intercept(features, wide.final_contexts, np.float32).astype(np.float32, copy=False)
+        final[wide.terminated] = 0.0
+        ahead = np.empty_like(phi)
+        ahead[:-1] = phi[1:]
+        ahead[steps.last] = final
+        ahead[~steps.usable] = 0.0
+        under_mu = _sums(steps, phi, ahead, np.ones(len(phi)))
+        here, moved = under_mu.sum(axis=0)
+        carry = solved(here + RIDGE * np.diag(np.diag(here)), moved).astype(np.float32)
+        for first in range(0, len(wide), BLOCK):
+            rows = slice(first, min(first + BLOCK, len(wide)))
+            ahead[rows] -= (phi[rows] @ carry) * steps.usable[rows, None]
+        usual = wide.contexts[:, width:].mean(axis=0, dtype=np.float64)
+        return cls(
+            features=features,
+            phi=phi,
+            final=final,
+            steps=steps,
+            usual=usual,
+            under_mu=under_mu,
+            surprise=ahead,
+        )
+
+    def changes(self, weights: Float64Array) -> Float64Array:
+        """Sums of w phi e' and of w^2 phi phi' over each half, [2, 2, p, p]."""
+        return _sums(self.steps, self.phi, self.surprise, weights)
+
+    @cached_property
+    def spread(self) -> Float64Array:
+        """The mean square of e [p]."""
+        total: Float64Array = np.einsum("np,np->p", self.surprise, self.surprise, dtype=np.float64)
+        return total / max(int(self.steps.usable.sum()), 1)
+
+    def maps(self, *widths: int) -> tuple[StateMap, ...]:
+        """V^mu in the first columns, for several numbers of columns, and in all."""
+        return tuple(StateMap.of(self, width) for width in (*widths, self.phi.shape[1]))
+
+
+def _sums(steps: Steps, phi: Float32Array, other: Float32Array, weights: Float64Array) -> Float64Array:
+    """Sums of w^2 phi phi' and of w phi u' [2, 2, p, p], u another vector of every usable row."""
+    width, scale = phi.shape[1], weights.astype(np.float32)
+    total = np.zeros((2, width, 2, width))
+    for half in (0, 1):
+        chosen = np.flatnonzero(steps.usable & (steps.half == half) & (weights != 0))
+        for first in range(0, len(chosen), BLOCK):
+            rows = chosen[first : first + BLOCK]
+            right = np.empty((len(rows), 2, width), dtype=np.float32)
+            np.multiply(phi[rows], scale[rows, None], out=right[:, 0])
+            right[:, 1] = other[rows]
+            total[half] += np.tensordot(right[:, 0], right, axes=(0, 0))
+    return np.ascontiguousarray(total.transpose(0, 2, 1, 3))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Moved:
+    """What pi changes about the next state, and its advantages, as far as the log shows it."""
+
+    system: Float64Array  # [p, p] sum phi (phi - gamma c phi')' under pi, and the penalty
+    kept: Float64Array  # [p] the share of the change of each feature that chance does not explain
+    target: Float64Array  # [n] (rho - 1) (A - phi'b): an estimate of E_{a ~ pi} A^mu(x, a)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StateMap:
+    """One set of features, and V^mu in it."""
+
+    columns: Columns
+    steps: Steps
+    penalty: Float64Array  # [p]
+    starts: Float64Array  # [p] mean phi of the first decisions, per user
+    theta: Float64Array  # [p] of V^mu
+    delta: Float64Array  # [n] of V^mu; 0 where the log does not say what followed
+    surprise: Float64Array  # [n] the discounted return from here on, less V^mu
+    by_user: Float64Array  # [users, p] sum of phi delta
+
+    @classmethod
+    def of(cls, columns: Columns, width: int) -> StateMap:
+        """Estimate V^mu in the first columns."""
+        steps, none, phi = columns.steps, np.zeros(0), columns.phi[:, :width]
+        penalty = RIDGE * np.einsum("np,np->p", phi, phi, dtype=np.float64) + 1e-9 * len(phi)
+        penalty[0] = 1e-9 * len(phi)
+        states = cls(
+            columns=columns,
+            steps=steps,
+            penalty=penalty,
+            starts=phi[steps.offsets[:-1]].sum(axis=0, dtype=np.float64) / steps.users,
+            theta=none,
+            delta=none,
+            surprise=none,
+            by_user=none,
+        )
+        theta = states.value((0, 1))
+        delta = states.residual(theta)
+        entries = delta.astype(np.float32), (steps.user, np.arange(len(phi)))
+        rows = sparse.csr_matrix(entries, (steps.users, len(phi)))
+        return replace(
+            states,
+            theta=theta,
+            delta=delta,
+            surprise=steps.summed(delta),
+            by_user=np.asarray(rows @ phi, dtype=np.float64),
+        )
+
+    @property
+    def phi(self) -> Float32Array:
+        """Phi of the logged states [n, p]."""
+        return self.columns.phi[:, : len(self.penalty)]
+
+    def value(self, sides: Sequence[int]) -> Float64Array:
+        """Theta of V^mu, learned from one half or both."""
+        keep = self.steps.usable & np.isin(self.steps.half, sides)
+        return solved(self.system(sides, 1.0), self.sum_of(np.where(keep, self.steps.rewards, 0.0)))
+
+    def system(self, sides: Sequence[int], c: float, more: Float64Array | float = 0.0) -> Float64Array:
+        """Sum phi (phi - gamma c phi')' [p, p] and the penalty; ``more`` is what pi adds to sum phi phi''."""
+        here, ahead = self._of(sides, self.columns.under_mu)
+        total: Float64Array = here - self.steps.gamma * c * (ahead + more) + np.diag(self.penalty)
+        return total
+
+    def _of(self, sides: Sequence[int], sums: Float64Array) -> Float64Array:
+        """Both sums over some halves, of the first columns [2, p, p]."""
+        width = len(self.penalty)
+        total: Float64Array = sums[list(sides), :, :width, :width].sum(axis=0)
+        return total
+
+    def residual(self, theta: Float64Array) -> Float64Array:
+        """Delta = r + gamma V(x') - V(x) [n]; 0 where the log does not say what followed."""
+        (here,) = self.at_rows(theta)
+        change = here - self.steps.gamma * self.ahead(here, theta)
+        return np.where(self.steps.usable, self.steps.rewards - change, 0.0)
+
+    def held_out_error(self) -> float:
+        """The squared error of V^mu as a forecast of the returns of the half that did not teach it."""
+        total = 0.0
+        for side in (0, 1):
+            error = self.steps.summed(self.residual(self.value((1 - side,))))
+            total += float(np.sum(error[self.steps.half == side] ** 2))
+        return total
+
+    def moved(
+        self,
+        weights: Float64Array,
+        sums: Float64Array,
+        sides: Sequence[int],
+        c: float,
+        advantage: Float64Array,
+    ) -> Moved:
+        """What pi does, from weights rho - 1 [n] and their `Columns.changes`; A^mu of every row is given."""
+        (here, _), (square, change) = self._of(sides, self.columns.under_mu), self._of(sides, sums)
+        gram, width = here + np.diag(self.penalty), len(self.penalty)
+        size = np.einsum("ij,ij->j", change, solved(gram, change))
+        noise = float(np.trace(solved(gram, square))) * self.columns.spread[:width]
+        kept = np.maximum(0.0, 1 - np.divide(noise, size, out=np.ones(width), where=size > 0))
+        rows = np.isin(self.steps.half, sides)
+        heavy = np.where(rows, weights**2, 0.0)
+        usual = float(np.square(heavy).sum()) / max(float(heavy.sum()), LEAST)  # a weight that matters
+        ridge = width * usual * np.diag(gram) / max(int((rows & self.steps.usable).sum()), 1) + LEAST
+        (expected,) = self.at_rows(solved(square + np.diag(ridge), self.sum_of(heavy * advantage)))
+        return Moved(
+            system=self.system(sides, c, change * kept),
+            kept=kept,
+            target=np.where(rows, weights * (advantage - expected), 0.0),
+        )
+
+    def at_rows(self, *thetas: Float64Array) -> Float64Array:
+        """The products phi'theta at the logged states, [m, n] for m thetas, in single precision."""
+        columns = np.stack(thetas, axis=1).astype(np.float32)
+        return np.ascontiguousarray((self.phi @ columns).T, dtype=np.float64)
+
+    def at_surprises(self, theta: Float64Array) -> Float64Array:
+        """The product e'theta [n]."""
+        surprise = self.columns.surprise[:, : len(self.penalty)]
+        return (surprise @ theta.astype(np.float32)).astype(np.float64)
+
+    def at_ends(self, theta: Float64Array) -> Float64Array:
+        """The same after the last decisions [N]."""
+        return (self.columns.final[:, : len(theta)] @ theta.astype(np.float32)).astype(np.float64)
+
+    def ahead(self, here: Float64Array, theta: Float64Array) -> Float64Array:
+        """The product at the next states [n], where that at the states is known; 0 where there is none."""
+        return self.steps.ahead(here, self.at_ends(theta))
+
+    def sum_of(self, values: Float64Array) -> Float64Array:
+        """Sum of phi times a number of every row [p]."""
+        return (self.phi.T @ values.astype(np.float32)).astype(np.float64)
+
+    def sum_of_changes(self, weights: Float64Array) -> Float64Array:
+        """Sum of weights (phi - gamma phi') [p], for weights [n] that are 0 where a row is left out."""
+        passed = np.where(self.steps.last, 0.0, self.steps.gamma * weights)
+        ends = (self.steps.gamma * weights[self.steps.last]).astype(np.float32)
+        final = ends @ self.columns.final[:, : len(self.penalty)]
+        return self.sum_of(weights - np.append(0.0, passed[:-1])) - final.astype(np.float64)
+
+
+def solved(system: Float64Array, right: Float64Array) -> Float64Array:
+    """The solution of a linear system."""
+    solution: Float64Array = np.linalg.solve(system, right).astype(np.float64)
+    return solution
+
+
+def described(logs: LoggedData, table: FeatureMap | None, steps: Steps, seed: int) -> tuple[StateMap, ...]:
+    """The sets of features of a log: the table, if contexts are few; else two sets, whose spread is an error.
+
+    Past rewards join the context where they help to forecast returns: then the context is not the whole
+    state. Elsewhere they would only tell that pi, by earning more, is unlike anybody in the log.
+    """
+    if table is not None:
+        return Columns.of(logs, table, steps, logs.schema.width).maps()
+    alone, widened = (_TwoSets(wide, steps, logs.schema.width, seed) for wide in (logs, with_past(logs)))
+    first, other = alone.first(), widened.first()
+    better = other[0].held_out_error() < (1 - PREDICTIVE) * first[0].held_out_error()
+    return widened.with_second(other) if better else alone.with_second(first)
+
+
+@dataclass(frozen=True)
+class _TwoSets:
+    """Two draws of Fourier features where contexts are narrow; else lines, and lines with squares."""
+
+    wide: LoggedData
+    steps: Steps
+    width: int  # of the context, without past rewards
+    seed: int
+
+    def first(self) -> tuple[StateMap, ...]:
+        """The first set, and the second where it shares the columns."""
+        width = self.wide.schema.width
+        if width > NARROW:
+            return self._columns(Powers(degree=2, intercept=False, limit=TAIL)).maps(1 + width)
+        return self._draw(0)
+
+    def with_second(self, first: tuple[StateMap, ...]) -> tuple[StateMap, ...]:
+        """Both sets."""
+        return first if len(first) > 1 else (*first, *self._draw(1))
+
+    def _draw(self, number: int) -> tuple[StateMap, ...]:
+        return self._columns(
+            RandomFourier(n_features=N_FOURIER, intercept=False, seed=self.seed + number)
+        ).maps()
+
+    def _columns(self, shape: Recipe) -> Columns:
+        sample = self.wide.contexts[:: 1 + len(self.wide) // MAP_ROWS]
+        features = Chain((Standardise(), shape)).fit(sample)
+        return Columns.of(self.wide, features, self.steps, self.width)
