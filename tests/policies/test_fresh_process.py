@@ -20,6 +20,7 @@ from shpi.features.kinds import HOMES
 from shpi.features.parts import class_of
 from shpi.learners import ContextualBandit, registry
 from shpi.learners.online._steady import Steady
+from shpi.oracles import Ridge
 from shpi.policies import BehaviourRegularised, Mixture, Softmax, UniformPolicy, training_users
 from shpi.policies.files import save_policy
 from shpi.protocols import Policy
@@ -33,7 +34,8 @@ SOURCES = Path(shpi.__file__).parent
 SMALL: dict[str, dict[str, object]] = {
     "shpi-released": {"view": ReleasedRows(length=3, step=2), "value": "zero", "k": 2, "iterations": 2},
     "shpi-repaired": {"iterations": 2, "value": FittedTD(steps=20)},
-    "best": {"learners": {"bandit": ContextualBandit()}},
+    "best": {"learners": {"bandit": ContextualBandit(oracle=Ridge.exact())}},
+    "bandit-dr": {"oracle": Ridge.exact()},
     "shpi-paper": {"iterations": 1, "value": "lstd"},
     "bcq": {"steps": 20},
     "cql": {"steps": 20},
