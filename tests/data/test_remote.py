@@ -124,7 +124,7 @@ def test_the_command_line_and_processes_on_s3(s3, tmp_path, capsys):
     np.testing.assert_array_equal(add_up(shards, moments, executor=Processes(jobs=2)), add_up(local, moments))
     for place in (shards.folder, local.folder):
         out = str(tmp_path / f"policy-{type(place).__name__}")
-        assert main(["fit", str(place), "--learner", "bandit", "--out", out]) == 0
+        assert main(["fit", str(place), "--learner", "spibb", "--out", out]) == 0
     capsys.readouterr()
     x = np.random.default_rng(1).random((20, 1))
     probabilities = [shpi.load_policy(path).action_probs(x) for path in sorted(tmp_path.glob("policy-*"))]
