@@ -16,7 +16,8 @@ from shpi.data.shards import ShardedLog, prepare_shards, split_shards
 from shpi.errors import ConfigError, DataError, FileError, MissingExtraError
 from shpi.files.remote import Remote
 from shpi.passes import Processes, add_up, audit_shards
-from tests.passes.test_resume import COLUMNS, events, moments
+from tests.passes.test_resume import COLUMNS, events
+from tests.passes.work import moments
 
 fsspec = pytest.importorskip("fsspec", reason="needs moto and fsspec")
 
