@@ -68,8 +68,8 @@ def cut_shop(seed: int) -> LoggedData:
 LOOKING_AHEAD: dict[str, dict[str, object]] = {
     **{name: {} for name in ("shpi", "a-mu", "a-pi", "session-rl", "spibb", "mbs", "spibb-shpi", "mbs-shpi")},
     "shpi-paper": {"iterations": 1, "value": "lstd"},
-    "bcq": {"steps": 1000},
-    "cql": {"steps": 1000},
+    "bcq": {"steps": 400},
+    "cql": {"steps": 400},
 }
 
 
