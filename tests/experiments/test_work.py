@@ -24,6 +24,12 @@ LOG = Log(world="synthetic", epsilon=1.0, users=30, seed=3, params={"horizon": 3
 BROUGHT = replace(OURS, options={**OURS.options, "value": "lstd", "tested": False})  # with a V from outside
 
 
+@pytest.fixture(autouse=True)
+def _lines_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bandit's ridge tries curves too, at ten times the cost; nothing here depends on them."""
+    monkeypatch.setattr("shpi.oracles.ridge.may_curve", lambda width, use: False)
+
+
 def small(method: Method, log: Log = LOG, **changes: object) -> Cell:
     return replace(method.on(log, TINY), rollouts=10, **changes)  # type: ignore[arg-type]
 
