@@ -57,12 +57,13 @@ lint: $(BIN)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two cores: what uses one runs beside what uses another. First the environments and the browser; then mypy, beside
-# Sphinx and the tests that stay in one process (a Ray cluster, the second environment); then all others in two.
+# Two cores: what uses one runs beside what uses another. First the environments and the browser; then the tests on a
+# Ray cluster, which take longest and wait most, beside mypy, Sphinx and the tests of the second environment; then all
+# others in two processes.
 test:  ## lint, documentation, every test
 	@$(MAKE) --no-print-directory -j 2 $(BIN)/.dev extras
 	@if test -e $(VENV)-trips/.done; then set -- peers; fi; \
-	$(MAKE) --no-print-directory -j 2 lint docs "$$@" cluster
+	$(MAKE) --no-print-directory -j 2 cluster lint docs "$$@"
 	@if test -e $(VENV)-trips/.done; then set -- -m 'not peers'; fi; \
 	set -x; $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/cluster "$$@"
 

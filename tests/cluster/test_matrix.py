@@ -64,7 +64,7 @@ def test_the_same_policy(machines, log, monkeypatch):
     """Bit by bit, of a log beyond the budget too, the log in memory included."""
     logs, shards = log
     monkeypatch.setattr("shpi.learners.base.MOST_ROWS", len(logs) // 2)
-    learner = OfflineSHPI(seed=2, iterations=1, progress=False)
+    learner = OfflineSHPI(seed=2, k=1, iterations=1, progress=False)
     whole = learner.fit(logs)
     for name, executor in EXECUTORS.items():
         policy = learner.fit(shards, executor=executor)

@@ -15,7 +15,8 @@ from shpi.cli.main import main
 from shpi.data.shards import ShardedLog, prepare_shards
 from shpi.errors import DataError
 from shpi.passes import Processes, add_up
-from tests.passes.test_resume import COLUMNS, events, moments
+from tests.passes.test_resume import COLUMNS, events
+from tests.passes.work import moments
 
 FULL = 74  # the exit code of a refusal by the system
 

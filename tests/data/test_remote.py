@@ -16,7 +16,8 @@ from shpi.data.shards import ShardedLog, prepare_shards, split_shards
 from shpi.errors import ConfigError, DataError, FileError, MissingExtraError
 from shpi.files.remote import Remote
 from shpi.passes import Processes, add_up, audit_shards
-from tests.passes.test_resume import COLUMNS, events, moments
+from tests.passes.test_resume import COLUMNS, events
+from tests.passes.work import moments
 
 fsspec = pytest.importorskip("fsspec", reason="needs moto and fsspec")
 
@@ -124,7 +125,7 @@ def test_the_command_line_and_processes_on_s3(s3, tmp_path, capsys):
     np.testing.assert_array_equal(add_up(shards, moments, executor=Processes(jobs=2)), add_up(local, moments))
     for place in (shards.folder, local.folder):
         out = str(tmp_path / f"policy-{type(place).__name__}")
-        assert main(["fit", str(place), "--learner", "bandit", "--out", out]) == 0
+        assert main(["fit", str(place), "--learner", "spibb", "--out", out]) == 0
     capsys.readouterr()
     x = np.random.default_rng(1).random((20, 1))
     probabilities = [shpi.load_policy(path).action_probs(x) for path in sorted(tmp_path.glob("policy-*"))]

@@ -144,7 +144,7 @@ def in_days(definition: Any, unit: str) -> Any:
 
 
 @given(logs(), st.sampled_from(DEFINITIONS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_a_derived_reward_is_what_two_nested_loops_find(log: LoggedData, definition: Any) -> None:
     # A counter 0, 1, 2, … is no clock; the naive loop knows clocks only.
     log = replace(log, times=log.times + 1)
@@ -160,7 +160,7 @@ def test_a_derived_reward_is_what_two_nested_loops_find(log: LoggedData, definit
 
 
 @given(logs(), st.sampled_from(DEFINITIONS))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_dropping_keeps_the_observed_decisions_and_the_next_context(log: LoggedData, definition: Any) -> None:
     definition = in_days(definition, log.time_unit)
     try:

@@ -18,6 +18,7 @@ from shpi.data._read.read import read_log
 from shpi.data.shards import ShardedLog, prepare_shards
 from shpi.errors import ActionError, ConfigError, DataError
 from tests.data.logs import COLUMNS, assert_same, ragged_logs, table
+from tests.passes.work import reward_sum
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -156,14 +157,9 @@ def test_shards_hold_the_log(tmp_path: Path, shards: int) -> None:
     assert sharded.ledger.balanced()
     assert sharded.ledger.drops[0].rows == 20
     assert sharded.ledger.drops[0].example == 4000  # a row number of the source, not of the shard
-    assert sum(sharded.map(_reward_sum)) == pytest.approx(whole.rewards.sum())
+    assert sum(sharded.map(reward_sum)) == pytest.approx(whole.rewards.sum())
     if shards == 3:  # this process has used polars, and a fork of it would hang
-        assert sharded.map(_reward_sum, jobs=2) == sharded.map(_reward_sum)
-
-
-def _reward_sum(logs: shpi.LoggedData) -> float:
-    assert logs.rewards is not None
-    return float(logs.rewards.sum())
+        assert sharded.map(reward_sum, jobs=2) == sharded.map(reward_sum)
 
 
 def test_shards_name_the_bad_row_of_the_source_and_leave_nothing_behind(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from shpi.protocols import Float64Array
 from shpi.values import LSTD
 
 LEARNERS = {
-    "spibb": {"features": Chain((Standardise(), RandomFourier(n_features=150))), "iterations": 10},
-    "mbs": {"features": Chain((Standardise(), RandomFourier(n_features=150))), "iterations": 10},
+    "spibb": {"features": Chain((Standardise(), RandomFourier(n_features=80))), "iterations": 3},
+    "mbs": {"features": Chain((Standardise(), RandomFourier(n_features=80))), "iterations": 3},
     "bandit": {},
     "clone": {},
     "shpi": {},

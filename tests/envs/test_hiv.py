@@ -172,7 +172,7 @@ def strange() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         patient = Patient.from_hidden(hidden[i])
         exact[i] = solve_ivp(
             lambda _, x, i=i, patient=patient: rhs(x[None], actions[[i]], patient)[0],
-            (0.0, 3.0), states[i], method="Radau", rtol=1e-9, atol=1e-11 * states[i].min(),
+            (0.0, 3.0), states[i], method="LSODA", rtol=1e-9, atol=1e-11 * states[i].min(),
         ).y[:, -1]  # fmt: skip
     return hidden, states, actions, exact
 

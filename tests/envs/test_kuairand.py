@@ -287,7 +287,7 @@ def halves(data_dir: Path) -> tuple[KuaiRandLogs, KuaiRandLogs]:
 
 @pytest.fixture(scope="module")
 def world(halves: tuple[KuaiRandLogs, KuaiRandLogs]) -> FittedWorld:
-    return fit_kuairand(halves[0], seed=0, members=2)
+    return fit_kuairand(halves[0], seed=0, members=0)
 
 
 @pytest.fixture(scope="module")

@@ -116,15 +116,16 @@ def test_mismatches() -> None:
 # ---------------------------------------------------------------------- training and the command line
 
 
-def test_training_again_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_training_again_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    first, second = (agents.train_agent("storefront", tmp_path / name, seed=5, episodes=100) for name in "ab")
+    monkeypatch.setattr(agents, "EVALUATION_USERS", 20)
+    first, second = (agents.train_agent("storefront", tmp_path / name, seed=5, episodes=40) for name in "ab")
     assert first.sha256 == second.sha256
     names = sorted(place.name for place in (tmp_path / "a").iterdir())
     assert len(names) == 2
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert first.notes["command"] == "shpi agents train storefront --seed 5 --episodes 100"
+    assert first.notes["command"] == "shpi agents train storefront --seed 5 --episodes 40"
     assert load_policy(tmp_path / "a").n_actions == 5
     with pytest.raises(ConfigError, match="a world with a recipe"):
         agents.train_agent("nowhere", tmp_path / "c")

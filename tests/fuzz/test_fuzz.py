@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tests.fuzz.targets import TARGETS
 
-COUNTS = {"log": 80, "map": 60, "command line": 25, "world": 60, "evaluate": 12, "fit": 12}
+COUNTS = {"log": 50, "map": 40, "command line": 15, "world": 30, "evaluate": 8, "fit": 8}
 
 
 @pytest.mark.parametrize("name", list(TARGETS))
 def test_nothing_but_errors_with_a_remedy(name: str, tmp_path: Path) -> None:
     @settings(
-        max_examples=COUNTS.get(name, 120),
+        max_examples=COUNTS.get(name, 80),
         deadline=None,
         derandomize=True,
         database=None,

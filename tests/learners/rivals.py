@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -18,6 +19,13 @@ def world(seed: int, **options: object) -> TabularMDP:
 def covering_log(mdp: TabularMDP, n: int, seed: int, *, horizon: int = 20) -> LoggedData:
     """Every allowed action with the same probability, and every kind of ending."""
     return mdp.log(mdp.random_policy(0, concentration=1e9), n, horizon, seed)
+
+
+@cache
+def masked_world_and_log() -> tuple[TabularMDP, LoggedData]:
+    """30,000 decisions of an uneven mu in a world with masks and an end; nobody changes them."""
+    mdp = world(1, n_terminal=1, masked=True)
+    return mdp, mdp.log(mdp.random_policy(2, concentration=5.0), 1_500, 20, 3)
 
 
 def table(mdp: TabularMDP, policy: Policy) -> np.ndarray:

@@ -120,7 +120,7 @@ def test_many_rivals_do_not_win_for_being_many() -> None:
         rng = np.random.default_rng(seed)
         rivals = {f"rival {i}": Fixed(np.eye(a)[rng.integers(1, a, s)]) for i in range(20)}
         logs, shpi = (
-            mdp.log(np.full((s, a), 1 / a), 1500, 10, seed=seed, ragged=False),
+            mdp.log(np.full((s, a), 1 / a), 600, 10, seed=seed, ragged=False),
             OfflineSHPI(gamma=GAMMA),
         )
         policy = best(rivals, logs, shpi)

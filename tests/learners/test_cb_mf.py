@@ -12,7 +12,13 @@ from shpi.learners import CBMF, NNIPS, Learner
 from shpi.policies import Greedy, MlpScorer, UniformPolicy
 from shpi.testing import check_learner, check_policy
 from shpi.testing.tastes import Tastes, attained
-from tests.learners.rivals import one_step_shortfall, with_empty_candidates, without, world
+from tests.learners.rivals import (
+    masked_world_and_log,
+    one_step_shortfall,
+    with_empty_candidates,
+    without,
+    world,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -25,8 +31,7 @@ def test_it_keeps_what_every_learner_keeps() -> None:
 
 @pytest.mark.parametrize("change", [{}, {"hidden": ()}])
 def test_with_full_coverage_it_finds_the_best_one_step_policy(change: dict[str, object]) -> None:
-    mdp = world(1, n_terminal=1, masked=True)
-    logs = mdp.log(mdp.random_policy(2, concentration=5.0), 1_500, 20, 3)
+    mdp, logs = masked_world_and_log()
     assert one_step_shortfall(mdp, replace(SMALL, **change).fit(logs), logs) < 0.01  # type: ignore[arg-type]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -58,10 +59,15 @@ def case(seed: int, mu: np.ndarray | None = None, users: int = 400) -> tuple[Tab
     return mdp, mdp.log(table, users, 12, seed=seed, ragged=False)
 
 
+@cache
+def learned(seed: int) -> tuple[LoggedData, ImprovedPolicy]:
+    _, logs = case(seed)
+    return logs, SHPI.fit(logs)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_line_that_is_marked_is_the_policy_that_acts(seed: int) -> None:
-    _, logs = case(seed)
-    improved = SHPI.fit(logs)
+    logs, improved = learned(seed)
     assert improved.chosen > 0
     assert len(improved.trials) > 2
     assert improved.history == ()
@@ -199,6 +205,5 @@ def test_where_mu_cannot_be_imitated_the_user_is_asked_for_it() -> None:
 
 def test_candidates_are_told_apart_by_their_words() -> None:
     for seed in range(4):
-        _, logs = case(seed)
-        words = [trial.words for trial in SHPI.fit(logs).trials]
+        words = [trial.words for trial in learned(seed)[1].trials]
         assert len(set(words)) == len(words)

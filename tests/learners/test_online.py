@@ -72,7 +72,7 @@ def test_the_hybrid_setting_starts_from_the_offline_policy_and_learns_from_the_l
 
 
 def test_conformance() -> None:
-    check_online_learner(OnlineSHPI(episodes=200, batch_users=25, seed=3))
+    check_online_learner(OnlineSHPI(episodes=100, batch_users=25, seed=3))
 
 
 def test_the_paper_s_configuration_runs_and_returns_the_last_policy(shop: Storefront) -> None:

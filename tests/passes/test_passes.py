@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog, write_shards
 from shpi.errors import ConfigError, ShpiError
 from shpi.passes import Executor, Processes, Serial, TreeSum, add_up, collect, tree_sum
 from tests.ope.worlds import H, small_world
+from tests.passes.work import always_killed, environment, killed_once, moments, own_number
 
 
 @dataclass(frozen=True)
@@ -29,22 +26,6 @@ class Shuffled:
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         for number in np.random.default_rng(self.seed).permutation(len(tasks)):
             yield int(number), function(tasks[number])
-
-
-def moments(logs: LoggedData) -> np.ndarray:
-    x = np.column_stack([logs.contexts, logs.rewards]).astype(np.float64)
-    return x.T @ x
-
-
-def killed_once(marker: Path, logs: LoggedData) -> np.ndarray:
-    if logs.users[0] % 2 == 0 and not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return moments(logs)
-
-
-def always_killed(logs: LoggedData) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -98,19 +79,11 @@ def test_a_killed_process_costs_nothing_but_time(shards, tmp_path):
     np.testing.assert_array_equal(total, add_up(shards, moments))
 
 
-def environment(logs: LoggedData) -> str | None:
-    return os.environ.get("SHPI_TEST")
-
-
 def test_processes_stay_and_know_the_environment_of_the_pass(shards, monkeypatch):
     first, second = (set(collect(shards, own_number, executor=Processes(jobs=2))) for _ in range(2))
     assert len(first | second) <= 2
     monkeypatch.setenv("SHPI_TEST", "new")
     assert set(collect(shards, environment, executor=Processes(jobs=2))) == {"new"}
-
-
-def own_number(logs: LoggedData) -> int:
-    return os.getpid()
 
 
 def test_processes_that_are_always_killed_end_in_an_error(shards):

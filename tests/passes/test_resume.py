@@ -17,7 +17,6 @@ import pytest
 
 import shpi
 from shpi.cli.main import main
-from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog, prepare_shards, write_shards
 from shpi.errors import ConfigError, DataError
 from shpi.passes import Resumable, Serial, add_up, audit_shards, collect, sample
@@ -25,6 +24,7 @@ from shpi.passes.records import NoRecordError, read_record, write_record
 from shpi.passes.resume import content_digest
 from shpi.values import LSTD
 from tests.ope.worlds import H, small_world
+from tests.passes.work import moments
 
 COUNT = 6
 
@@ -42,11 +42,6 @@ class Counting:
                 raise KeyboardInterrupt
             self.done.append(number)
             yield number, function(task)
-
-
-def moments(logs: LoggedData, power: int = 1) -> np.ndarray:
-    x = np.column_stack([logs.contexts, logs.rewards]).astype(np.float64) ** power
-    return x.T @ x
 
 
 def shards_of(folder: Path, seed: int = 3) -> ShardedLog:

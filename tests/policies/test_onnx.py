@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.policies.test_fresh_process import learned
-from tests.serve.policies import policies
 
 from shpi.cli import main
 from shpi.errors import ConfigError
@@ -22,6 +20,8 @@ from shpi.policies.onnx import to_onnx
 from shpi.policies.onnx.export import run_onnx
 from shpi.testing.tastes import Tastes
 from shpi.values import LSTD
+from tests.policies.test_fresh_process import learned
+from tests.serve.policies import policies
 
 pytest.importorskip("onnxruntime")
 ALL = policies()

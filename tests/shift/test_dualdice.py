@@ -20,7 +20,7 @@ def small(seed: int = 0, gamma: float = 0.8, **options):
     return mdp, mu, pi, mdp.log(mu, 1000, 20, seed=seed, ragged=False)
 
 
-QUICK = DualDICE(gamma=0.8, hidden=(32, 32), steps=3000, batch=256, learning_rate=3e-3, features=TABLE)
+QUICK = DualDICE(gamma=0.8, hidden=(32, 32), steps=1500, batch=256, learning_rate=3e-3, features=TABLE)
 
 
 def test_recovers_the_exact_ratio():

@@ -5,6 +5,8 @@ Half of the users are cut at a time that knows nothing of them; what is learned 
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -57,11 +59,17 @@ def shop() -> TabularMDP:
 
 MU = np.full((2, 2), 0.5)
 
+
+@cache  # nobody changes a log, and making this one takes as long as learning from it
+def cut_shop(seed: int) -> LoggedData:
+    return cut(shop().log(MU, 40_000, 60, seed=seed, ragged=False), hazard=1.0)
+
+
 LOOKING_AHEAD: dict[str, dict[str, object]] = {
     **{name: {} for name in ("shpi", "a-mu", "a-pi", "session-rl", "spibb", "mbs", "spibb-shpi", "mbs-shpi")},
     "shpi-paper": {"iterations": 1, "value": "lstd"},
-    "bcq": {"steps": 1000},
-    "cql": {"steps": 1000},
+    "bcq": {"steps": 400},
+    "cql": {"steps": 400},
 }
 
 
@@ -102,7 +110,7 @@ def test_values_of_many_states() -> None:
 @pytest.mark.parametrize("form", ["residual", "raw"])
 def test_advantages_are_those_of_the_whole_log(k: int, form: str) -> None:
     world = shop()
-    logs = cut(world.log(MU, 40_000, 60, seed=6, ragged=False), hazard=1.0)
+    logs = cut_shop(seed=6)
     values = StateValues(
         rows=np.full(len(logs), world.value(MU)[0]), final=np.full(logs.n_trajectories, world.value(MU)[0])
     )
@@ -116,8 +124,7 @@ def test_advantages_are_those_of_the_whole_log(k: int, form: str) -> None:
 
 def chance_of_staying(name: str) -> float:
     """What a learner does after a log in which half of the users are cut: how often the action that lasts."""
-    logs = cut(shop().log(MU, 40_000, 60, seed=7, ragged=False), hazard=1.0)
-    policy = registry.make(name, gamma=GAMMA, **LOOKING_AHEAD[name]).fit(logs)  # type: ignore[arg-type]
+    policy = registry.make(name, gamma=GAMMA, **LOOKING_AHEAD[name]).fit(cut_shop(seed=7))  # type: ignore[arg-type]
     return float(policy.action_probs(np.eye(2, dtype=np.float32)[:1])[0, 1])
 
 

@@ -9,6 +9,7 @@ Pairs of cosine and sine have a smaller variance than cosines with random phases
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -106,8 +107,17 @@ def median_distance(contexts: Float64Array, rng: np.random.Generator) -> float:
     """The median distance between two different contexts, on a sample; 1 when all are the same."""
     size = min(len(contexts), _PAIRS_SAMPLE)
     x = contexts[np.sort(rng.choice(len(contexts), size=size, replace=False))]
+    return _median_of_pairs(x.shape, x.dtype.str, x.tobytes())
+
+
+@lru_cache(maxsize=4)  # learners try several bandwidths: multiples of one distance on the same contexts
+def _median_of_pairs(shape: tuple[int, int], dtype: str, content: bytes) -> float:
+    """The median distance between two different rows of the array with these bytes."""
+    x: Float64Array = np.frombuffer(content, dtype=dtype).reshape(shape)
     square = (x**2).sum(axis=1)
-    pairs = np.triu_indices(size, k=1)
-    squared = (square[:, None] + square[None, :] - 2 * x @ x.T)[pairs]  # [size (size-1) / 2]
-    apart = squared[squared > 1e-12 * max(float(square.max(initial=0.0)), 1e-300)]
-    return float(np.sqrt(np.median(apart))) if len(apart) else 1.0
+    squared = square[:, None] + square[None, :]
+    squared -= 2 * x @ x.T
+    different = squared > 1e-12 * max(float(square.max(initial=0.0)), 1e-300)
+    different &= ~np.tri(len(x), dtype=bool)  # each pair once
+    apart = squared[different]
+    return float(np.sqrt(np.median(apart, overwrite_input=True))) if len(apart) else 1.0
