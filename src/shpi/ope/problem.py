@@ -123,8 +123,8 @@ class Problem:
         check_policy(policy)
         check_source(logs)
         visits = Visits.of(logs, executor)
-        look = _Look(policy=policy, metric=metric, settings=chosen)
-        facts: Facts = visits.ask(look, _facts, TreeSum(visits.count))
+        look = partial(Facts.of, policy=policy, metric=metric, settings=chosen)
+        facts: Facts = visits.ask(_AsLogged(), look, TreeSum(visits.count))
         return cls._from_facts(
             facts, policy=policy, source=logs, settings=chosen, metric=metric, visits=visits
         )
@@ -383,7 +383,7 @@ class Problem:
         if key in self._memo:
             result: T = self._memo[key]
             return result
-        return self.visits.once(key, make, self._memo)
+        return self.visits.scheduler.make_once(key, make, self._memo)
 
     def number_of(self, thing: object) -> int:
         """A number for an object, for keys of memos: the same object, the same number. It is kept alive."""
@@ -432,28 +432,17 @@ class Problem:
 # ---------------------------------------------------------------------- what is looked at first
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Look:
+@dataclass(frozen=True)
+class _AsLogged:
     """Stands for a problem before there is one."""
 
-    policy: Policy
-    metric: Rewards | None
-    settings: Settings
-
-    def chunk_of(
-        self, logs: LoggedData, number: int, shared: dict[Hashable, Any]
-    ) -> tuple[LoggedData, _Look]:
+    def chunk_of(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> LoggedData:
         """The block as it is."""
-        return logs, self
-
-
-def _facts(block: Any) -> Facts:
-    logs, look = block
-    return Facts.of(look.policy, logs, look.metric, look.settings)
+        return logs
 
 
 def _facts_of_view(chunk: Chunk, view: View, settings: Settings) -> Facts:
-    return Facts.of(chunk.policy, view(chunk.logs), None, settings)
+    return Facts.of(view(chunk.logs), chunk.policy, None, settings)
 
 
 def _check_facts(facts: Facts) -> None:
