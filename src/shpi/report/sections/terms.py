@@ -35,12 +35,10 @@ def now_and_later(evaluation: Evaluation) -> Section | None:
 
 
 def _sentence(short: Estimate, long: Estimate) -> str:
-    def said(estimate: Estimate) -> str:
-        if estimate.lift_interval.lower > 0:
-            return "better"
-        return "worse" if estimate.lift_interval.upper < 0 else "not proven to be different"
-
-    now, later = said(short), said(long)
+    now, later = (
+        "better" if interval.lower > 0 else "worse" if interval.upper < 0 else "not proven to be different"
+        for interval in (short.lift_interval, long.lift_interval)
+    )
     if now == later:
         return f"On the next reward and in the long run the policy is <b>{now}</b>."
     return f"On the next reward the policy is <b>{now}</b>; in the long run it is <b>{later}</b>."
