@@ -119,13 +119,6 @@ GONE = {
     ),
     "shpi.ope.estimators.kstep.weighted_deltas": "shpi.ope.estimators.kstep.WeightedDeltas",
     "shpi._core.progress.in_stages": "stages decorates too: shpi._core.progress.stages",
-    **_same(
-        "an entry names its shape: shpi.report.plots.legend.Key",
-        (
-            f"shpi.report.plots.legend.{name}"
-            for name in ("Draw", "diamond", "dot", "stroke", "swatch", "tick")
-        ),
-    ),
     "shpi.ope.estimators.direct.paired_estimate": "FQE and DirectMethod pair: shpi.ope.estimators.direct.FQE",
     "shpi.ope.estimators.importance.check_k": "PDIS and SNPDIS check it: shpi.ope.estimators.importance.PDIS",
     "shpi.ope.inference.steps.Shape": "StepMeans has its number (shpi.ope.inference.steps.StepMeans)",

@@ -11,7 +11,7 @@ from shpi.errors import ConfigError
 from shpi.report.numbers import number
 from shpi.report.plots.axes import Scale, bottom_axis
 from shpi.report.plots.canvas import Canvas, text_width
-from shpi.report.plots.legend import Key, legend
+from shpi.report.plots.legend import Key, legend, swatch
 from shpi.report.plots.rows import Rows, same_length
 from shpi.report.plots.theme import series as series_class
 
@@ -50,7 +50,7 @@ def bars(
     same_length(labels=labels, **{f"series {name!r}": values for name, values in series.items()})
     canvas = Canvas(width)
     many = len(series) > 1
-    keys = [Key(name=name, shape="box", cls=series_class(j)) for j, name in enumerate(series) if many]
+    keys = [Key(name=name, draw=swatch(series_class(j))) for j, name in enumerate(series)] if many else []
     rows = Rows.on(canvas, labels, None, legend(canvas, keys, 4) + 4, _THICK * len(series))
     table = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
     spread = {name: np.asarray((errors or {}).get(name, np.zeros(len(labels)))) for name in series}

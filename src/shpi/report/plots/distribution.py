@@ -11,7 +11,7 @@ from shpi.errors import ConfigError
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis, left_axis, tick_room
 from shpi.report.plots.canvas import SMALL, Canvas, polygon, text_width
-from shpi.report.plots.legend import Key, legend
+from shpi.report.plots.legend import Key, diamond, legend, swatch
 from shpi.report.plots.rows import Rows, same_length
 
 
@@ -47,7 +47,7 @@ def histogram(
     canvas = Canvas(width)
     classes = [f"c{j}" for j in range(len(series))]
     keys = [
-        Key(name=name, shape="box", cls=cls, opacity=0.45) for name, cls in zip(series, classes, strict=True)
+        Key(name=name, draw=swatch(cls, 0.45)) for name, cls in zip(series, classes, strict=True)
     ] if len(series) > 1 else []  # fmt: skip
     top = legend(canvas, keys, 4) + (24 if y_label else 8) + (16 if marks else 0)
     bottom = top + height
@@ -129,7 +129,7 @@ def boxplots(
     """
     same_length(labels=labels, groups=groups, marks=marks)
     canvas = Canvas(width)
-    keys = [Key(name=mark_name, shape="diamond", cls="c1", hollow=True)] if marks is not None else []
+    keys = [Key(name=mark_name, draw=diamond("c1", hollow=True))] if marks is not None else []
     rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 22)
     data = [np.asarray(group, dtype=np.float64) for group in groups]
     data = [sample[np.isfinite(sample) & ((sample > 0) | (not log_x))] for sample in data]

@@ -11,7 +11,7 @@ import numpy as np
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis
 from shpi.report.plots.canvas import Canvas, polygon
-from shpi.report.plots.legend import Key, legend
+from shpi.report.plots.legend import Key, diamond, dot, legend, tick
 from shpi.report.plots.rows import NARROW, Rows, same_length
 
 _FAR = 6.0  # an interval this many times as wide as the median one does not stretch the axis
@@ -96,11 +96,11 @@ def forest(
 
 
 def _keys(names: ForestNames, main: bool, weak: bool, bounds: bool, dotted: bool) -> list[Key]:
-    keys = [Key(name=names.main, shape="diamond", cls="c0")] if main else []
-    keys.append(Key(name=names.row, shape="diamond", cls="c6"))
-    keys += [Key(name=names.round, shape="dot", cls="c6")] if dotted else []
-    keys += [Key(name=names.faint, shape="diamond", cls="c6", hollow=True)] if weak else []
-    return keys + ([Key(name=names.bound, shape="tick", cls="c1")] if bounds else [])
+    keys = [Key(name=names.main, draw=diamond("c0"))] if main else []
+    keys.append(Key(name=names.row, draw=diamond("c6")))
+    keys += [Key(name=names.round, draw=dot("c6"))] if dotted else []
+    keys += [Key(name=names.faint, draw=diamond("c6", hollow=True))] if weak else []
+    return keys + ([Key(name=names.bound, draw=tick("c1"))] if bounds else [])
 
 
 def limits(

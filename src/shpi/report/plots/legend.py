@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from shpi.report.plots.canvas import SIZE, Canvas, shortened, text_width
+
+Draw = Callable[[Canvas, float, float], None]  # draws at x (left end of a 20 px wide space) and y (middle)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One entry: a name and its symbol."""
+    """One entry: a name, and how its symbol is drawn."""
 
     name: str
-    shape: Literal["box", "line", "tick", "dot", "diamond"]
-    cls: str
-    opacity: float = 1.0  # of a box
-    dash: str = ""  # of a line
-    width: float = 2.2  # of a line
-    dotted: bool = False  # a line with a dot on it
-    hollow: bool = False  # a hollow diamond
+    draw: Draw
 
 
 def legend(canvas: Canvas, keys: Sequence[Key], top: float, left: float = 2.0) -> float:
@@ -33,24 +28,32 @@ def legend(canvas: Canvas, keys: Sequence[Key], top: float, left: float = 2.0) -
         width = 26 + text_width(name) + 14
         if x > left and x + width > canvas.width:
             x, y = left, y + 20
-        _symbol(canvas, key, x, y - 4)
+        key.draw(canvas, x, y - 4)
         canvas.text(x + 26, y, key.name, most=canvas.width - left - 30, size=SIZE)
         x += width
     return y + 12
 
 
-def _symbol(canvas: Canvas, key: Key, x: float, y: float) -> None:
-    """Draw the symbol of an entry into a space 20 px wide: x is its left end, y its middle."""
-    match key.shape:
-        case "box":
-            canvas.rect(x + 3, y - 6, 14, 12, cls=key.cls, opacity=key.opacity)
-        case "line":
-            canvas.line(x, y, x + 20, y, cls=key.cls, dash=key.dash, width=key.width)
-            if key.dotted:
-                canvas.dot(x + 10, y, 3, cls=key.cls)
-        case "tick":
-            canvas.line(x + 10, y - 7, x + 10, y + 7, cls=key.cls, width=2.5)
-        case "dot":
-            canvas.dot(x + 10, y, 5.0, cls=key.cls)
-        case "diamond":
-            canvas.diamond(x + 10, y, cls=key.cls, hollow=key.hollow)
+def swatch(cls: str, opacity: float = 1.0) -> Draw:
+    """A small box."""
+    return lambda canvas, x, y: canvas.rect(x + 3, y - 6, 14, 12, cls=cls, opacity=opacity)
+
+
+def stroke(cls: str, dash: str = "", width: float = 2.2) -> Draw:
+    """A short line."""
+    return lambda canvas, x, y: canvas.line(x, y, x + 20, y, cls=cls, dash=dash, width=width)
+
+
+def diamond(cls: str, hollow: bool = False) -> Draw:
+    """A square on its corner."""
+    return lambda canvas, x, y: canvas.diamond(x + 10, y, cls=cls, hollow=hollow)
+
+
+def dot(cls: str) -> Draw:
+    """A dot."""
+    return lambda canvas, x, y: canvas.dot(x + 10, y, 5.0, cls=cls)
+
+
+def tick(cls: str) -> Draw:
+    """A short vertical line."""
+    return lambda canvas, x, y: canvas.line(x + 10, y - 7, x + 10, y + 7, cls=cls, width=2.5)

@@ -11,7 +11,7 @@ from shpi.errors import ConfigError
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis, left_axis, tick_room
 from shpi.report.plots.canvas import SMALL, Canvas, polygon
-from shpi.report.plots.legend import Key, legend
+from shpi.report.plots.legend import Draw, Key, legend, stroke
 from shpi.report.plots.theme import SERIES
 from shpi.report.plots.theme import series as series_class
 
@@ -64,11 +64,8 @@ def lines(
     }
     levels = dict(reference or {})
     canvas = Canvas(width)
-    keys = [
-        Key(name=name, shape="line", cls=series_class(j), dash=DASHES[j % SERIES], dotted=dots)
-        for j, name in enumerate(data)
-    ]
-    keys += [Key(name=name, shape="line", cls="ink", dash="4 3", width=1.4) for name in levels]
+    keys = [Key(name=name, draw=_sign(j, dots)) for j, name in enumerate(data)]
+    keys += [Key(name=name, draw=stroke("ink", "4 3", 1.4)) for name in levels]
     top = legend(canvas, keys if len(keys) > 1 else [], 4) + (24 if y_label else 10)
     bottom = top + height
     shown = [*data.values(), *(side for pair in areas.values() for side in pair)]
@@ -103,6 +100,15 @@ def _check(at: Float64Array, data: Mapping[str, Float64Array], log: bool) -> Non
             found=f"{len(at)} x, series of {[len(values) for values in data.values()]}",
             where="lines",
         )
+
+
+def _sign(index: int, dots: bool) -> Draw:
+    def draw(canvas: Canvas, x: float, y: float) -> None:
+        stroke(series_class(index), DASHES[index % SERIES])(canvas, x, y)
+        if dots:
+            canvas.dot(x + 10, y, 3, cls=series_class(index))
+
+    return draw
 
 
 def _runs(good: Sequence[bool]) -> list[list[int]]:

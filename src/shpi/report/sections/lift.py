@@ -27,7 +27,11 @@ def lift(evaluation: Evaluation) -> Section:
         f"the logging policy did. Right of 0 is better; the line is a {sure} interval. "
         f"<b>{esc(evaluation.main)}</b> decides"
         + ("; the others show whether the answer depends on the method." if len(shown) > 1 else ".")
-        + (" Round signs may be biased: they rest on a model." if any(_biased(evaluation, shown)) else "")
+        + (
+            " Round signs may be biased: they rest on a model."
+            if any(may_be_biased(evaluation, each) for each in shown)
+            else ""
+        )
         + (" Hollow rows failed a check: do not rely on them." if failing(evaluation) else "")
         + ("" if evaluation.mixture is None else f" {esc(evaluation.mixture.sentence())}"),
         body=_forest(evaluation, shown)
@@ -52,10 +56,6 @@ def _shown(evaluation: Evaluation) -> tuple[list[Estimate], int]:
     others = [estimate for estimate in evaluation.estimates if estimate.name != evaluation.main]
     ordered = [evaluation.decisive, *sorted(others, key=lambda estimate: may_be_biased(evaluation, estimate))]
     return ordered[:MANY], max(0, len(ordered) - MANY)
-
-
-def _biased(evaluation: Evaluation, shown: list[Estimate]) -> list[bool]:
-    return [may_be_biased(evaluation, estimate) for estimate in shown]
 
 
 _BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}
@@ -84,7 +84,7 @@ def _forest(evaluation: Evaluation, shown: list[Estimate]) -> str:
         [interval.lower for interval in intervals],
         [interval.upper for interval in intervals],
         main=0,
-        round=_biased(evaluation, shown),
+        round=[may_be_biased(evaluation, estimate) for estimate in shown],
         texts=[
             f"{lift}  [{signed(interval.lower)}, {signed(interval.upper)}]"
             for lift, interval in zip(lifts, intervals, strict=True)
