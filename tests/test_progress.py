@@ -29,7 +29,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
     return made
 
 
-@progress.in_stages("evaluating")
+@progress.stages("evaluating")
 def work() -> None:
     progress.expect({"WDR": 3.0, "checks": 1.0})
     progress.begin("WDR")

@@ -118,6 +118,10 @@ GONE = {
         ("shpi.ope.gate.LEFT_OUT", "shpi.ope.gate.leaves_out"),
     ),
     "shpi.ope.estimators.kstep.weighted_deltas": "shpi.ope.estimators.kstep.WeightedDeltas",
+    "shpi._core.progress.in_stages": "stages decorates too: shpi._core.progress.stages",
+    "shpi.ope.estimators.direct.paired_estimate": "FQE and DirectMethod pair: shpi.ope.estimators.direct.FQE",
+    "shpi.ope.estimators.importance.check_k": "PDIS and SNPDIS check it: shpi.ope.estimators.importance.PDIS",
+    "shpi.ope.inference.steps.Shape": "StepMeans has its number (shpi.ope.inference.steps.StepMeans)",
     "shpi.ope.checks.sensitivity.MOST_ROWS": "Problem.sample draws users by their hash (shpi.ope.Problem)",
     "shpi.ope.verdict.whole_horizon.proven_mixtures": "shpi.ope.verdict.whole_horizon.mixtures has them all",
     **_same(

@@ -158,7 +158,7 @@ def test_the_noise_of_q_times_that_of_the_weights_is_in_the_error(paired):
     )  # fmt: skip
     problem = Problem.of(ConstantPolicy((0.5, 0.5)), logs, Settings())
     residuals = Residuals.of(problem, None, None, paired=paired)
-    alone = residuals.sums(normalise=True).influence
+    alone = residuals.sums(normalise=True)[0].influence
     estimate = WDR(paired=paired).estimate(problem)
     assert 1.01 < estimate.value_error / standard_error(alone) < 1.5
     moved = residuals.noise_of_fit(np.ones(1)) * problem.users

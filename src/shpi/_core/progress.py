@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ _staged: list[_Staged | None] = []  # the innermost last; None: not shown
 
 @contextmanager
 def stages(label: str, wanted: bool | None = None) -> Iterator[None]:
-    """Inside the block, `expect` and `begin` refer to this work."""
+    """Inside the block, or a function decorated with it, `expect` and `begin` refer to this work."""
     with _shown(wanted) as bars:
         task = None if bars is None else bars.add_task(label, total=None)
         _staged.append(None if bars is None or task is None else _Staged(bars=bars, task=task, label=label))
@@ -90,20 +89,6 @@ def begin(stage: str) -> None:
     if now is not None:
         now.bars.update(now.task, description=f"{now.label}: {stage}", advance=now.under_way)
         now.under_way = now.costs.get(stage, 0.0)
-
-
-def in_stages(label: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function so that a terminal shows the stages that it announces with `begin`."""
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        @wraps(function)
-        def staged(*args: P.args, **options: P.kwargs) -> T:
-            with stages(label):
-                return function(*args, **options)
-
-        return staged
-
-    return decorate
 
 
 @contextmanager

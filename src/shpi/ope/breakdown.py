@@ -14,7 +14,7 @@ from shpi.errors import ConfigError
 from shpi.ope.estimators.base import Estimator
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import interval_of, standard_error
-from shpi.ope.inference.per import one_per_decision, one_per_session
+from shpi.ope.inference.per import COUNTS
 from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import ActionShift, Estimate, Factor, Segment
 from shpi.protocols import Float32Array, Float64Array, Int64Array
@@ -152,7 +152,7 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
 def variants(problem: Problem) -> tuple[Problem, ...]:
     """Without a discount: the problem itself, and those about the numbers of decisions and of sessions."""
     plain = replace(problem.settings, gamma=1.0)
-    metrics = (problem.metric, one_per_decision, one_per_session)
+    metrics = (problem.metric, COUNTS["decision"], COUNTS["session"])
     wanted = metrics if problem.gamma != 1 else metrics[1:]
     of = partial(Problem.of, problem.policy, problem.source, plain)
     others = problem.all_of([partial(of, metric=metric) for metric in wanted])

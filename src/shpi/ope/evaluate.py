@@ -11,7 +11,7 @@ from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from shpi._core.progress import begin, expect, in_stages
+from shpi._core.progress import begin, expect, stages
 from shpi._core.threads import one_thread
 from shpi.advantages.windows import Horizon
 from shpi.data.logged import LoggedData
@@ -57,7 +57,7 @@ class Decides(Protocol):
         ...
 
 
-@in_stages("evaluating")
+@stages("evaluating")
 @one_thread
 def evaluate(
     policy: Policy,

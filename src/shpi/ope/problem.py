@@ -42,8 +42,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shpi._core.hashing import hash_users, share_of
-from shpi.data._log.sample import LEAST_USERS, MOST_ROWS, draw, smallest
+from shpi.data._log.sample import LEAST_USERS, MOST_ROWS, draw
 from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
@@ -56,6 +55,7 @@ from shpi.ope.inference.intervals import interval_of
 from shpi.ope.results import Interval
 from shpi.ope.settings import IntervalMethod, Rewards, Settings, Truncated
 from shpi.passes import Executor, TreeSum
+from shpi.passes.over import below_share
 from shpi.protocols import Float64Array, Int64Array, Policy
 from shpi.values.transitions import rewards_of
 
@@ -90,6 +90,8 @@ class Problem:
     times: tuple[int, int]  # the first and the last within the horizon
     end: int  # the last time of the log, whatever the horizon
     visits: Visits  # who passes over the blocks; other processes have none
+    token: int  # tells this problem from others about the same log
+    policy_token: int  # tells its policy from others
     known_shares: Mapping[Known, Float64Array]  # [2, H] of decisions, by whether the user goes on, and step
     endings_told: bool = True  # by the log or by `Settings.truncated`
     values_only: bool = False  # nobody asks for errors: what the noise of fits adds to them is left out
@@ -123,8 +125,8 @@ class Problem:
         check_policy(policy)
         check_source(logs)
         visits = Visits.of(logs, executor)
-        look = _Look(policy=policy, metric=metric, settings=chosen)
-        facts: Facts = visits.ask(look, _facts, TreeSum(visits.count))
+        look = partial(Facts.of, policy=policy, metric=metric, settings=chosen)
+        facts: Facts = visits.ask(_AsLogged(), look, TreeSum(visits.count))
         return cls._from_facts(
             facts, policy=policy, source=logs, settings=chosen, metric=metric, visits=visits
         )
@@ -171,6 +173,8 @@ class Problem:
             times=facts.times,
             end=facts.end,
             visits=visits,
+            token=next(visits.tokens),
+            policy_token=visits.number_of(policy),
             known_shares=facts.known_shares(horizon),
             endings_told=endings_told,
             metric=metric,
@@ -198,23 +202,12 @@ class Problem:
         names = [
             each.name for each in fields(self) if each.name not in ("source", "visits", "_memo", "family")
         ]
-        tokens = {"token": self.token, "policy token": self.policy_token, "elsewhere": self.visits.keeper}
         return {name: getattr(self, name) for name in names} | {
             "source": None,
             "visits": None,
-            "_memo": tokens,
+            "_memo": {"elsewhere": self.visits.keeper},
             "family": {},
         }
-
-    @property
-    def token(self) -> int:
-        """Tells this problem from others about the same log."""
-        return self.memo("token", lambda: next(self.visits.tokens))
-
-    @property
-    def policy_token(self) -> int:
-        """Tells this policy from others."""
-        return self.memo("policy token", lambda: self.visits.number_of(self.policy))
 
     @property
     def gamma(self) -> float:
@@ -323,8 +316,11 @@ class Problem:
         )
         kept = None  # of a sample
         if number is not None:
-            keeper, policy = self._memo.get("elsewhere") or self.visits.keeper, self.policy_token
-            kept = Kept(keeper=keeper, number=number, problem=self.token, policy=(policy, self.horizon))
+            keeper, policy = (
+                self._memo.get("elsewhere") or self.visits.keeper,
+                (self.policy_token, self.horizon),
+            )
+            kept = Kept(keeper=keeper, number=number, problem=self.token, policy=policy)
         return Chunk(
             logs=short,
             rewards=rewards_of(short),
@@ -383,7 +379,7 @@ class Problem:
         if key in self._memo:
             result: T = self._memo[key]
             return result
-        return self.visits.once(key, make, self._memo)
+        return self.visits.scheduler.make_once(key, make, self._memo)
 
     def number_of(self, thing: object) -> int:
         """A number for an object, for keys of memos: the same object, the same number. It is kept alive."""
@@ -432,28 +428,17 @@ class Problem:
 # ---------------------------------------------------------------------- what is looked at first
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Look:
+@dataclass(frozen=True)
+class _AsLogged:
     """Stands for a problem before there is one."""
 
-    policy: Policy
-    metric: Rewards | None
-    settings: Settings
-
-    def chunk_of(
-        self, logs: LoggedData, number: int, shared: dict[Hashable, Any]
-    ) -> tuple[LoggedData, _Look]:
+    def chunk_of(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> LoggedData:
         """The block as it is."""
-        return logs, self
-
-
-def _facts(block: Any) -> Facts:
-    logs, look = block
-    return Facts.of(look.policy, logs, look.metric, look.settings)
+        return logs
 
 
 def _facts_of_view(chunk: Chunk, view: View, settings: Settings) -> Facts:
-    return Facts.of(chunk.policy, view(chunk.logs), None, settings)
+    return Facts.of(view(chunk.logs), chunk.policy, None, settings)
 
 
 def _check_facts(facts: Facts) -> None:
@@ -473,10 +458,4 @@ def _check_facts(facts: Facts) -> None:
 
 def _small_hashes(chunk: Chunk, most_rows: int, seed: int, share: float) -> LoggedData | None:
     """The users of a block whose hash is below a share of all hashes; None if there are none."""
-    logs = chunk.raw
-    if share < 1:
-        chosen = share_of(hash_users(logs.user_ids, "sample", seed)) < share
-        if not chosen.any():
-            return None
-        logs = replace(logs.select(chosen[logs.user_codes]))
-    return smallest(logs, most_rows, seed, LEAST_USERS)
+    return below_share(chunk.raw, most_rows=most_rows, seed=seed, least=LEAST_USERS, share=share)

@@ -223,40 +223,37 @@ class PreparedRidge:
 
     def tune(self, targets: ArrayLike, *, valid: BoolArray | None = None) -> PreparedRidge:
         """Choose the open settings by cross-validation over users on these targets."""
-        return self.tune_each([targets], valid=valid)[0]
-
-    def tune_each(
-        self, targets: Sequence[ArrayLike], *, valid: BoolArray | None = None
-    ) -> list[PreparedRidge]:
-        """`tune` for several targets on the same rows, at little more than the cost of one."""
         config, logs = self.config, self.logs
         others = range(1, len(config.candidates(logs.contexts.shape[1], self.seed, logs.n_actions)))
         open_choices = len(others) > 0 or config.penalty is None or config.shared_penalty is None
         fold_of_row = deal_users(logs, config.folds, config.tune_rows, self.seed)
         if not open_choices or fold_of_row.max() < 1:
-            return [self] * len(targets)
+            return self
         maps = [self.features, *(config.fit_candidate(i, logs, self.seed) for i in others)]
-        choices = choose(
+        (choice,) = choose(
             maps,
             self.psi,
             logs,
-            [self._scaled(target, None, valid) for target in targets],
+            [self._scaled(targets, None, valid)],
             fold_of_row,
             config.penalties if config.penalty is None else (config.penalty,),
             config.shared_penalties if config.shared_penalty is None else (config.shared_penalty,),
         )
         memos: list[dict[str, Any]] = [self._memo, *({} for _ in others)]  # equal maps share a memo
-        return [
-            replace(
-                self,
-                features=maps[choice.candidate],
-                penalty=choice.penalty,
-                shared_penalty=choice.shared_penalty,
-                choice=choice,
-                _memo=memos[choice.candidate],
-            )
-            for choice in choices
-        ]
+        return replace(
+            self,
+            features=maps[choice.candidate],
+            penalty=choice.penalty,
+            shared_penalty=choice.shared_penalty,
+            choice=choice,
+            _memo=memos[choice.candidate],
+        )
+
+    def tune_each(
+        self, targets: Sequence[ArrayLike], *, valid: BoolArray | None = None
+    ) -> list[PreparedRidge]:
+        """`tune` for each of several targets."""
+        return [self.tune(each, valid=valid) for each in targets]
 
     def scores_on_log(self, scorer: Scorer) -> Iterator[tuple[slice, Float64Array]]:
         """Iterate over f(x_i, .) in blocks; a scorer of this oracle reuses the feature matrix."""

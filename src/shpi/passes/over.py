@@ -67,7 +67,7 @@ def sample(
     share = 1.3 * most_rows / max(logs.rows, 1)
     while True:
         # Only users with small hashes can be in the sample, so no process sends back the others.
-        small = partial(_below, most_rows=most_rows, seed=seed, least=least, share=share)
+        small = partial(below_share, most_rows=most_rows, seed=seed, least=least, share=share)
         parts = [part for part in collect(logs, small, executor=executor) if part is not None]
         if parts:
             drawn = draw(parts, most_rows, seed, least)
@@ -76,7 +76,9 @@ def sample(
         share *= 2
 
 
-def _below(logs: LoggedData, *, most_rows: int, seed: int, least: int, share: float) -> LoggedData | None:
+def below_share(
+    logs: LoggedData, *, most_rows: int, seed: int, least: int, share: float
+) -> LoggedData | None:
     """The users of a shard whose hash is in the lowest ``share`` of all hashes; None if there are none."""
     if share < 1:
         chosen = share_of(hash_users(logs.user_ids, "sample", seed)) < share

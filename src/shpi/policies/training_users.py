@@ -15,7 +15,7 @@ can still test whether that user is among them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -136,20 +136,13 @@ def remember(policy: Any, *users: TrainingUsers) -> None:
 
 def training_users(policy: Any) -> tuple[TrainingUsers, ...]:
     """The users that a policy, or else its parts, was learned from; empty if unknown."""
-    by_salt = {users.salt: users for users in _recorded(policy)}
-    return tuple(by_salt.values())
-
-
-def _recorded(thing: Any) -> Iterator[TrainingUsers]:
-    known: tuple[TrainingUsers, ...] = getattr(thing, _ATTRIBUTE, ())
-    yield from known
-    if known or not is_dataclass(thing) or isinstance(thing, type):
-        return
-    for item in fields(thing):
-        value = getattr(thing, item.name, None)
-        for field_value in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(field_value):
-                yield from _recorded(field_value)
+    known: list[TrainingUsers] = [*getattr(policy, _ATTRIBUTE, ())]
+    if not known and is_dataclass(policy) and not isinstance(policy, type):
+        for item in fields(policy):
+            value = getattr(policy, item.name, None)
+            for part in value if isinstance(value, tuple) else (value,):
+                known += training_users(part) if is_dataclass(part) else ()
+    return tuple({users.salt: users for users in known}.values())
 
 
 # ---------------------------------------------------------------------- in a file

@@ -35,11 +35,15 @@ def esc(words: object, most: int = LONGEST) -> str:
     return escape(plain, quote=True)
 
 
-def figure(draw: Callable[[float], str], caption: str = "") -> str:
-    """A chart, drawn once for a page and once for a phone; the style sheet shows one of them."""
+def figure(draw: Callable[..., str], caption: str = "") -> str:
+    """A chart, drawn once for a page and once for a phone; the style sheet shows one of them.
+
+    ``draw`` is a chart of `shpi.report.svg` with everything but its ``width``.
+    """
     words = f"<figcaption>{caption}</figcaption>" if caption else ""
     page, phone = (
-        f'<div class="{kind}">{draw(width)}</div>' for kind, width in (("wide", WIDE), ("narrow", NARROW))
+        f'<div class="{kind}">{draw(width=width)}</div>'
+        for kind, width in (("wide", WIDE), ("narrow", NARROW))
     )
     return f"<figure>{words}{page}{phone}</figure>"
 

@@ -42,6 +42,7 @@ from shpi.shift.base import (
 if TYPE_CHECKING:
     from shpi.data.logged import LoggedData
 
+RIDGE = 1e-5  # both ridge penalties, see `LinearRatio`
 _BLOCK = 1 << 14  # rows per block
 _FEATURE_ROWS = 50_000  # rows that the default features are fitted on, about
 
@@ -69,7 +70,7 @@ class RatioSums:
             trajectories=self.trajectories + other.trajectories,
         )
 
-    def solve(self, gamma: float, zeta_ridge: float, nu_ridge: float) -> Float64Array:
+    def solve(self, gamma: float, zeta_ridge: float = RIDGE, nu_ridge: float = RIDGE) -> Float64Array:
         """The coefficients zeta of w [p]."""
         p = len(self.gram)
         second = self.gram / self.rows
@@ -101,8 +102,8 @@ class LinearRatio:
 
     gamma: float
     features: Recipe | FeatureMap | None = None
-    zeta_ridge: float = 1e-5
-    nu_ridge: float = 1e-5
+    zeta_ridge: float = RIDGE
+    nu_ridge: float = RIDGE
     reference: Literal["log", "behaviour"] = "log"
     limits: Limits = field(default_factory=Limits)
     cache_bytes: int = 1 << 31

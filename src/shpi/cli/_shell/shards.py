@@ -58,8 +58,11 @@ def executor(options: argparse.Namespace) -> Executor:
 
 def forget(options: argparse.Namespace) -> None:
     """Remove what was kept for --resume, once the work is done."""
-    who = executor(options)
-    if hasattr(who, "forget"):
+    if options.resume is not None:
+        from shpi.passes import Resumable
+
+        who = executor(options)
+        assert isinstance(who, Resumable)
         who.forget()
 
 

@@ -183,10 +183,12 @@ def _learn_actions(
     dtype = types[columns.action]
     whole = dtype.is_integer() or dtype == pl.Boolean
     cast = pl.Int64 if whole else pl.String
-    labels = _unique(table.frame.select(pl.col(columns.action).cast(cast).alias("a")))
+    where = [pl.col(columns.action).cast(cast)]
     if columns.candidates is not None and columns.candidates in types:
-        listed = table.frame.select(pl.col(columns.candidates).explode().cast(cast, strict=False).alias("a"))
-        labels |= _unique(listed)
+        where.append(pl.col(columns.candidates).explode().cast(cast, strict=False))
+    labels: set[Any] = set()
+    for ids in where:
+        labels |= set(table.frame.select(ids.alias("a")).unique().drop_nulls().collect()["a"].to_list())
     for label in extra:
         try:
             labels.add(int(label) if whole else label)
@@ -212,10 +214,6 @@ def _learn_actions(
             len(labels), -1
         )
     return ActionSpace(ids=tuple(sorted(labels)), features=values, feature_names=names)
-
-
-def _unique(frame: pl.LazyFrame) -> set[Any]:
-    return set(frame.unique().drop_nulls().collect()["a"].to_list())
 
 
 def _action_features(source: Any, action: str, cast: Any) -> tuple[dict[Any, list[float]], tuple[str, ...]]:

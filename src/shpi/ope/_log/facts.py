@@ -98,8 +98,8 @@ class Facts:
     @classmethod
     def of(
         cls,
-        policy: Policy,
         logs: LoggedData,
+        policy: Policy,
         metric: Rewards | None,
         settings: Settings,
     ) -> Facts:

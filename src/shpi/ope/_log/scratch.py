@@ -163,7 +163,7 @@ class Keeper:
         if place in self._held:
             result: T = self._held[place]
             return result
-        path = self._path(number, key)
+        path = None if self._scratch is None else self._scratch.path / self._name(number, key)
         if path is not None and path.exists():
             kept: T = self._read(path, kind)
             return kept
@@ -186,9 +186,6 @@ class Keeper:
         if self._scratch is None:
             self._scratch = Scratch()
         return self._scratch
-
-    def _path(self, number: int, key: Hashable) -> Path | None:
-        return None if self._scratch is None else self._scratch.path / self._name(number, key)
 
     @staticmethod
     def _name(number: int, key: Hashable) -> str:

@@ -72,7 +72,7 @@ class Scheduler:
         self._wait(lambda: request.answered)
 
     def make_once(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
-        """``known[key]``, made by the first computation that asks; the others wait for it."""
+        """``known[key]``, made by the first that asks; other computations wait for it."""
         place = (id(known), key)
         while place in self._making:  # if ``make`` fails, the next computation tries
             self._wait(lambda: place not in self._making)

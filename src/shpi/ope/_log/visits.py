@@ -139,15 +139,6 @@ class Visits:
             self._visit([request])
         return request.answer()
 
-    def once(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
-        """``known[key]``, made once, by the first caller."""
-        if self.scheduler.running:
-            return self.scheduler.make_once(key, make, known)
-        if key not in known:
-            known[key] = make()
-        result: T = known[key]
-        return result
-
     def _visit(self, requests: list[Request]) -> None:
         self.passes += 1
         for number, outcomes in self._here(requests) if self.serial else self._elsewhere(requests):

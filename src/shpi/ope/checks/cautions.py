@@ -20,9 +20,9 @@ from shpi.ope.checks.looks.sequence import asymptotic_width, betting_lower
 from shpi.ope.checks.looks.user_values import floor_of, user_lifts
 from shpi.ope.checks.over_time import change_of, entries, moved_mu
 from shpi.ope.checks.sensitivity import Sensitivity
-from shpi.ope.inference.intervals import interval_of
 from shpi.ope.problem import Problem
 from shpi.ope.results import Decision, Estimate, Evaluation, Verdict
+from shpi.ope.verdict.claims import careful_bound, margin_of
 from shpi.ope.verdict.whole_horizon import whole
 from shpi.protocols import Float64Array
 
@@ -61,12 +61,10 @@ class Claimed:
     @property
     def margin(self) -> tuple[float, Float64Array]:
         """The lift minus the smallest lift that the gate asks for, and its influences [U]."""
-        least, estimate = self.share * self.gate.min_lift, self.estimate
+        least = self.share * self.gate.min_lift
         if not self.gate.relative:
-            return estimate.lift - least, estimate.influence_lift
-        sign = math.copysign(1.0, estimate.baseline)
-        own = estimate.influence_value - estimate.influence_lift
-        return estimate.lift - least * sign * estimate.baseline, estimate.influence_lift - least * sign * own
+            return self.estimate.lift - least, self.estimate.influence_lift
+        return margin_of(self.estimate, -least)
 
     @property
     def lower(self) -> float:
@@ -76,12 +74,8 @@ class Claimed:
 
     def bound(self, margin: float, influence: Float64Array) -> float:
         """The smaller lower bound of the evaluation's interval method and of "heavy", as in a gate."""
-        level, method = self.gate.confidence, self.problem.settings.interval
-        bounds = [
-            interval_of(margin, influence, level=level, method=name, seed=self.gate.seed)
-            for name in {method, "heavy"}
-        ]
-        return min(bound.lower_bound for bound in bounds)
+        method = self.problem.settings.interval
+        return careful_bound(margin, influence, self.gate.confidence, method, self.gate.seed)
 
     @cached_property
     def clusters(self) -> Clusters | None:

@@ -6,7 +6,7 @@ differences of their influences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -186,15 +186,15 @@ def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     """Compare the self-normalised value with and without capping the largest 1 % of the weights."""
     window = decisive.steps
     try:
-        values = problem.all_of(
+        free, capped = problem.all_of(
             [
-                partial(_normalised_value, problem, weigh)
+                partial(summed, problem, weigh, reward_terms, normalise=True)
                 for weigh in (partial(window_weights, k=window), _Capped.of(problem, window))
             ]
         )
     except ShpiError:
         return []
-    change = values[1] - values[0]
+    change = capped.value - free.value
     scale = decisive.value / on_policy(problem).value if decisive.per != "user" else 1.0
     change *= abs(scale)
     large = decisive.lift_error > 0 and abs(change) > 2 * decisive.lift_error
@@ -210,10 +210,6 @@ def _clipping(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
             estimator=decisive.name,
         )
     ]
-
-
-def _normalised_value(problem: Problem, weigh: Callable[[Chunk], StepWeights]) -> float:
-    return summed(problem, weigh, reward_terms, normalise=True).value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from shpi.features.parts import frozen_array
 from shpi.ope.checks.clusters import found_clusters
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.inference.intervals import standard_error
@@ -75,8 +76,8 @@ def finish(
         value_interval=problem.interval(value, influence),
         lift_interval=problem.interval(lift, of_lift),
         effective_users=float(problem.users) if weights is None else weights.ess,
-        influence_value=_frozen(influence),
-        influence_lift=_frozen(of_lift),
+        influence_value=frozen_array(influence, "influences", ndim=1),
+        influence_lift=frozen_array(of_lift, "influences", ndim=1),
         weights=weights,
         notes=notes,
         steps=followed,
@@ -97,9 +98,3 @@ def standardised_difference(first: Estimate, second: Estimate) -> float:
 def _without_rounding(difference: Float64Array, scale: float) -> Float64Array:
     """Set differences at the level of rounding to 0: pi = mu must not look like a tiny, certain gain."""
     return np.where(np.abs(difference) <= 1e-12 * scale, 0.0, difference)
-
-
-def _frozen(values: Float64Array) -> Float64Array:
-    copy = np.array(values, dtype=np.float64)
-    copy.setflags(write=False)
-    return copy

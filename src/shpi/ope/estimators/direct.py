@@ -18,10 +18,10 @@ The influences include the noise of the fit as well as that of the contexts (the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -50,8 +50,8 @@ class Modelled(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FQE:
-    """Fitted Q evaluation in closed form.
+class _ModelAlone:
+    """What FQE and DM share: all but the model.
 
     Args:
         paired: whether to report J(mu) plus the model's difference; see the top of this file.
@@ -60,14 +60,39 @@ class FQE:
         name: name of the estimator.
     """
 
+    steps: ClassVar[int | None] = None  # decisions for which effects are followed; None: all
     paired: bool = True
     features: Recipe | FeatureMap | None = None
     ridge: float | None = None
-    name: str = "FQE"
+    name: str = ""
+
+    def model(self, problem: Problem, target: Target) -> Modelled:
+        """The model's value of pi or of mu."""
+        raise NotImplementedError
 
     def estimate(self, problem: Problem) -> Estimate:
-        """See the top of this file."""
-        return paired_estimate(self.name, problem, self.model, paired=self.paired)
+        """The model's value of pi, or J(mu) plus the difference between its values of pi and of mu."""
+        targets: tuple[Target, ...] = ("pi", "mu") if self.paired else ("pi",)
+        of_pi, *of_mu = problem.all_of([partial(self.model, problem, target) for target in targets])
+        value, influence, notes = of_pi.value, of_pi.influence, [*of_pi.notes]
+        if of_pi.ridge_factor > 1:
+            notes.append(
+                f"the ridge was raised {of_pi.ridge_factor:g} times, because values left the possible range"
+            )
+        for itself in of_mu:
+            base = on_policy(problem)
+            if problem.head.behaviour is None:
+                notes.append("mu(.|x) was not logged: the model's value of mu uses the logged actions")
+            value = base.value + value - itself.value
+            influence = base.influence + influence - itself.influence
+        return finish(self.name, problem, value, influence, None, tuple(notes), steps=self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FQE(_ModelAlone):
+    """Fitted Q evaluation in closed form."""
+
+    name: str = "FQE"
 
     def model(self, problem: Problem, target: Target) -> Modelled:
         """The model's value of pi or of mu."""
@@ -95,17 +120,11 @@ class FQE:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DirectMethod:
-    """A reward model, averaged over the logged contexts; the arguments are those of `FQE`."""
+class DirectMethod(_ModelAlone):
+    """A reward model, averaged over the logged contexts."""
 
-    paired: bool = True
-    features: Recipe | FeatureMap | None = None
-    ridge: float | None = None
+    steps = 1
     name: str = "DM"
-
-    def estimate(self, problem: Problem) -> Estimate:
-        """See the top of this file."""
-        return paired_estimate(self.name, problem, self.model, paired=self.paired, steps=1)
 
     def model(self, problem: Problem, target: Target) -> Modelled:
         """The model's value of pi or of mu."""
@@ -127,38 +146,6 @@ class DirectMethod:
 
 
 # ---------------------------------------------------------------------- shared
-
-
-def paired_estimate(
-    name: str,
-    problem: Problem,
-    model: Callable[[Problem, Target], Modelled],
-    *,
-    paired: bool,
-    steps: int | None = None,
-) -> Estimate:
-    """A model's value of pi, or J(mu) plus the difference between its values of pi and of mu."""
-    both = problem.all_of([partial(model, problem, "pi"), *([partial(model, problem, "mu")] * paired)])
-    of_pi = both[0]
-    notes = [*of_pi.notes]
-    if of_pi.ridge_factor > 1:
-        notes.append(
-            f"the ridge was raised {of_pi.ridge_factor:g} times, because values left the possible range"
-        )
-    if not paired:
-        return finish(name, problem, of_pi.value, of_pi.influence, None, tuple(notes), steps=steps)
-    of_mu, base = both[1], on_policy(problem)
-    if problem.head.behaviour is None:
-        notes.append("mu(.|x) was not logged: the model's value of mu uses the logged actions")
-    return finish(
-        name,
-        problem,
-        base.value + of_pi.value - of_mu.value,
-        base.influence + of_pi.influence - of_mu.influence,
-        None,
-        tuple(notes),
-        steps=steps,
-    )
 
 
 def _noise(problem: Problem, fit: Backups, normaliser: Normaliser) -> Float64Array:

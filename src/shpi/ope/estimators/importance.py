@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy, reward_terms
-from shpi.ope.inference.steps import StepMeans, Weigh, floored, step_means
+from shpi.ope.inference.steps import Weigh, floored, step_means
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import Estimate
@@ -42,8 +43,7 @@ class IPS:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        means = step_means(problem, whole_weights, reward_terms, normalise=False)
-        return finish(self.name, problem, means.value, means.influence, means.weights)
+        return _weighted(self.name, problem, whole_weights, normalise=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,62 +54,62 @@ class SNIPS:
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        means = beside_mu(problem, whole_weights)
-        return finish(self.name, problem, means.value, means.influence, means.weights, consistent=True)
+        return _weighted(self.name, problem, whole_weights, normalise=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PDIS:
+class _PerDecision:
+    """What PDIS and SNPDIS share: all but whether the weights are normalised at each step."""
+
+    normalise: ClassVar[bool]
+    k: int | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise ConfigError(expected="k of at least 1, or None", found=str(self.k))
+
+    def estimate(self, problem: Problem) -> Estimate:
+        """See the top of this file."""
+        weigh = partial(window_weights, k=self.k)
+        return _weighted(self.name, problem, weigh, normalise=self.normalise, steps=self.k)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PDIS(_PerDecision):
     """Per-decision importance sampling: sum_t gamma^t (1/n_t) sum_i w_{0:t} r_t."""
 
-    k: int | None = None
+    normalise = False
     name: str = "PDIS"
-
-    def __post_init__(self) -> None:
-        check_k(self.k)
-
-    def estimate(self, problem: Problem) -> Estimate:
-        """See the top of this file."""
-        means = step_means(problem, partial(window_weights, k=self.k), reward_terms, normalise=False)
-        return finish(self.name, problem, means.value, means.influence, means.weights, steps=self.k)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SNPDIS:
+class SNPDIS(_PerDecision):
     """Per-step self-normalised: sum_t gamma^t sum_i w_{0:t} r_t / sum_i w_{0:t}, ended users included."""
 
-    k: int | None = None
+    normalise = True
     name: str = "SNPDIS"
 
-    def __post_init__(self) -> None:
-        check_k(self.k)
 
-    def estimate(self, problem: Problem) -> Estimate:
-        """See the top of this file."""
-        means = beside_mu(problem, partial(window_weights, k=self.k))
-        return finish(
-            self.name, problem, means.value, means.influence, means.weights, steps=self.k, consistent=True
+def _weighted(
+    name: str, problem: Problem, weigh: Weigh, *, normalise: bool, steps: int | None = None
+) -> Estimate:
+    """The weighted mean of the rewards; if normalised, with standard errors floored by those of J(mu)."""
+    if normalise:
+        own, base = problem.all_of(
+            [
+                partial(step_means, problem, weigh, reward_terms, normalise=True),
+                partial(on_policy, problem),
+            ]
         )
+        means = floored(own, base)
+    else:
+        means = step_means(problem, weigh, reward_terms, normalise=False)
+    value, influence = means.value, means.influence
+    return finish(name, problem, value, influence, means.weights, steps=steps, consistent=normalise)
 
 
 # ---------------------------------------------------------------------- weights and terms
-
-
-def beside_mu(problem: Problem, weigh: Weigh) -> StepMeans:
-    """Self-normalised means of the rewards, with standard errors floored by those of J(mu)."""
-    means, base = problem.all_of(
-        [
-            partial(step_means, problem, weigh, reward_terms, normalise=True),
-            partial(on_policy, problem),
-        ]
-    )
-    return floored(means, base)
-
-
-def check_k(k: int | None) -> None:
-    """Refuse a k below 1."""
-    if k is not None and k < 1:
-        raise ConfigError(expected="k of at least 1, or None", found=str(k))
 
 
 def whole_weights(chunk: Chunk) -> StepWeights:

@@ -139,7 +139,7 @@ class WeightedDeltas:
         """
         problem, counted = self.deltas.problem, self.counted
         with_pi, with_mu = self.summed()
-        slope = _Slope(of_pi=with_pi, of_mu=with_mu, steps=steps)
+        slope = _Slope(counted=counted, of_pi=with_pi, of_mu=with_mu, steps=steps)
         key = ("of mu", self.deltas.key, counted is problem, steps)
         (of_pi,), (of_mu,), noise, base = problem.all_of(
             [
@@ -166,14 +166,10 @@ class WeightedDeltas:
 class _Slope:
     """The coefficient of each delta in the lift: lift = sum_i slope_i delta_i for given denominators."""
 
+    counted: Problem  # whose chunks are weighted: the problem itself, or its view by sessions
     of_pi: StepSummed
     of_mu: StepSummed
     steps: int | None
-
-    @property
-    def counted(self) -> Problem:
-        """The problem whose chunks are weighted: the problem itself, or its view by sessions."""
-        return self.of_pi.problem
 
     def of(self, chunk: Chunk) -> Float64Array:
         """The derivative of the lift by each delta of a chunk of ``counted`` [n]."""

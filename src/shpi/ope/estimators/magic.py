@@ -54,7 +54,7 @@ class MAGIC:
         """See the top of this file."""
         residuals = Residuals.of(problem, self.features, self.ridge, paired=False)
         places = switch_places(problem.horizon, self.switches)
-        ask: list[Callable[[], Any]] = [partial(residuals.sums_at, normalise=True, steps=tuple(places))]
+        ask: list[Callable[[], Any]] = [partial(residuals.sums, normalise=True, steps=tuple(places))]
         if not problem.values_only:  # in the same pass, since the gradients do not depend on the blend
             ask.append(residuals.gradients)
         by_length = problem.all_of(ask)[0]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from shpi.ope.models.recipes import make_design
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
-from shpi.shift.linear import LinearRatio, RatioSums
+from shpi.shift.linear import RatioSums
 
 _BLOCK = 2000  # decisions per matrix product
 _FLOOR = 0.05  # smallest d_mu in the denominator, as a share of the mean of d_mu
@@ -59,8 +59,8 @@ class MIS:
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
         gamma = problem.gamma if problem.gamma < 1 else 1 - 1 / max(problem.horizon, 2)
-        ratio = _Ratio.of(problem, LinearRatio(gamma=gamma, reference="behaviour"), self.features)
-        of_pi, of_mu = problem.by_user(ratio.both_by_user)  # [4, U] each
+        ratio = _Ratio.of(problem, gamma, self.features)
+        of_pi, of_mu = problem.by_user(ratio.sums_by_user)  # [4, U] each
         value, influence = _total(problem, of_pi)
         itself, own = _total(problem, of_mu)
         base = on_policy(problem)
@@ -116,7 +116,7 @@ class _Ratio:
     negative: float  # share of the decisions with a negative state weight
 
     @classmethod
-    def of(cls, problem: Problem, config: LinearRatio, recipe: Recipe | FeatureMap | None) -> _Ratio:
+    def of(cls, problem: Problem, gamma: float, recipe: Recipe | FeatureMap | None) -> _Ratio:
         default = curves(100, 0.5, problem.settings.seed, intercept=False)
         design = make_design(problem, "state", default if recipe is None else recipe)
         sums = problem.total(partial(_ratio_sums, problem=problem, design=design), _added)
@@ -126,7 +126,7 @@ class _Ratio:
                 found="none",
                 remedy="log the context after the last decision, or use SNIPS where each user decides once",
             )
-        of_pi, of_mu = (each.solve(config.gamma, config.zeta_ridge, config.nu_ridge) for each in sums)
+        of_pi, of_mu = (each.solve(gamma) for each in sums)
         draft = cls(
             problem=problem,
             design=design,
@@ -160,30 +160,20 @@ class _Ratio:
 
         return chunk.keep(("ratio", self.number), make)
 
-    def both_by_user(self, chunk: Chunk) -> tuple[Float64Array, Float64Array]:
-        """`sums_by_user` of pi and of mu."""
-        return self.sums_by_user(chunk, "pi"), self.sums_by_user(chunk, "mu")
-
-    def sums_by_user(self, chunk: Chunk, target: Literal["pi", "mu"]) -> Float64Array:
-        """Per-user sums of beta w rho r, beta w rho and beta w, and numbers of trajectories [4, users]."""
+    def sums_by_user(self, chunk: Chunk) -> tuple[Float64Array, Float64Array]:
+        """For pi and for mu, sums of beta w rho r, beta w rho, beta w, and trajectories [4, users] each."""
         problem, logs = self.problem, chunk.logs
         known = problem.known_weights(chunk, "reward")
         beta = known * problem.discounts[chunk.steps] / (problem.kept[chunk.steps] * problem.users)
-        w = np.ones(len(logs))
-        weight = beta
-        if target == "pi":
-            of_pi, of_mu = self._both(chunk)
-            w = np.maximum(of_pi, 0.0) / np.maximum(of_mu, self.floor)
-            weight = beta * w * np.exp(chunk.log_ratios)
         rewards = np.where(known > 0, chunk.rewards, 0.0)
-        return np.stack(
-            [
-                add_up(chunk.users, weight * rewards, logs.n_users),
-                add_up(chunk.users, weight, logs.n_users),
-                add_up(chunk.users, beta * w, logs.n_users),
-                np.bincount(logs.user_codes, minlength=logs.n_users).astype(np.float64),
-            ]
+        of_pi, of_mu = self._both(chunk)
+        state = beta * (np.maximum(of_pi, 0.0) / np.maximum(of_mu, self.floor))
+        count = np.bincount(logs.user_codes, minlength=logs.n_users).astype(np.float64)
+        with_pi, with_mu = (
+            np.stack([*(add_up(chunk.users, each, logs.n_users) for each in (w * rewards, w, mass)), count])
+            for w, mass in ((state * np.exp(chunk.log_ratios), state), (beta, beta))
         )
+        return with_pi, with_mu
 
 
 def _added(
@@ -200,10 +190,9 @@ def _ratio_sums(chunk: Chunk, problem: Problem, design: Design) -> tuple[RatioSu
         root = block.here * np.sqrt(block.known)[:, None]
         gram += root.T @ root  # a product of a matrix with itself costs half
         left = block.here.T * block.known
-        after = block.ahead
-        plain += left @ after
+        plain += left @ block.after
         left *= np.exp(chunk.log_ratios[block.rows])
-        drift += left @ (after - block.here)
+        drift += left @ (block.after - block.here)
         rows += float(block.known.sum())
     plain -= gram
     initial = design.rows_of(chunk, logs.offsets[:-1]).sum(axis=0)

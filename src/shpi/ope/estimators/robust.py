@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -44,8 +44,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DR:
-    """Sequential doubly robust estimation.
+class _DoublyRobust:
+    """What DR and WDR share: all but whether the weights are normalised at each step.
 
     Args:
         paired: whether to report J(mu) plus the difference to the same estimate for mu; see the top.
@@ -54,42 +54,43 @@ class DR:
         name: name of the estimator.
     """
 
+    normalise: ClassVar[bool]
     paired: bool = True
     features: Recipe | FeatureMap | None = None
     ridge: float | None = None
-    name: str = "DR"
+    name: str = ""
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        return _doubly_robust(self, problem, normalise=False)
+        residuals = Residuals.of(problem, self.features, self.ridge, paired=self.paired)
+        (sums,), noise = problem.all_of(
+            [partial(residuals.sums, normalise=self.normalise), residuals.own_noise]
+        )
+        return finish(
+            self.name,
+            problem,
+            sums.value,
+            sums.influence + noise,
+            sums.weights,
+            residuals.notes,
+            consistent=self.normalise,  # intervals of plain weights cover too rarely
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class WDR:
-    """Weighted doubly robust: DR with weights normalised at each step. The arguments are those of `DR`."""
+class DR(_DoublyRobust):
+    """Sequential doubly robust estimation."""
 
-    paired: bool = True
-    features: Recipe | FeatureMap | None = None
-    ridge: float | None = None
+    normalise = False
+    name: str = "DR"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WDR(_DoublyRobust):
+    """Weighted doubly robust estimation: DR with weights normalised at each step."""
+
+    normalise = True
     name: str = "WDR"
-
-    def estimate(self, problem: Problem) -> Estimate:
-        """See the top of this file."""
-        return _doubly_robust(self, problem, normalise=True)
-
-
-def _doubly_robust(config: DR | WDR, problem: Problem, *, normalise: bool) -> Estimate:
-    residuals = Residuals.of(problem, config.features, config.ridge, paired=config.paired)
-    sums, noise = problem.all_of([partial(residuals.sums, normalise=normalise), residuals.own_noise])
-    return finish(
-        config.name,
-        problem,
-        sums.value,
-        sums.influence + noise,
-        sums.weights,
-        residuals.notes,
-        consistent=normalise,  # intervals of plain weights cover too rarely
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,11 +137,7 @@ class Residuals:
         """The result of ``make``, computed once for all estimators with the same settings."""
         return self.problem.memo((key, self.key, self.paired), make)
 
-    def sums(self, *, normalise: bool) -> Summed:
-        """V(x_0) plus the corrections of all steps; paired if configured."""
-        return self.sums_at(normalise=normalise, steps=(None,))[0]
-
-    def sums_at(self, *, normalise: bool, steps: tuple[int | None, ...]) -> list[Summed]:
+    def sums(self, *, normalise: bool, steps: tuple[int | None, ...] = (None,)) -> list[Summed]:
         """V(x_0) plus the corrections of the first j steps, for each j in ``steps``; None: all steps."""
         (means, own), start, base = self.problem.all_of(
             [

@@ -69,11 +69,6 @@ def counted_per(estimator: Estimator, per: Per) -> Estimator:
     return estimator if per == "user" else PerUnit(estimator, per)
 
 
-def one_per_decision(logs: LoggedData) -> Float64Array:
-    """The metric whose sum is the number of decisions [n]."""
-    return in_window(logs)
-
-
 def one_per_session(logs: LoggedData) -> Float64Array:
     """The metric whose sum is the number of sessions [n]: 1 where a session starts."""
     starts = np.zeros(len(logs))
@@ -81,8 +76,9 @@ def one_per_session(logs: LoggedData) -> Float64Array:
     return starts * in_window(logs)
 
 
+# The metrics whose sums are the numbers of decisions and of sessions.
 COUNTS: dict[Per, Callable[[LoggedData], Float64Array]] = {
-    "decision": one_per_decision,
+    "decision": in_window,
     "session": one_per_session,
 }
 

@@ -90,7 +90,7 @@ class StepMeans:
     influence: Float64Array  # [U]
     weights: Weights
     normaliser: Normaliser
-    shape: Shape
+    independent_variance: float  # (N/U)^2 sum_t gamma^{2t} S_t / E_t: if steps were independent
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,35 +108,6 @@ class Normaliser:
         scaled = np.exp(np.where(known, weights.rows, -np.inf) - self.top[t]) * terms.counts
         shares: Float64Array = scaled / (self.kept * self.denominator)[t]
         return shares
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Shape:
-    """The floor of the variance."""
-
-    independent_variance: float  # (N/U)^2 sum_t gamma^{2t} S_t / E_t: that of independent steps
-
-    @classmethod
-    def of(cls, sums: StepSums, discounts: Float64Array) -> Shape:
-        """From the sums of all chunks; ``discounts`` are (N/U) gamma^t [H]."""
-        weight = np.where(sums.weight > 0, sums.weight, 1.0)
-        inverse = sums.squares / weight**2  # [H] 1 / E_t
-        centre = sums.weighted / weight
-        spread = np.maximum(sums.squared / weight - centre**2, 0.0) / np.maximum(1 - inverse, 1e-3)
-        thin = inverse > 0.5  # fewer than two effective users: use at least the spread of other steps
-        if thin.any() and not thin.all():
-            spread[thin] = np.maximum(spread[thin], spread[~thin].max())
-        return cls(independent_variance=float(np.sum(discounts**2 * spread * inverse)))
-
-    def floor(self, reference: StepMeans) -> float:
-        """The smallest allowed variance of the value, given the same mean with equal weights."""
-        users, equal = len(reference.influence), reference.shape
-        both = float(np.var(reference.influence, ddof=1)) / users - equal.independent_variance
-        if (
-            both < 0 and equal.independent_variance > 0
-        ):  # negatively correlated steps: a lower floor, in proportion
-            return self.independent_variance * max(1 + both / equal.independent_variance, 0.0)
-        return self.independent_variance
 
 
 def step_means(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) -> StepMeans:
@@ -218,7 +189,7 @@ class StepSummed:
                     influence=influence,
                     weights=weights,
                     normaliser=self.normaliser,
-                    shape=Shape.of(sums, discounts * problem.per_user),
+                    independent_variance=_independent_variance(sums, discounts * problem.per_user),
                 )
             )
         return by_steps
@@ -240,10 +211,14 @@ def floored(means: StepMeans, reference: StepMeans) -> StepMeans:
 
     The influences of ``means`` are scaled in place: the caller must be their only holder.
     """
+    floor, equal = means.independent_variance, reference.independent_variance
+    together = float(np.var(reference.influence, ddof=1)) / len(reference.influence) - equal
+    if together < 0 and equal > 0:  # negatively correlated steps: a lower floor, in proportion
+        floor *= max(1 + together / equal, 0.0)
     influence = means.influence
     variance = float(np.var(influence, ddof=1)) / len(influence)
     if variance > 0:  # squares of tiny influences underflow to 0
-        influence *= max(1.0, float(np.sqrt(means.shape.floor(reference) / variance)))
+        influence *= max(1.0, float(np.sqrt(floor / variance)))
     return means
 
 
@@ -337,6 +312,18 @@ class _InfluencePass:
 
 
 # ---------------------------------------------------------------------- small helpers
+
+
+def _independent_variance(sums: StepSums, discounts: Float64Array) -> float:
+    """The variance of the value if steps were independent; ``discounts`` are (N/U) gamma^t [H]."""
+    weight = np.where(sums.weight > 0, sums.weight, 1.0)
+    inverse = sums.squares / weight**2  # [H] 1 / E_t
+    centre = sums.weighted / weight
+    spread = np.maximum(sums.squared / weight - centre**2, 0.0) / np.maximum(1 - inverse, 1e-3)
+    thin = inverse > 0.5  # fewer than two effective users: use at least the spread of other steps
+    if thin.any() and not thin.all():
+        spread[thin] = np.maximum(spread[thin], spread[~thin].max())
+    return float(np.sum(discounts**2 * spread * inverse))
 
 
 def _leverage(chunk: Chunk, share: Float64Array) -> Float64Array:

@@ -42,6 +42,7 @@ class Ended:
 
     which: Int64Array  # [E] indices of these trajectories
     steps: Int64Array  # [E] T_i, the first step without a decision
+    start: Int64Array  # [E] the first step at which ``after`` applies, at most the horizon
     after: Float64Array  # [E] log b w, from step T_i + tail_length on
     log_b: Float64Array  # [E]
     weights: StepWeights
@@ -56,16 +57,12 @@ class Ended:
         return cls(
             which=which,
             steps=lengths[which],
+            start=np.minimum(lengths[which] + weights.tail_length, problem.horizon),
             after=weights.after[which] + log_b,
             log_b=log_b,
             weights=weights,
             horizon=problem.horizon,
         )
-
-    @property
-    def start(self) -> Int64Array:
-        """The first step at which ``after`` applies [E], at most the horizon."""
-        return np.minimum(self.steps + self.weights.tail_length, self.horizon)
 
     def moving(self) -> Iterator[tuple[Int64Array, Int64Array, Float64Array]]:
         """For each j of the tail: which trajectories are before the horizon, their step, their log b w."""

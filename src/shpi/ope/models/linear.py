@@ -122,11 +122,6 @@ class Block:
     following: Int64Array | None  # [b] the next logged action, instead of ``code``; see `one_follows`
     known: Float64Array  # [b] weight of the transition; 0: the next context is unknown
 
-    @property
-    def ahead(self) -> Float64Array:
-        """psi(x_{t+1}) [b, p]."""
-        return products(self.code, self.after)
-
 
 def blocks(problem: Problem, chunk: Chunk, design: Design) -> Iterator[Block]:
     """Iterate over all decisions of a chunk in blocks.

@@ -131,9 +131,11 @@ def _newly_ranked(problem: Problem) -> list[Candidate]:
     recipes = candidates(problem.head.schema.width, problem.settings.seed)
     if len(recipes) == 1:
         return recipes
-    sample = _sample(problem)
-    if sample is None:
+    logs = problem.sample(ROWS, least=4).logs
+    if logs.n_users < 4:
         return recipes
+    plain = replace(problem.settings, horizon=None, truncated="censored")
+    sample = Problem.of(problem.policy, logs, plain)
     small = next(sample.chunks())
     returns, known = returns_of(sample, small)
     if known.sum() < LEAST:
@@ -142,14 +144,6 @@ def _newly_ranked(problem: Problem) -> list[Candidate]:
     # Among recipes that predict exactly (such as a number of decisions), the simplest comes first.
     losses[losses <= EXACT * float(np.mean(returns[known] ** 2))] = 0.0
     return [recipes[i] for i in np.argsort(losses, kind="stable")]
-
-
-def _sample(problem: Problem) -> Problem | None:
-    """The same problem on a sample of users; None with fewer than four."""
-    logs = problem.sample(ROWS, least=4).logs
-    if logs.n_users < 4:
-        return None
-    return Problem.of(problem.policy, logs, replace(problem.settings, horizon=None, truncated="censored"))
 
 
 def _loss(

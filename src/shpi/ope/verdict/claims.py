@@ -71,7 +71,7 @@ class Claim:
         quantile = float(normal_quantile(gate.confidence))
         bounds = []
         for side in (1.0, -1.0):
-            bound = _careful(side * margin, side * influence, gate.confidence, method, gate.seed)
+            bound = careful_bound(side * margin, side * influence, gate.confidence, method, gate.seed)
             bounds.append(side * (side * margin - widened(side * margin - bound, quantile, extra)))
         at = estimate.lift + sign * (bounds[0] - margin)
         shown = (
@@ -124,7 +124,7 @@ class Claim:
         )
 
 
-def _careful(margin: float, influence: Float64Array, level: float, method: str, seed: int) -> float:
+def careful_bound(margin: float, influence: Float64Array, level: float, method: str, seed: int) -> float:
     """The lower bound by the method of the evaluation, or by "heavy" if that is lower.
 
     If few users determine the standard deviation, it is itself uncertain, which t_{U-1} ignores. The

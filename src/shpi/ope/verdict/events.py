@@ -55,7 +55,12 @@ def events(problem: Problem) -> Events | None:
     ordinary = _ordinary(problem)
     counts = problem.times_taken
     shares = counts / counts.sum()
-    gained, users = problem.total(partial(_gained_and_users, shares=shares, ordinary=ordinary))  # [A] each
+    gained, users = problem.all_of(  # [A] each, in one pass
+        [
+            partial(problem.total, partial(_gained, shares=shares)),
+            partial(problem.total, partial(_users, ordinary=ordinary)),
+        ]
+    )
     gained = gained / problem.decisions
     if not gained.sum() > 0:
         return None
@@ -75,10 +80,6 @@ def _ordinary(problem: Problem) -> float | None:
     values, counts = np.unique(chunk.rewards[chunk.observed], return_counts=True)
     most = int(counts.argmax())
     return float(values[most]) if counts[most] >= MOSTLY * counts.sum() else None
-
-
-def _gained_and_users(chunk: Chunk, shares: Float64Array, ordinary: float | None) -> Float64Array:
-    return np.stack([_gained(chunk, shares), _users(chunk, ordinary)])
 
 
 def _gained(chunk: Chunk, shares: Float64Array) -> Float64Array:

@@ -12,7 +12,7 @@ from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis
 from shpi.report.plots.canvas import Canvas, polygon
 from shpi.report.plots.legend import Key, diamond, dot, legend, tick
-from shpi.report.plots.rows import Rows, same_length
+from shpi.report.plots.rows import NARROW, Rows, same_length
 
 _FAR = 6.0  # an interval this many times as wide as the median one does not stretch the axis
 
@@ -41,6 +41,7 @@ def forest(
     faint: Sequence[bool] | None = None,
     round: Sequence[bool] | None = None,
     texts: Sequence[str] | None = None,
+    short_texts: Sequence[str] | None = None,
     reference: float | None = 0.0,
     x_label: str = "",
     names: ForestNames | None = None,
@@ -60,6 +61,7 @@ def forest(
         faint: rows that should not be relied on: hollow, dashed.
         round: rows of another kind: a dot in place of a diamond.
         texts: to the right of the rows, such as the numbers.
+        short_texts: in their place on narrow sheets.
         reference: position of a vertical line, such as 0; None for none.
         x_label: below the axis.
         names: words of the legend.
@@ -72,7 +74,8 @@ def forest(
     weak = list(faint) if faint is not None else [False] * len(labels)
     dotted = list(round) if round is not None else [False] * len(labels)
     keys = _keys(names or ForestNames(), main is not None, any(weak), bounds is not None, any(dotted))
-    rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 18)
+    notes = short_texts if short_texts is not None and width < NARROW else texts
+    rows = Rows.on(canvas, labels, notes, legend(canvas, keys, 4) + 4, 18)
     middle, low, high = (np.asarray(sequence, dtype=np.float64) for sequence in (centers, lowers, uppers))
     floor = None if bounds is None else np.asarray(bounds, dtype=np.float64)
     scale = Scale.over(limits(middle, low, high, floor, main, reference), rows.left, rows.right, room=0.04)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shpi.report import svg
 from shpi.report.marks import sign
 from shpi.report.numbers import count, level, number, percent, signed
-from shpi.report.page import NARROW, Section, esc, figure, table
+from shpi.report.page import Section, esc, figure, table
 from shpi.report.sections.verdict import KINDS, relative
 
 if TYPE_CHECKING:
@@ -48,32 +49,27 @@ def question(evaluation: Evaluation) -> str:
 def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
     """A table with one row per candidate."""
     sure = level(evaluations[0].decisive.lift_interval.level)
-
-    def draw(width: float) -> str:
-        intervals = [evaluation.lead.estimate.lift_interval for evaluation in evaluations]
-        return svg.forest(
-            [evaluation.policy_name for evaluation in evaluations],
-            [evaluation.lead.estimate.lift for evaluation in evaluations],
-            [interval.lower for interval in intervals],
-            [interval.upper for interval in intervals],
-            faint=[
-                evaluation.verdict is not None and evaluation.verdict.decision == "hold"
-                for evaluation in evaluations
-            ],
-            texts=[
-                signed(evaluation.lead.estimate.lift) + ("" if width <= NARROW else f"  {_word(evaluation)}")
-                for evaluation in evaluations
-            ],
-            names=svg.ForestNames(row=f"lift, {sure} interval", faint="hold"),
-            title="Lift of every candidate with its interval",
-            description="; ".join(
-                f"{evaluation.policy_name}: {signed(evaluation.lead.estimate.lift)}"
-                for evaluation in evaluations
-            ),
-            x_label=f"lift: {evaluations[0].metric}",
-            width=width,
-        )
-
+    lifts = [signed(evaluation.lead.estimate.lift) for evaluation in evaluations]
+    intervals = [evaluation.lead.estimate.lift_interval for evaluation in evaluations]
+    chart = partial(
+        svg.forest,
+        [evaluation.policy_name for evaluation in evaluations],
+        [evaluation.lead.estimate.lift for evaluation in evaluations],
+        [interval.lower for interval in intervals],
+        [interval.upper for interval in intervals],
+        faint=[
+            evaluation.verdict is not None and evaluation.verdict.decision == "hold"
+            for evaluation in evaluations
+        ],
+        texts=[f"{lift}  {_word(evaluation)}" for lift, evaluation in zip(lifts, evaluations, strict=True)],
+        short_texts=lifts,
+        names=svg.ForestNames(row=f"lift, {sure} interval", faint="hold"),
+        title="Lift of every candidate with its interval",
+        description="; ".join(
+            f"{evaluation.policy_name}: {lift}" for lift, evaluation in zip(lifts, evaluations, strict=True)
+        ),
+        x_label=f"lift: {evaluations[0].metric}",
+    )
     head = ["candidate", "verdict", "lift", "in %", "interval", "eff. users", "decided by"]
     rows = [_row(number_of, evaluation) for number_of, evaluation in enumerate(evaluations)]
     return Section(
@@ -84,7 +80,7 @@ def side_by_side(evaluations: Sequence[Evaluation]) -> Section:
         "than for one candidate alone, so that all of them hold together: the best of many looks better "
         "than it is. A lift is over the whole horizon; where the log supports it only for a share of a "
         "policy's decisions, the last column gives that share.",
-        body=figure(draw) + table(head, rows, caption="Candidates", numbers=(2, 3, 4, 5)),
+        body=figure(chart) + table(head, rows, caption="Candidates", numbers=(2, 3, 4, 5)),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shpi.report import svg
 from shpi.report.estimators import about, mark, may_be_biased
 from shpi.report.numbers import count, level, number, signed
-from shpi.report.page import NARROW, Section, esc, figure, folded, table
+from shpi.report.page import Section, esc, figure, folded, table
 
 if TYPE_CHECKING:
     from shpi.ope.results import Estimate, Evaluation
@@ -26,10 +27,14 @@ def lift(evaluation: Evaluation) -> Section:
         f"the logging policy did. Right of 0 is better; the line is a {sure} interval. "
         f"<b>{esc(evaluation.main)}</b> decides"
         + ("; the others show whether the answer depends on the method." if len(shown) > 1 else ".")
-        + (" Round signs may be biased: they rest on a model." if any(_biased(evaluation, shown)) else "")
+        + (
+            " Round signs may be biased: they rest on a model."
+            if any(may_be_biased(evaluation, each) for each in shown)
+            else ""
+        )
         + (" Hollow rows failed a check: do not rely on them." if failing(evaluation) else "")
         + ("" if evaluation.mixture is None else f" {esc(evaluation.mixture.sentence())}"),
-        body=figure(lambda width: _forest(evaluation, shown, width))
+        body=_forest(evaluation, shown)
         + (f'<p class="soft">{left_out} further estimators are not shown.</p>' if left_out else "")
         + "<h3>What each of them is</h3>"
         + _explained(evaluation, shown)
@@ -53,10 +58,6 @@ def _shown(evaluation: Evaluation) -> tuple[list[Estimate], int]:
     return ordered[:MANY], max(0, len(ordered) - MANY)
 
 
-def _biased(evaluation: Evaluation, shown: list[Estimate]) -> list[bool]:
-    return [may_be_biased(evaluation, estimate) for estimate in shown]
-
-
 _BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}
 
 
@@ -71,18 +72,24 @@ def _explained(evaluation: Evaluation, shown: list[Estimate]) -> str:
     return table(["estimator", "", "what it does"], rows, caption="Estimators in words")
 
 
-def _forest(evaluation: Evaluation, shown: list[Estimate], width: float) -> str:
+def _forest(evaluation: Evaluation, shown: list[Estimate]) -> str:
     main, sure = evaluation.decisive, level(evaluation.decisive.lift_interval.level)
     failed = failing(evaluation)
     intervals = [estimate.lift_interval for estimate in shown]
-    return svg.forest(
+    lifts = [signed(estimate.lift) for estimate in shown]
+    chart = partial(
+        svg.forest,
         [estimate.name for estimate in shown],
         [estimate.lift for estimate in shown],
         [interval.lower for interval in intervals],
         [interval.upper for interval in intervals],
         main=0,
-        round=_biased(evaluation, shown),
-        texts=[_text(estimate, width) for estimate in shown],
+        round=[may_be_biased(evaluation, estimate) for estimate in shown],
+        texts=[
+            f"{lift}  [{signed(interval.lower)}, {signed(interval.upper)}]"
+            for lift, interval in zip(lifts, intervals, strict=True)
+        ],
+        short_texts=lifts,
         faint=[estimate.name in failed for estimate in shown],
         names=svg.ForestNames(
             row=f"estimate, {sure} interval", round="may be biased", faint="failed a check"
@@ -91,15 +98,8 @@ def _forest(evaluation: Evaluation, shown: list[Estimate], width: float) -> str:
         description=f"{main.name}, which decides, estimates a lift of {signed(main.lift)}, between "
         f"{signed(main.lift_interval.lower)} and {signed(main.lift_interval.upper)}.",
         x_label=f"lift: {evaluation.metric}",
-        width=width,
     )
-
-
-def _text(estimate: Estimate, width: float) -> str:
-    if width <= NARROW:
-        return signed(estimate.lift)
-    interval = estimate.lift_interval
-    return f"{signed(estimate.lift)}  [{signed(interval.lower)}, {signed(interval.upper)}]"
+    return figure(chart)
 
 
 def _numbers(evaluation: Evaluation, shown: list[Estimate]) -> str:

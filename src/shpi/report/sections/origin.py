@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shpi.report import svg
 from shpi.report.numbers import count, level, number, percent, signed
-from shpi.report.page import NARROW, Section, esc, figure, folded, table
+from shpi.report.page import Section, esc, figure, folded, table
 
 if TYPE_CHECKING:
     from shpi.ope.results import ActionShift, Evaluation, Segment
@@ -37,24 +38,19 @@ def _segments(evaluation: Evaluation) -> str:
     hidden = len(everyone) - len(shown)
     labels = [f"{segment.column}: {segment.label}" for segment in shown]
     sure = level(shown[0].interval.level)
-
-    def draw(width: float) -> str:
-        return svg.forest(
-            labels,
-            [segment.lift for segment in shown],
-            [segment.interval.lower for segment in shown],
-            [segment.interval.upper for segment in shown],
-            texts=[
-                signed(segment.lift) + ("" if width <= NARROW else f"  ({count(segment.users)} users)")
-                for segment in shown
-            ],
-            names=svg.ForestNames(row=f"lift, {sure} interval"),
-            title="Lift by segment of users",
-            description=f"The lift of {len(shown)} segments of users, by their first context.",
-            x_label="lift",
-            width=width,
-        )
-
+    chart = partial(
+        svg.forest,
+        labels,
+        [segment.lift for segment in shown],
+        [segment.interval.lower for segment in shown],
+        [segment.interval.upper for segment in shown],
+        texts=[f"{signed(segment.lift)}  ({count(segment.users)} users)" for segment in shown],
+        short_texts=[signed(segment.lift) for segment in shown],
+        names=svg.ForestNames(row=f"lift, {sure} interval"),
+        title="Lift by segment of users",
+        description=f"The lift of {len(shown)} segments of users, by their first context.",
+        x_label="lift",
+    )
     rows = [
         [
             esc(label, 120),
@@ -69,7 +65,7 @@ def _segments(evaluation: Evaluation) -> str:
     note = _cut(hidden, len(everyone), "segments", "with the most users")
     return (
         f"<h3>Users</h3><p>By each user's first context. The intervals are not corrected for the number of "
-        f"segments: among {count(len(everyone))} some may stand out by chance.{note}</p>{figure(draw)}"
+        f"segments: among {count(len(everyone))} some may stand out by chance.{note}</p>{figure(chart)}"
         + folded("The numbers", table(head, rows, caption="Segments", numbers=(1, 2, 3, 4)))
     )
 
@@ -92,19 +88,16 @@ def _actions(everyone: Sequence[ActionShift]) -> str:
         return "<h3>Actions</h3><p>No action is chosen more or less often than in the log.</p>"
     shown = sorted(changed[:MANY_ACTIONS], key=lambda shift: -shift.change)
     note = _cut(len(changed) - len(shown), len(changed), "actions listed", "with the largest changes")
-
-    def draw(width: float) -> str:
-        return svg.bars(
-            [shift.action for shift in shown],
-            {"change": [100 * shift.change for shift in shown]},
-            by_sign=True,
-            show=lambda value: signed(value, 2),
-            title="Actions gained and lost",
-            description=f"{shown[0].action} gains most, {shown[-1].action} loses most.",
-            x_label="change of its share, percentage points",
-            width=width,
-        )
-
+    chart = partial(
+        svg.bars,
+        [shift.action for shift in shown],
+        {"change": [100 * shift.change for shift in shown]},
+        by_sign=True,
+        show=lambda value: signed(value, 2),
+        title="Actions gained and lost",
+        description=f"{shown[0].action} gains most, {shown[-1].action} loses most.",
+        x_label="change of its share, percentage points",
+    )
     rows = [
         [
             esc(shift.action, 120),
@@ -118,7 +111,7 @@ def _actions(everyone: Sequence[ActionShift]) -> str:
     head = ["action", "in the log", "this policy", "change, points", "reward when logged"]
     return (
         "<h3>Actions</h3><p>Which actions this policy chooses more often (to the right) and less often "
-        f"(to the left), in the contexts of the log.{note}</p>{figure(draw)}"
+        f"(to the left), in the contexts of the log.{note}</p>{figure(chart)}"
         + folded("The numbers", table(head, rows, caption="Actions gained and lost", numbers=(1, 2, 3, 4)))
     )
 

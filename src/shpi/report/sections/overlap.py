@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,22 +53,19 @@ def _tiles(evaluation: Evaluation, weights: Weights) -> str:
 def _chances(measured: Overlap) -> str:
     edges, logged, policy = _both_trimmed(measured)
     series = {"logging policy": logged, "this policy": policy}
-
-    def draw(width: float) -> str:
-        return svg.histogram(
-            edges,
-            series,
-            log_x=True,
-            title="How likely the logged actions are under both policies",
-            description="Median probability of the logged action: "
-            f"{_middle(measured.logged)} under the logging policy, "
-            f"{_middle(measured.policy)} under this policy.",
-            x_label="probability of the action that was logged",
-            y_label="share of the decisions, in %",
-            width=width,
-            height=200,
-        )
-
+    chart = partial(
+        svg.histogram,
+        edges,
+        series,
+        log_x=True,
+        title="How likely the logged actions are under both policies",
+        description="Median probability of the logged action: "
+        f"{_middle(measured.logged)} under the logging policy, "
+        f"{_middle(measured.policy)} under this policy.",
+        x_label="probability of the action that was logged",
+        y_label="share of the decisions, in %",
+        height=200,
+    )
     rows = [
         [f"{number(low, 2)} to {number(high, 2)}", number(a, 2), number(b, 2)]
         for low, high, a, b in zip(edges[:-1], edges[1:], logged, policy, strict=True)
@@ -78,7 +76,7 @@ def _chances(measured: Overlap) -> str:
         share = percent(measured.never / max(sum(measured.logged.counts), 1), 2)
         caption += f" In {share} of the decisions this policy would never take it; these are not drawn."
     heads = ["probability", "logging policy, %", "this policy, %"]
-    return figure(draw, caption) + folded(
+    return figure(chart, caption) + folded(
         "The numbers", table(heads, rows, caption="Probabilities", numbers=(1, 2))
     )
 
@@ -89,21 +87,18 @@ def _ratios(measured: Overlap) -> str:
     if not total or not len(counts):
         return ""
     shares = 100 * counts / total
-
-    def draw(width: float) -> str:
-        return svg.histogram(
-            edges,
-            {"decisions": shares},
-            title="Ratios of the probabilities of both policies",
-            description="Shares of decisions by the ratio of the probabilities of the logged action.",
-            log_x=True,
-            marks={"equally likely": 1.0},
-            x_label="ratio: this policy / logging policy",
-            y_label="share of the decisions, in %",
-            width=width,
-            height=180,
-        )
-
+    chart = partial(
+        svg.histogram,
+        edges,
+        {"decisions": shares},
+        title="Ratios of the probabilities of both policies",
+        description="Shares of decisions by the ratio of the probabilities of the logged action.",
+        log_x=True,
+        marks={"equally likely": 1.0},
+        x_label="ratio: this policy / logging policy",
+        y_label="share of the decisions, in %",
+        height=180,
+    )
     caption = (
         "<b>How much does each decision count?</b> Right of the dashed line: decisions that this policy "
         "makes more often; each counts as more than one."
@@ -113,7 +108,7 @@ def _ratios(measured: Overlap) -> str:
         for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True)
         if share
     ]
-    return figure(draw, caption) + folded(
+    return figure(chart, caption) + folded(
         "The numbers", table(["ratio", "decisions, %"], rows, caption="Ratios", numbers=(1,))
     )
 
@@ -121,21 +116,18 @@ def _ratios(measured: Overlap) -> str:
 def _steps(measured: Overlap) -> str:
     left = np.asarray(measured.effective_users)  # a logarithmic axis cannot show 0
     first, last = count(measured.effective_users[0]), count(measured.effective_users[-1])
-
-    def draw(width: float) -> str:
-        return svg.lines(
-            measured.steps,
-            {"effective users": left},
-            reference={f"{_FEW} users": float(_FEW)},
-            log_y=True,
-            title="Effective users left after so many decisions",
-            description=f"From {first} at the first decision to {last} at decision {measured.steps[-1]}.",
-            x_label="decisions of this policy in a row",
-            y_label="effective users",
-            width=width,
-            height=200,
-        )
-
+    chart = partial(
+        svg.lines,
+        measured.steps,
+        {"effective users": left},
+        reference={f"{_FEW} users": float(_FEW)},
+        log_y=True,
+        title="Effective users left after so many decisions",
+        description=f"From {first} at the first decision to {last} at decision {measured.steps[-1]}.",
+        x_label="decisions of this policy in a row",
+        y_label="effective users",
+        height=200,
+    )
     picks = sorted({int(place) for place in np.linspace(0, len(measured.steps) - 1, 12).round()})
     rows = [[count(measured.steps[i]), count(measured.effective_users[i])] for i in picks]
     caption = (
@@ -143,7 +135,7 @@ def _steps(measured: Overlap) -> str:
         f"{first} effective users at the first decision, {last} at the last. Estimators that look "
         "only k steps back, or use a model, do not depend on all of it."
     )
-    return figure(draw, caption) + folded(
+    return figure(chart, caption) + folded(
         "The numbers", table(["decision", "effective users"], rows, caption="Effective users", numbers=(0, 1))
     )
 
@@ -162,25 +154,22 @@ def _users(evaluation: Evaluation) -> str:
     largest = float(np.abs(moved).max())
     error = evaluation.decisive.lift_error
     against = f", {percent(largest / error, 2)} of its standard error" if error > 0 else ""
-
-    def draw(width: float) -> str:
-        return svg.histogram(
-            edges,
-            {"users": counts},
-            title="How far single users move the lift",
-            description=f"No user moves it by more than {number(largest)}{against}.",
-            marks={"no effect": 0.0},
-            x_label="change of the lift due to one user",
-            y_label="users",
-            width=width,
-            height=160,
-        )
-
+    chart = partial(
+        svg.histogram,
+        edges,
+        {"users": counts},
+        title="How far single users move the lift",
+        description=f"No user moves it by more than {number(largest)}{against}.",
+        marks={"no effect": 0.0},
+        x_label="change of the lift due to one user",
+        y_label="users",
+        height=160,
+    )
     caption = (
         "<b>Does it depend on a few users?</b> The user who moves the lift most moves it by "
         f"{number(largest)}{against}. The outermost 1 % are drawn at the ends."
     )
-    return figure(draw, caption)
+    return figure(chart, caption)
 
 
 def _both_trimmed(measured: Overlap) -> tuple[Float64Array, Float64Array, Float64Array]:

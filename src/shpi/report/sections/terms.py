@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shpi.report import svg
@@ -34,12 +35,10 @@ def now_and_later(evaluation: Evaluation) -> Section | None:
 
 
 def _sentence(short: Estimate, long: Estimate) -> str:
-    def said(estimate: Estimate) -> str:
-        if estimate.lift_interval.lower > 0:
-            return "better"
-        return "worse" if estimate.lift_interval.upper < 0 else "not proven to be different"
-
-    now, later = said(short), said(long)
+    now, later = (
+        "better" if interval.lower > 0 else "worse" if interval.upper < 0 else "not proven to be different"
+        for interval in (short.lift_interval, long.lift_interval)
+    )
     if now == later:
         return f"On the next reward and in the long run the policy is <b>{now}</b>."
     return f"On the next reward the policy is <b>{now}</b>; in the long run it is <b>{later}</b>."
@@ -50,29 +49,26 @@ def _relative(pair: Sequence[tuple[str, Estimate]]) -> str:
     sizes = [abs(estimate.baseline) for _, estimate in pair]
     if any(relative(estimate.lift, estimate.baseline) is None for _, estimate in pair):
         return "<p>The logging policy brought next to nothing: changes in % mean little. See the numbers.</p>"
-
-    def draw(width: float) -> str:
-        lifts = [100 * estimate.lift / size for (_, estimate), size in zip(pair, sizes, strict=True)]
-        edges = [
-            (100 * estimate.lift_interval.lower / size, 100 * estimate.lift_interval.upper / size)
-            for (_, estimate), size in zip(pair, sizes, strict=True)
-        ]
-        texts = [percent(lift / 100, 2, sign=True) for lift in lifts]
-        return svg.forest(
-            [name for name, _ in pair],
-            lifts,
-            [low for low, _ in edges],
-            [high for _, high in edges],
-            texts=texts,
-            main=1,
-            names=svg.ForestNames(row="short-term", main="long-term"),
-            title="Short-term and long-term lift",
-            description=f"Next reward {texts[0]}, all that follows {texts[1]}.",
-            x_label="lift in % of what the logging policy brought",
-            width=width,
-        )
-
-    return figure(draw)
+    lifts = [100 * estimate.lift / size for (_, estimate), size in zip(pair, sizes, strict=True)]
+    edges = [
+        (100 * estimate.lift_interval.lower / size, 100 * estimate.lift_interval.upper / size)
+        for (_, estimate), size in zip(pair, sizes, strict=True)
+    ]
+    texts = [percent(lift / 100, 2, sign=True) for lift in lifts]
+    chart = partial(
+        svg.forest,
+        [name for name, _ in pair],
+        lifts,
+        [low for low, _ in edges],
+        [high for _, high in edges],
+        texts=texts,
+        main=1,
+        names=svg.ForestNames(row="short-term", main="long-term"),
+        title="Short-term and long-term lift",
+        description=f"Next reward {texts[0]}, all that follows {texts[1]}.",
+        x_label="lift in % of what the logging policy brought",
+    )
+    return figure(chart)
 
 
 def _numbers(pair: Sequence[tuple[str, Estimate]]) -> str:
@@ -131,17 +127,14 @@ def _bars(terms: Sequence[Factor], total: Factor) -> str:
     known = [change for change in changes if change is not None]
     if len(known) < len(changes):
         return ""
-
-    def draw(width: float) -> str:
-        return svg.bars(
-            [*(factor.name for factor in terms), "together"],
-            {"change": [100 * factor for factor in known]},
-            by_sign=True,
-            show=lambda value: signed(value, 2),
-            title="Change of the three factors and of their product",
-            description="; ".join(f"{factor.name} {_change(factor)}" for factor in (*terms, total)),
-            x_label="change in %",
-            width=width,
-        )
-
-    return figure(draw)
+    chart = partial(
+        svg.bars,
+        [*(factor.name for factor in terms), "together"],
+        {"change": [100 * factor for factor in known]},
+        by_sign=True,
+        show=lambda value: signed(value, 2),
+        title="Change of the three factors and of their product",
+        description="; ".join(f"{factor.name} {_change(factor)}" for factor in (*terms, total)),
+        x_label="change in %",
+    )
+    return figure(chart)

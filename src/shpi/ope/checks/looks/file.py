@@ -45,7 +45,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """All looks in a file. Immutable: `with_look` returns a new object."""
+    """All looks in a file. Immutable."""
 
     looks: tuple[Look, ...] = ()
     planned_users: int | None = None  # plan of the anytime bounds; None: no anytime look yet
@@ -55,10 +55,6 @@ class Looks:
         """The looks at one policy on one growing log, one for each state of the log."""
         mine = {look.fingerprint: look for look in self.looks if (look.policy, look.log) == (policy, log)}
         return tuple(mine.values())
-
-    def with_look(self, look: Look) -> Looks:
-        """These looks and one more."""
-        return replace(self, looks=(*self.looks, look))
 
     @classmethod
     def read(cls, path: Path) -> Looks:
@@ -166,7 +162,7 @@ def count_look(
     anytime = gate is not None and bool(gate.anytime)
     if gate is not None and anytime:
         known = _planned(known, gate, place)
-    after = known.with_look(look)
+    after = replace(known, looks=(*known.looks, look))
     write_text(place, json.dumps(after.to_json(), indent=1, allow_nan=False) + "\n")
     count = len(after.of(look.policy, look.log))
     confidence = 0.95 if gate is None else gate.confidence
