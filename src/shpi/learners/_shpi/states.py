@@ -148,16 +148,15 @@ class Columns:
 def _sums(steps: Steps, phi: Float32Array, other: Float32Array, weights: Float64Array) -> Float64Array:
     """Sums of w^2 phi phi' and of w phi u' [2, 2, p, p], u another vector of every usable row."""
     width, scale = phi.shape[1], weights.astype(np.float32)
-    total = np.zeros((2, width, 2, width))
+    total = np.zeros((2, 2, width, width))
     for half in (0, 1):
         chosen = np.flatnonzero(steps.usable & (steps.half == half) & (weights != 0))
         for first in range(0, len(chosen), BLOCK):
             rows = chosen[first : first + BLOCK]
-            right = np.empty((len(rows), 2, width), dtype=np.float32)
-            np.multiply(phi[rows], scale[rows, None], out=right[:, 0])
-            right[:, 1] = other[rows]
-            total[half] += np.tensordot(right[:, 0], right, axes=(0, 0))
-    return np.ascontiguousarray(total.transpose(0, 2, 1, 3))
+            weighted = phi[rows] * scale[rows, None]
+            total[half, 0] += weighted.T @ weighted
+            total[half, 1] += weighted.T @ other[rows]
+    return total
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -308,45 +307,28 @@ def solved(system: Float64Array, right: Float64Array) -> Float64Array:
 
 
 def described(logs: LoggedData, table: FeatureMap | None, steps: Steps, seed: int) -> tuple[StateMap, ...]:
-    """The sets of features of a log: the table, if contexts are few; else two sets, whose spread is an error.
+    """The sets of features of a log: the table, if contexts are few; else two, whose difference is an error.
 
-    Past rewards join the context where they help to forecast returns: then the context is not the whole
-    state. Elsewhere they would only tell that pi, by earning more, is unlike anybody in the log.
+    Two draws of Fourier features where contexts are narrow; else lines, and lines with squares. Past rewards
+    join the context where they help to forecast returns: then the context is not the whole state. Elsewhere
+    they would only tell that pi, by earning more, is unlike anybody in the log.
     """
     if table is not None:
         return Columns.of(logs, table, steps, logs.schema.width).maps()
-    alone, widened = (_TwoSets(wide, steps, logs.schema.width, seed) for wide in (logs, with_past(logs)))
-    first, other = alone.first(), widened.first()
-    better = other[0].held_out_error() < (1 - PREDICTIVE) * first[0].held_out_error()
-    return widened.with_second(other) if better else alone.with_second(first)
+    past = with_past(logs)
 
+    def sets(wide: LoggedData, draw: int) -> tuple[StateMap, ...]:
+        narrow = wide.schema.width <= NARROW
+        shape: Recipe = Powers(degree=2, intercept=False, limit=TAIL)
+        if narrow:
+            shape = RandomFourier(n_features=N_FOURIER, intercept=False, seed=seed + draw)
+        features = Chain((Standardise(), shape)).fit(wide.contexts[:: 1 + len(wide) // MAP_ROWS])
+        columns = Columns.of(wide, features, steps, logs.schema.width)
+        return columns.maps() if narrow else columns.maps(1 + wide.schema.width)
 
-@dataclass(frozen=True)
-class _TwoSets:
-    """Two draws of Fourier features where contexts are narrow; else lines, and lines with squares."""
-
-    wide: LoggedData
-    steps: Steps
-    width: int  # of the context, without past rewards
-    seed: int
-
-    def first(self) -> tuple[StateMap, ...]:
-        """The first set, and the second where it shares the columns."""
-        width = self.wide.schema.width
-        if width > NARROW:
-            return self._columns(Powers(degree=2, intercept=False, limit=TAIL)).maps(1 + width)
-        return self._draw(0)
-
-    def with_second(self, first: tuple[StateMap, ...]) -> tuple[StateMap, ...]:
-        """Both sets."""
-        return first if len(first) > 1 else (*first, *self._draw(1))
-
-    def _draw(self, number: int) -> tuple[StateMap, ...]:
-        return self._columns(
-            RandomFourier(n_features=N_FOURIER, intercept=False, seed=self.seed + number)
-        ).maps()
-
-    def _columns(self, shape: Recipe) -> Columns:
-        sample = self.wide.contexts[:: 1 + len(self.wide) // MAP_ROWS]
-        features = Chain((Standardise(), shape)).fit(sample)
-        return Columns.of(self.wide, features, self.steps, self.width)
+    first, widened = sets(logs, 0), sets(past, 0)
+    better = widened[0].held_out_error() < (1 - PREDICTIVE) * first[0].held_out_error()
+    if better:
+        first = widened
+    del widened  # a large log has room for two sets, not for four
+    return first if len(first) > 1 else (*first, *sets(past if better else logs, 1))
