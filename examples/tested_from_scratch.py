@@ -77,8 +77,8 @@ class Judge:
         self.penalty[0] = 1e-9 * len(self.phi)
         self.first = np.append(True, log.last[:-1])
         self.system = self.phi.T @ self.change + np.diag(self.penalty)
-        here = self.phi.T @ self.phi
-        carry = np.linalg.solve(here + 1e-3 * np.diag(np.diag(here)), self.phi.T @ self.after)
+        gram = self.phi.T @ self.phi + np.diag(self.penalty)
+        carry = np.linalg.solve(gram, self.phi.T @ self.after)
         self.unexpected = self.after - self.phi @ carry  # about the next state, under mu
         self.delta = log.reward - self.change @ np.linalg.solve(self.system, self.phi.T @ log.reward)
         self.surprise = self.delta.copy()  # all that followed, less V

@@ -268,9 +268,10 @@ def test_a_policy_that_leaves_the_log_is_doubted() -> None:
     for near in (0.6, 0.8):
         assert lifts[near].off_log.mean() < 0.1 * lifts[near].estimate
         assert lifts[near].estimate == pytest.approx(lift_of_walk(near), rel=0.2)
-    assert lifts[1.0].off_log.mean() > 0.15 * lifts[1.0].estimate
-    assert lifts[1.0].error > 0.25 * lifts[1.0].estimate
-    assert lifts[1.0].estimate < 0.8 * lift_of_walk(1.0)  # so the doubt is right
+    away = lifts[1.0]
+    assert away.off_log.mean() > 0.15 * away.estimate
+    assert away.error > 1.5 * replace(away, off_log=np.zeros(2)).error
+    assert away.estimate == pytest.approx(lift_of_walk(1.0), abs=3 * away.error)
 
 
 def test_a_table_has_no_visits_below_0() -> None:

@@ -97,6 +97,7 @@ class Columns:
     final: Float32Array  # [N, p] after the last decision; 0 after a termination
     steps: Steps
     usual: Float64Array  # mean past rewards; empty where they are no part of the state
+    penalty: Float64Array  # [p]
     under_mu: Float64Array  # [2, 2, p, p] sums of phi phi' and of phi phi'' over each half
     surprise: Float32Array  # [n, p] e = phi' - B'phi; 0 where the log does not say what followed
 
@@ -115,7 +116,9 @@ class Columns:
         ahead[~steps.usable] = 0.0
         under_mu = _sums(steps, phi, ahead, np.ones(len(phi)))
         here, moved = under_mu.sum(axis=0)
-        carry = solved(here + RIDGE * np.diag(np.diag(here)), moved).astype(np.float32)
+        penalty = RIDGE * np.einsum("np,np->p", phi, phi, dtype=np.float64) + 1e-9 * len(phi)
+        penalty[0] = 1e-9 * len(phi)
+        carry = solved(here + np.diag(penalty), moved).astype(np.float32)
         for first in range(0, len(wide), BLOCK):
             rows = slice(first, min(first + BLOCK, len(wide)))
             ahead[rows] -= (phi[rows] @ carry) * steps.usable[rows, None]
@@ -126,6 +129,7 @@ class Columns:
             final=final,
             steps=steps,
             usual=usual,
+            penalty=penalty,
             under_mu=under_mu,
             surprise=ahead,
         )
@@ -185,12 +189,10 @@ class StateMap:
     def of(cls, columns: Columns, width: int) -> StateMap:
         """Estimate V^mu in the first columns."""
         steps, none, phi = columns.steps, np.zeros(0), columns.phi[:, :width]
-        penalty = RIDGE * np.einsum("np,np->p", phi, phi, dtype=np.float64) + 1e-9 * len(phi)
-        penalty[0] = 1e-9 * len(phi)
         states = cls(
             columns=columns,
             steps=steps,
-            penalty=penalty,
+            penalty=columns.penalty[:width],
             starts=phi[steps.offsets[:-1]].sum(axis=0, dtype=np.float64) / steps.users,
             theta=none,
             delta=none,
