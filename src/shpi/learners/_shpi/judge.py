@@ -149,7 +149,7 @@ class Judge:
         theta = solved(pi.system, states.sum_of(pi.target))
         moved = pi.kept * theta
         here, visits = states.at_rows(theta, solved(pi.system.T, states.starts))
-        ahead = states.ahead(here, theta) + weights * states.at_surprises(moved)
+        ahead = states.ahead(here, theta) + weights * states.of_unexpected(moved)
         residual = np.where(steps.usable, pi.target - here + steps.gamma * c * ahead, 0.0)
         parts = steps.by_user(visits * residual)
         if not self.realised:  # the error of V^mu; beside what followed it is the same for pi and mu

@@ -1,15 +1,16 @@
-r"""The states of a log in features phi: what mu brings from each, and where pi goes instead of where mu goes.
+r"""The states of a log in features phi: what mu brings from each, and what pi changes about the next one.
 
-    V^mu(x) = phi'theta,     theta = G(0)^-1 sum phi r,     G(0) = sum phi (phi - gamma phi')' + penalty
+    V^mu(x) = phi'theta,     theta = (sum phi (phi - gamma phi')' + penalty)^-1 sum phi r
 
-phi' is phi of the next state. With the ratios rho = pi(a|x) / mu(a|x) of single steps, pi moves the states by
+In sums phi' is phi of the next state. With the ratios rho = pi(a|x) / mu(a|x) of single steps, pi changes
+the next state by
 
-    sum (rho - 1) phi e',     e = phi' - B'phi,    B of mu
+    K = sum (rho - 1) phi e',     e = phi' - B'phi,     B'phi what is expected under mu
 
-more than mu does: E[rho - 1 | x] = 0, so subtracting B'phi, what is expected under mu, costs no bias and
-removes most of the noise. Of each column, that is of each feature of the next state, only the part counts
-that chance cannot explain, a share of max(0, 1 - noise / square) (James and Stein): where actions do not
-move a feature, as the tastes of a user, pi finds it as mu does, however large its ratios.
+E[rho - 1 | x] = 0, so subtracting B'phi, or any other function of the state, costs no bias and removes most
+of the noise. Of each column of K, that is of each feature of the next state, only the part counts that chance
+does not explain, a share of max(0, 1 - noise / square) (James and Stein). Where actions do not move a
+feature, as the tastes of a user, pi then finds it as mu does, however large the ratios are.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Columns:
     usual: Float64Array  # mean past rewards; empty where they are no part of the state
     penalty: Float64Array  # [p]
     under_mu: Float64Array  # [2, 2, p, p] sums of phi phi' and of phi phi'' over each half
-    surprise: Float32Array  # [n, p] e = phi' - B'phi; 0 where the log does not say what followed
+    unexpected: Float32Array  # [n, p] e = phi' - B'phi; 0 where the log does not say what followed
 
     @classmethod
     def of(cls, wide: LoggedData, features: FeatureMap, steps: Steps, width: int) -> Columns:
@@ -131,17 +132,17 @@ class Columns:
             usual=usual,
             penalty=penalty,
             under_mu=under_mu,
-            surprise=ahead,
+            unexpected=ahead,
         )
 
     def changes(self, weights: Float64Array) -> Float64Array:
-        """Sums of w phi e' and of w^2 phi phi' over each half, [2, 2, p, p]."""
-        return _sums(self.steps, self.phi, self.surprise, weights)
+        """Sums of w^2 phi phi' and of w phi e' over each half, [2, 2, p, p]."""
+        return _sums(self.steps, self.phi, self.unexpected, weights)
 
     @cached_property
     def spread(self) -> Float64Array:
         """The mean square of e [p]."""
-        total: Float64Array = np.einsum("np,np->p", self.surprise, self.surprise, dtype=np.float64)
+        total: Float64Array = np.einsum("np,np->p", self.unexpected, self.unexpected, dtype=np.float64)
         return total / max(int(self.steps.usable.sum()), 1)
 
     def maps(self, *widths: int) -> tuple[StateMap, ...]:
@@ -277,10 +278,10 @@ class StateMap:
         columns = np.stack(thetas, axis=1).astype(np.float32)
         return np.ascontiguousarray((self.phi @ columns).T, dtype=np.float64)
 
-    def at_surprises(self, theta: Float64Array) -> Float64Array:
+    def of_unexpected(self, theta: Float64Array) -> Float64Array:
         """The product e'theta [n]."""
-        surprise = self.columns.surprise[:, : len(self.penalty)]
-        return (surprise @ theta.astype(np.float32)).astype(np.float64)
+        unexpected = self.columns.unexpected[:, : len(self.penalty)]
+        return (unexpected @ theta.astype(np.float32)).astype(np.float64)
 
     def at_ends(self, theta: Float64Array) -> Float64Array:
         """The same after the last decisions [N]."""
