@@ -18,6 +18,7 @@ The influences include the noise of the fit as well as that of the contexts (the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -50,7 +51,7 @@ class Modelled(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ModelAlone:
+class _ModelAlone(ABC):
     """What FQE and DM share: all but the model.
 
     Args:
@@ -66,9 +67,9 @@ class _ModelAlone:
     ridge: float | None = None
     name: str = ""
 
+    @abstractmethod
     def model(self, problem: Problem, target: Target) -> Modelled:
         """The model's value of pi or of mu."""
-        raise NotImplementedError
 
     def estimate(self, problem: Problem) -> Estimate:
         """The model's value of pi, or J(mu) plus the difference between its values of pi and of mu."""
