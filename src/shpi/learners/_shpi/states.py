@@ -320,18 +320,18 @@ def described(logs: LoggedData, table: FeatureMap | None, steps: Steps, seed: in
         return Columns.of(logs, table, steps, logs.schema.width).maps()
     past = with_past(logs)
 
-    def sets(wide: LoggedData, draw: int) -> tuple[StateMap, ...]:
-        narrow = wide.schema.width <= NARROW
-        shape: Recipe = Powers(degree=2, intercept=False, limit=TAIL)
-        if narrow:
+    def columns(wide: LoggedData, draw: int = 0, degree: int = 1) -> Columns:
+        shape: Recipe = Powers(degree=degree, intercept=False, limit=TAIL)
+        if wide.schema.width <= NARROW:
             shape = RandomFourier(n_features=N_FOURIER, intercept=False, seed=seed + draw)
         features = Chain((Standardise(), shape)).fit(wide.contexts[:: 1 + len(wide) // MAP_ROWS])
-        columns = Columns.of(wide, features, steps, logs.schema.width)
-        return columns.maps() if narrow else columns.maps(1 + wide.schema.width)
+        return Columns.of(wide, features, steps, logs.schema.width)
 
-    first, widened = sets(logs, 0), sets(past, 0)
-    better = widened[0].held_out_error() < (1 - PREDICTIVE) * first[0].held_out_error()
-    if better:
-        first = widened
-    del widened  # a large log has room for two sets, not for four
-    return first if len(first) > 1 else (*first, *sets(past if better else logs, 1))
+    wide, (first,), (widened,) = logs, columns(logs).maps(), columns(past).maps()
+    if widened.held_out_error() < (1 - PREDICTIVE) * first.held_out_error():
+        wide, first = past, widened
+    del widened  # a large log has no room for a set that is not used
+    if wide.schema.width <= NARROW:
+        return first, *columns(wide, draw=1).maps()
+    del first
+    return columns(wide, degree=2).maps(1 + wide.schema.width)
