@@ -69,18 +69,21 @@ def one_hot(state: np.ndarray) -> np.ndarray:
 class Judge:
     """Measures the lift of any policy over mu, with every reader's part in the error."""
 
-    def __init__(self, log: Log) -> None:
-        self.log, self.readers = log, int(log.reader.max()) + 1
+    def __init__(self, log: Log, half: np.ndarray) -> None:
+        self.log, self.readers, self.half = log, len(half), half
         self.phi, self.after = one_hot(log.state), one_hot(log.after)
         self.change = self.phi - GAMMA * self.after
         self.penalty = 1e-3 * np.sum(self.phi**2, axis=0) + 1e-9 * len(self.phi)
         self.penalty[0] = 1e-9 * len(self.phi)
         self.first = np.append(True, log.last[:-1])
-        self.system = self.phi.T @ self.change + np.diag(self.penalty)
         gram = self.phi.T @ self.phi + np.diag(self.penalty)
         carry = np.linalg.solve(gram, self.phi.T @ self.after)
         self.unexpected = self.after - self.phi @ carry  # about the next state, under mu
-        self.delta = log.reward - self.change @ np.linalg.solve(self.system, self.phi.T @ log.reward)
+        self.system, self.delta = [], np.zeros(len(self.phi))  # a V of mu for each half: no noise in common
+        for rows in (half[log.reader] == 0, half[log.reader] == 1):
+            self.system.append(self.phi[rows].T @ self.change[rows] + np.diag(self.penalty))
+            theta = np.linalg.solve(self.system[-1], self.phi[rows].T @ log.reward[rows])
+            self.delta[rows] = log.reward[rows] - self.change[rows] @ theta
         self.surprise = self.delta.copy()  # all that followed, less V
         for row in range(len(self.delta) - 2, -1, -1):
             if not log.last[row]:
@@ -115,8 +118,11 @@ class Judge:
         residual = target - self.phi @ theta + GAMMA * (1 - 1 / followed) * ahead
         parts = np.bincount(self.log.reader, visits * residual, self.readers)
         if not self.realised:  # V of mu is an estimate too
-            through = np.linalg.solve(self.system.T, -((visits * (rho - 1)) @ self.change))
-            parts = parts + np.bincount(self.log.reader, self.delta * (self.phi @ through), self.readers)
+            for side in (0, 1):
+                weights = np.where(self.half[self.log.reader] == side, visits * (rho - 1), 0.0)
+                through = np.linalg.solve(self.system[side].T, -(weights @ self.change))
+                error = np.bincount(self.log.reader, self.delta * (self.phi @ through), self.readers)
+                parts = parts + np.where(self.half == side, error, 0.0)
         here = starts @ theta / self.readers
         return float(here.sum()), parts + here - here.sum() / self.readers
 
@@ -179,9 +185,9 @@ class Climb:
     """From mu to the boldest policy that the log can vouch for."""
 
     def __init__(self, log: Log, seed: int = 0) -> None:
-        self.log, self.judge = log, Judge(log)
+        half = np.random.default_rng(seed).permutation(int(log.reader.max()) + 1) % 2
+        self.log, self.judge = log, Judge(log, half)
         self.tested: list[Candidate] = []
-        half = np.random.default_rng(seed).permutation(self.judge.readers) % 2
         self.half = half[log.reader]  # [n]
         self.learns = [np.ones(len(self.half), bool), self.half != 0, self.half != 1]  # by side
 

@@ -153,8 +153,7 @@ class Judge:
         residual = np.where(steps.usable, pi.target - here + steps.gamma * c * ahead, 0.0)
         parts = steps.by_user(visits * residual)
         if not self.realised:  # the error of V^mu; beside what followed it is the same for pi and mu
-            by_row = states.sum_of_changes(visits * weights)
-            parts -= states.by_user @ solved(states.system(BOTH, 1.0).T, by_row)
+            parts += states.error_of_value(visits * weights)
         starts = here[self.logs.offsets[:-1]]
         own = np.bincount(self.logs.user_codes, weights=starts, minlength=users) / users
         lift = float(own.sum())

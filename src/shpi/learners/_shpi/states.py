@@ -49,7 +49,8 @@ class Steps:
     last: BoolArray  # [n] whether it is the last decision of its trajectory
     user: IntArray  # [n]
     users: int
-    half: IntArray  # [n] 0 or 1: users teach one half and judge the other
+    side: IntArray  # [users] the half of the users, 0 or 1: what one half teaches, the other judges
+    half: IntArray  # [n] the same by row
     gamma: float
 
     @classmethod
@@ -58,6 +59,7 @@ class Steps:
         last = np.zeros(len(logs), dtype=bool)
         last[logs.offsets[1:] - 1] = True
         user = logs.user_codes[logs.trajectory_of_row]
+        side = np.random.default_rng(seed).permutation(logs.n_users) % 2
         return cls(
             usable=usable,
             rewards=rewards,
@@ -66,7 +68,8 @@ class Steps:
             last=last,
             user=user,
             users=logs.n_users,
-            half=(np.random.default_rng(seed).permutation(logs.n_users) % 2)[user],
+            side=side,
+            half=side[user],
             gamma=gamma,
         )
 
@@ -175,14 +178,18 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StateMap:
-    """One set of features, and V^mu in it."""
+    """One set of features, and V^mu in it.
+
+    Each half of the users has a V^mu of its own. f, which the other half has learned with its V^mu, then has
+    no noise in common with the advantages by which it is judged.
+    """
 
     columns: Columns
     steps: Steps
     penalty: Float64Array  # [p]
     starts: Float64Array  # [p] mean phi of the first decisions, per user
-    theta: Float64Array  # [p] of V^mu
-    delta: Float64Array  # [n] of V^mu; 0 where the log does not say what followed
+    theta: Float64Array  # [p] of V^mu, from all users
+    delta: Float64Array  # [n] of the half's own V^mu; 0 where the log does not say what followed
     surprise: Float64Array  # [n] the discounted return from here on, less V^mu
     by_user: Float64Array  # [users, p] sum of phi delta
 
@@ -200,13 +207,13 @@ class StateMap:
             surprise=none,
             by_user=none,
         )
-        theta = states.value((0, 1))
-        delta = states.residual(theta)
+        of_half = [states.residual(states.value((side,))) for side in (0, 1)]
+        delta = np.where(steps.half == 0, *of_half)
         entries = delta.astype(np.float32), (steps.user, np.arange(len(phi)))
         rows = sparse.csr_matrix(entries, (steps.users, len(phi)))
         return replace(
             states,
-            theta=theta,
+            theta=states.value((0, 1)),
             delta=delta,
             surprise=steps.summed(delta),
             by_user=np.asarray(rows @ phi, dtype=np.float64),
@@ -295,12 +302,17 @@ class StateMap:
         """Sum of phi times a number of every row [p]."""
         return (self.phi.T @ values.astype(np.float32)).astype(np.float64)
 
-    def sum_of_changes(self, weights: Float64Array) -> Float64Array:
-        """Sum of weights (phi - gamma phi') [p], for weights [n] that are 0 where a row is left out."""
-        passed = np.where(self.steps.last, 0.0, self.steps.gamma * weights)
-        ends = (self.steps.gamma * weights[self.steps.last]).astype(np.float32)
-        final = ends @ self.columns.final[:, : len(self.penalty)]
-        return self.sum_of(weights - np.append(0.0, passed[:-1])) - final.astype(np.float64)
+    def error_of_value(self, weights: Float64Array) -> Float64Array:
+        """Every user's part of the error that V^mu brings into the sum of weights times delta [users]."""
+        steps, parts = self.steps, np.zeros(self.steps.users)
+        for side in (0, 1):
+            mine = np.where(steps.half == side, weights, 0.0)
+            passed = np.where(steps.last, 0.0, steps.gamma * mine)
+            ends = (steps.gamma * mine[steps.last]).astype(np.float32) @ self.columns.final
+            changes = self.sum_of(mine - np.append(0.0, passed[:-1])) - ends[: len(self.penalty)]
+            influence = self.by_user @ solved(self.system((side,), 1.0).T, changes)
+            parts -= np.where(steps.side == side, influence, 0.0)
+        return parts
 
 
 def solved(system: Float64Array, right: Float64Array) -> Float64Array:
