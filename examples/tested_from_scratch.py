@@ -5,7 +5,7 @@
 Algorithm 2 of the paper (`shpi_from_scratch.py`) improves a policy round by round. The library's defaults do
 one thing more: every step away from the logging policy mu has to pass a test. Candidates come in order from
 careful to bold; each half of the readers judges what the other half has learned; a bolder candidate replaces
-the champion only if its lift is larger; what is returned carries a bound on its lift.
+the champion only if its lift is larger and proven; what is returned carries a bound on its lift.
 
 Readers have one of four states, so V and f are plain tables. `tests/test_example_tested.py` holds that the
 library returns the same policy with the same lift and bound.
@@ -154,26 +154,23 @@ def lower_bound(lift: float, parts: np.ndarray, noise: float, confidence: float)
 
 @dataclass
 class Candidate:
-    """mu^power exp(size f): a recipe that all readers (side 0) and each half (1 and 2) have followed."""
+    """mu^power exp(size f): a recipe for f, what each half has learned by it, and the test."""
 
     words: str
-    f: list[np.ndarray]  # three tables [STATES, 3], each in its own standard deviations under mu
+    champion: Candidate | None = None  # whose advantages f is regressed on; None: those of mu
+    followed: int = 10  # decisions for which V follows the champion
+    f: tuple[np.ndarray, ...] = ()  # by half, tables [STATES, 3] in their standard deviations under mu
     noise: float = 0.0  # share of f's variance that is noise
     size: float = 0.0
     power: float = 1.0
     lift: float = 0.0
     parts: np.ndarray = field(default_factory=lambda: np.zeros(1))  # [N] every reader's part of the error
     rho: np.ndarray = field(default_factory=lambda: np.ones(1))  # [n] pi / mu
-    crowned: bool = False  # whether it has been champion
 
-    def bound(self, level: float) -> float:
-        """The lower bound of the lift."""
-        return lower_bound(self.lift, self.parts, self.noise, level)
-
-    def policy(self, side: int = 0) -> np.ndarray:
-        """The table [STATES, 3] of probabilities."""
-        logits = self.power * np.log(MU) + (self.size * self.f[side] if self.size else 0.0)
-        weights = np.exp(logits - np.max(logits, axis=-1, keepdims=True)) * np.ones((STATES, 1))
+    def table(self, f: np.ndarray) -> np.ndarray:
+        """The probabilities [STATES, 3]."""
+        logits = self.power * np.log(MU) + self.size * f
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def better_than(self, other: Candidate) -> bool:
@@ -184,121 +181,130 @@ class Candidate:
 class Climb:
     """From mu to the boldest policy that the log can vouch for."""
 
-    def __init__(self, log: Log, seed: int = 0) -> None:
+    def __init__(self, log: Log, confidence: float = 0.95, seed: int = 0) -> None:
         half = np.random.default_rng(seed).permutation(int(log.reader.max()) + 1) % 2
-        self.log, self.judge = log, Judge(log, half)
+        self.log, self.judge, self.half = log, Judge(log, half), half[log.reader]
+        self.confidence, self.allowed = confidence, 1 - confidence  # share of logs in which tests may err
+        self.champion, self.bound = Candidate("mu"), 0.0
         self.tested: list[Candidate] = []
-        self.half = half[log.reader]  # [n]
-        self.learns = [np.ones(len(self.half), bool), self.half != 0, self.half != 1]  # by side
 
-    def ratios(self, candidate: Candidate, side: int) -> np.ndarray:
-        """The ratios pi / mu [n] as one side has learned them."""
-        return np.asarray(candidate.policy(side)[self.log.state, self.log.action] / MU[self.log.action])
+    def ratios(self, candidate: Candidate, f: tuple[np.ndarray, ...]) -> np.ndarray:
+        """The ratios pi / mu [n], with an f for each half of the readers."""
+        state, action = self.log.state, self.log.action
+        pi = np.where(self.half == 0, *(candidate.table(table)[state, action] for table in f))
+        return np.asarray(pi / MU[action])
 
-    def direction(self, champion: Candidate, followed: int = 10) -> tuple[list[np.ndarray], float]:
-        """Regress A_1 = r + gamma V(x') - V(x), V the champion's, on (x, a): three tables f, their noise."""
+    def direction(self, champion: Candidate | None = None, followed: int = 10) -> Candidate:
+        """Each half regresses the champion's advantages, or those of mu, on (x, a)."""
         tables, shares, rng = [], [], np.random.default_rng(0)
-        for side in range(3):
-            rho = self.ratios(champion, side) if champion.f else None
-            here, ahead = self.judge.value(rho, self.learns[side], followed)
-            advantage = self.log.reward + GAMMA * ahead - here
-            table, spread = self.regress(advantage, side)
+        rho = self.ratios(champion, champion.f) if champion else None  # each as that half has learned it
+        for half in (0, 1):
+            rows = self.half == half
+            advantage = self.advantage(rho, rows, followed)
+            table, spread = self.regress(advantage, rows)
             tables.append(table / spread)
-            for _ in range(3 if side else 0):  # the same readers with random signs teach nothing but noise
+            for _ in range(3):  # the same readers with random signs teach nothing but noise
                 signs = rng.choice([-1.0, 1.0], size=self.judge.readers)[self.log.reader]
-                shares.append((self.regress(signs * advantage, side)[1] / spread) ** 2)
-        return tables, min(float(np.mean(shares)), 1.0)
+                shares.append((self.regress(signs * advantage, rows)[1] / spread) ** 2)
+        return Candidate("", champion, followed, tuple(tables), min(float(np.mean(shares)), 1.0))
 
-    def regress(self, advantage: np.ndarray, side: int) -> tuple[np.ndarray, float]:
+    def advantage(self, rho: np.ndarray | None, rows: np.ndarray, followed: int) -> np.ndarray:
+        """A_1 = r + gamma V(x') - V(x) [n]; V is learned from some of the rows."""
+        here, ahead = self.judge.value(rho, rows, followed)
+        return np.asarray(self.log.reward + GAMMA * ahead - here)
+
+    def regress(self, advantage: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
         """The mean by state and action [STATES, 3], less its mean under mu, and its standard deviation."""
-        cell = (3 * self.log.state + self.log.action)[self.learns[side]]
-        total = np.bincount(cell, advantage[self.learns[side]], 3 * STATES)
+        cell = (3 * self.log.state + self.log.action)[rows]
+        total = np.bincount(cell, advantage[rows], 3 * STATES)
         table = (total / np.bincount(cell, minlength=3 * STATES)).reshape(STATES, 3)
         table -= table @ MU[:, None]
         return table, float(np.sqrt(np.mean((table**2 @ MU)[self.log.state])))
 
-    def test(self, candidate: Candidate) -> Candidate:
+    def test(self, plan: Candidate) -> Candidate:
         """Each half is judged with what the other has learned."""
-        rho = np.where(self.half == 0, self.ratios(candidate, 1), self.ratios(candidate, 2))
+        rho = self.ratios(plan, plan.f[::-1])
         lift, parts = self.judge.lift(rho)
-        self.tested.append(replace(candidate, lift=lift, parts=parts, rho=rho))
-        return self.tested[-1]
+        return replace(plan, lift=lift, parts=parts, rho=rho)
 
-    def settle(self, f: list[np.ndarray]) -> None:
+    def challenge(self, new: Candidate) -> bool:
+        """Whether a test goes on: a candidate that is better becomes champion if its lift is proven.
+
+        Every test takes 4/5 of the error that is still allowed; a proof gives it back.
+        """
+        self.tested.append(new)
+        if not new.better_than(self.champion):
+            return True
+        bound = lower_bound(new.lift, new.parts, new.noise, 1 - 0.8 * self.allowed)
+        if bound > 0:
+            self.champion, self.bound = new, bound
+        else:
+            self.allowed *= 0.2
+        return bound > 0
+
+    def choose_judge(self, f: Candidate) -> None:
         """Believe V at the next state where it is more precise than what followed, and no contradiction."""
-        first, ways = self.test(Candidate("", f, size=0.5)), []
-        self.tested.clear()
+        rho, ways = self.ratios(replace(f, size=0.5), f.f[::-1]), []
         for self.judge.realised in (False, True):
-            ways.append(self.judge.lift(first.rho))
+            ways.append(self.judge.lift(rho))
         (by_value, parts), (by_log, others) = ways
         believed = error(parts) < error(others) and abs(by_value - by_log) <= 2 * error(parts - others)
         self.judge.realised = not believed
 
-    def grow(self, number: int, champion: Candidate, f: list[np.ndarray], noise: float) -> Candidate:
-        """The size doubles while that pays."""
-        best, before, size = champion, champion, champion.size or 0.5
+    def grow(self, number: int, f: Candidate) -> None:
+        """The size doubles while that pays and is proven."""
+        size, before = self.champion.size or 0.5, None
         while size <= 64:
-            new = self.test(Candidate(f"round {number}: size {size:g}", f, noise, size))
-            if before is not champion and not new.better_than(before):
+            new = self.test(replace(f, words=f"round {number}: size {size:g}", size=size))
+            goes_on = self.challenge(new)
+            if not goes_on or (before and not new.better_than(before)):
                 break
-            if new.better_than(best):
-                best = new
-                best.crowned = True
-            before, size = new, 2 * size
-        return best
+            size, before = 2 * size, new
 
-    def run(self, rounds: int = 10) -> list[Candidate]:
+    def run(self, rounds: int = 10) -> None:
         """Rounds of growth from mu, V following the champion for 10 decisions, then 50; mu's favourite."""
-        champion, followed = Candidate("mu", []), [10, 50]
-        f, noise = self.direction(champion)
-        first = f
-        self.settle(f)
-        for number in range(1, rounds + 1):
-            best = self.grow(number, champion, f, noise)
-            if best is champion:
-                followed.pop(0)
-            if not (followed and best.f):
+        first, followed = self.direction(), [10, 50]
+        self.choose_judge(first)
+        self.grow(1, first)
+        for number in range(2, rounds + 1):
+            champion = self.champion
+            if not (followed and champion.f):
                 break
-            champion, (f, noise) = best, self.direction(best, followed[0])
-        self.test(Candidate("mu's favourite action", first, power=32.0))
-        return self.tested
+            self.grow(number, self.direction(champion, followed[0]))
+            if self.champion is champion:
+                followed.pop(0)
+        self.challenge(self.test(replace(first, words="mu's favourite action", noise=0.0, power=32.0)))
 
+    def policy(self, candidate: Candidate) -> np.ndarray:
+        """The same recipe, learned from all readers."""
+        if not candidate.f:
+            return np.tile(MU, (STATES, 1))
+        rho, everybody = None, np.ones(len(self.half), bool)
+        if candidate.champion:
+            champion = self.policy(candidate.champion)
+            rho = champion[self.log.state, self.log.action] / MU[self.log.action]
+        table, spread = self.regress(self.advantage(rho, everybody, candidate.followed), everybody)
+        return candidate.table(table / spread)
 
-# ---------------------------------------------------------------------- 4. what is proven
-
-
-def learn(log: Log, confidence: float = 0.95) -> tuple[Candidate | None, float, list[Candidate]]:
-    """The best candidate that is proven, and what it promises; None where nothing is."""
-    climb, unbroken = Climb(log), True
-    best: Candidate | None = None
-    tested = climb.run()
-    for candidate in tested:  # champions in order, each at 4 %: after a failure nothing is proven
-        in_order = candidate.crowned
-        if not (in_order or candidate.power > 1):
-            continue
-        level = 1 - (1 - confidence) * (0.8 if in_order else 0.2)
-        proven = candidate.bound(level) > 0
-        unbroken = unbroken and (proven or not in_order)
-        if proven and (unbroken or not in_order) and (best is None or candidate.better_than(best)):
-            best, tested_bound = (
-                candidate,
-                candidate.bound(level),
-            )
-    if best is None:
-        return None, 0.0, tested
-    lift, parts = climb.judge.lift(best.rho, followed=10)
-    shorter = lower_bound(lift, parts, best.noise, confidence)
-    return best, min(tested_bound, max(shorter, 0.0)), tested
+    @property
+    def promise(self) -> float:
+        """What the champion brings at least, if it is followed for 10 decisions."""
+        if not self.champion.f:
+            return 0.0
+        lift, parts = self.judge.lift(self.champion.rho, followed=10)
+        return min(self.bound, max(lower_bound(lift, parts, self.champion.noise, self.confidence), 0.0))
 
 
 if __name__ == "__main__":
-    best, promise, tested = learn(simulate(np.tile(MU, (STATES, 1)), 2_000, seed=0))
-    for candidate in tested:
-        mark, spread = "  <- returned" if candidate is best else "", error(candidate.parts, candidate.noise)
+    climb = Climb(simulate(np.tile(MU, (STATES, 1)), 2_000, seed=0))
+    climb.run()
+    for candidate in climb.tested:
+        mark = "  <- returned" if candidate is climb.champion else ""
+        spread = error(candidate.parts, candidate.noise)
         print(f"{candidate.words:24s} {candidate.lift:+.3f} ± {spread:.3f}{mark}")
-    learned = best.policy() if best else np.tile(MU, (STATES, 1))
+    learned = climb.policy(climb.champion)
     for name, policy in {"mu": np.tile(MU, (STATES, 1)), "learned": learned}.items():
         new = simulate(policy, 2_000, seed=1)
         print(f"{name:8s} {new.reward.sum() / 2_000:.2f} clicks per reader")
-    print(f"promised: at least {promise:+.3f} discounted clicks per reader")
+    print(f"promised: at least {climb.promise:+.3f} discounted clicks per reader")
     print(np.round(learned, 2))

@@ -58,20 +58,26 @@ def library(example: ModuleType, logs: LoggedData) -> ImprovedPolicy:
     ).fit(logs)
 
 
+def learned(example: ModuleType, log: Any) -> Any:
+    climb = example.Climb(log)
+    climb.run()
+    return climb
+
+
 @pytest.mark.parametrize(("readers", "seed"), [(400, 3), (1500, 4)])
 def test_the_same_policy_lift_and_bound(example: ModuleType, readers: int, seed: int) -> None:
     log = example.simulate(np.tile(example.MU, (4, 1)), readers, seed)
-    best, promise, tested = example.learn(log)
+    climb = learned(example, log)
     policy = library(example, logged(example, log))
-    assert len(tested) == len(policy.trials) > 3
-    for candidate, trial in zip(tested, policy.trials, strict=True):
+    assert len(climb.tested) == len(policy.trials) > 3
+    for candidate, trial in zip(climb.tested, policy.trials, strict=True):
         assert trial.lift.estimate == pytest.approx(candidate.lift, rel=2e-3, abs=2e-4)
         spread = example.error(candidate.parts, candidate.noise)
         assert trial.lift.standard_error == pytest.approx(spread, rel=5e-3)
     assert policy.lift is not None
-    assert policy.lift.lower == pytest.approx(promise, rel=5e-3, abs=1e-3)
-    assert policy.trials[policy.chosen - 1].lift.estimate == pytest.approx(best.lift, rel=2e-3)
-    np.testing.assert_allclose(policy.action_probs(np.eye(4)), best.policy(), atol=2e-3)
+    assert policy.lift.lower == pytest.approx(climb.promise, rel=5e-3, abs=1e-3)
+    assert policy.trials[policy.chosen - 1].lift.estimate == pytest.approx(climb.champion.lift, rel=2e-3)
+    np.testing.assert_allclose(policy.action_probs(np.eye(4)), climb.policy(climb.champion), atol=2e-3)
 
 
 def test_nothing_is_returned_where_actions_make_no_difference(example: ModuleType) -> None:
@@ -80,18 +86,18 @@ def test_nothing_is_returned_where_actions_make_no_difference(example: ModuleTyp
     log.reward = rng.standard_normal(len(log.reward))
     log.state = np.zeros_like(log.state) + rng.integers(0, 4, len(log.state))
     log.after = np.where(log.last, -1, np.roll(log.state, -1))
-    best, promise, _ = example.learn(log)
-    assert best is None
-    assert promise == 0.0
+    climb = learned(example, log)
+    assert climb.champion.words == "mu"
+    assert climb.promise == 0.0
     assert library(example, logged(example, log)).chosen == 0
 
 
 def test_the_learned_policy_is_better_by_what_it_promises(example: ModuleType) -> None:
     log = example.simulate(np.tile(example.MU, (4, 1)), 800, 0)
-    best, promise, _ = example.learn(log)
+    climb = learned(example, log)
     clicks = [
         example.simulate(table, 1500, 9).reward.sum() / 1500
-        for table in (np.tile(example.MU, (4, 1)), best.policy())
+        for table in (np.tile(example.MU, (4, 1)), climb.policy(climb.champion))
     ]
-    assert clicks[1] > clicks[0] + promise / 2
-    assert promise > 0
+    assert clicks[1] > clicks[0] + climb.promise / 2
+    assert climb.promise > 0

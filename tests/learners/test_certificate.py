@@ -11,11 +11,10 @@ import pytest
 
 from shpi.data.logged import LoggedData
 from shpi.learners import ImprovedPolicy, OfflineSHPI
-from shpi.learners._shpi.judge import Judge
 from shpi.policies import Tilted
 from shpi.protocols import Policy
 from shpi.testing.tabular import OneHotPolicy, TabularMDP, random_mdp
-from tests.learners.test_judge import true_lift
+from tests.learners.test_judge import judge_of, true_lift
 
 GAMMA = 0.9
 SHPI = OfflineSHPI(gamma=GAMMA)
@@ -92,7 +91,7 @@ def test_the_lift_is_that_of_the_returned_policy() -> None:
     assert improved.lift is not None
     taken = improved.action_probs(mdp.contexts(np.arange(5)))[mdp.states_of(logs.contexts), logs.actions]
     assert logs.propensities is not None
-    again = Judge.of(logs, gamma=GAMMA, seed=0).lift(taken / logs.propensities)
+    again = judge_of(logs, GAMMA).lift(taken / logs.propensities)
     assert again.estimate == pytest.approx(improved.lift.estimate, abs=1.5 * improved.lift.standard_error)
     others = [t for t in improved.trials if abs(t.lift.estimate - again.estimate) > 5 * t.lift.standard_error]
     assert others  # so that a certificate of another trial would have failed

@@ -10,9 +10,15 @@ import pytest
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Judge
+from shpi.learners._shpi.shapes import few_contexts
 from shpi.testing.tabular import TabularMDP, random_mdp
 
 GAMMA = 0.9
+
+
+def judge_of(logs: LoggedData, gamma: float) -> Judge:
+    """The judge that the learner would ask."""
+    return Judge.of(logs, table=few_contexts(logs), gamma=gamma, seed=0)
 
 
 def true_gains(mdp: TabularMDP, pi: np.ndarray, mu: np.ndarray, followed: float) -> np.ndarray:
@@ -63,7 +69,7 @@ def test_the_lift_is_the_exact_one(
     mdp = random_mdp(6, 3, seed=seed, gamma=GAMMA, **options)  # type: ignore[arg-type]
     mu, pi = mdp.random_policy(seed + 10, concentration=3.0), mdp.random_policy(seed + 20, concentration=3.0)
     logs = mdp.log(mu, 4000, 20, seed=seed, ragged=ragged)
-    judge = replace(Judge.of(logs, gamma=GAMMA, seed=0), realised=realised)
+    judge = replace(judge_of(logs, GAMMA), realised=realised)
     found = judge.lift(ratios(mdp, logs, pi))
     truth = true_lift(mdp, pi, mu)
     assert abs(found.estimate - truth) < 3.5 * found.error
@@ -74,7 +80,7 @@ def test_the_error_of_the_lift_vanishes_with_users() -> None:
     mdp = random_mdp(5, 3, seed=7, gamma=GAMMA)
     mu, pi = mdp.random_policy(1, concentration=3.0), mdp.optimal()[1]
     logs = mdp.log(mu, 30_000, 15, seed=0, ragged=False)
-    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, pi))
+    found = judge_of(logs, GAMMA).lift(ratios(mdp, logs, pi))
     assert found.estimate == pytest.approx(true_lift(mdp, pi, mu), rel=0.03)
 
 
@@ -82,7 +88,7 @@ def test_mu_itself_has_no_lift_and_no_influence() -> None:
     mdp = random_mdp(6, 3, seed=0, gamma=GAMMA, noise=0.5)
     mu, pi = mdp.random_policy(1, concentration=3.0), mdp.random_policy(2, concentration=3.0)
     logs = mdp.log(mu, 500, 20, seed=0)
-    judge = Judge.of(logs, gamma=GAMMA, seed=0)
+    judge = judge_of(logs, GAMMA)
     one, other = judge.lift(np.ones(len(logs))), judge.lift(ratios(mdp, logs, pi))
     assert abs(one.estimate) < 0.02 * other.error  # what is left is the ridge penalty
     assert one.error < 0.02 * other.error
@@ -90,8 +96,8 @@ def test_mu_itself_has_no_lift_and_no_influence() -> None:
 
 def test_the_lift_of_mu_is_zero_with_features_that_are_not_cells() -> None:
     logs, rng = noisy(400), np.random.default_rng(9)
-    judge = Judge.of(logs, gamma=GAMMA, seed=0)
-    assert judge.table is None
+    judge = judge_of(logs, GAMMA)
+    assert few_contexts(logs) is None
     assert len(judge.maps) == 2
     one = judge.lift(np.ones(len(logs)))
     other = judge.lift(np.exp(0.3 * rng.standard_normal(len(logs))))
@@ -114,7 +120,7 @@ def noisy(users: int, seed: int = 0) -> LoggedData:
 def test_a_bandit_s_lift_with_features_that_are_not_cells() -> None:
     """Always action 1 earns 0.25 more in every step that it is followed."""
     logs = noisy(3000)
-    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(np.where(logs.actions == 1, 2.0, 0.0))
+    found = judge_of(logs, GAMMA).lift(np.where(logs.actions == 1, 2.0, 0.0))
     truth = 0.25 / (1 - GAMMA * (1 - 1 / FOLLOWED))
     assert found.estimate == pytest.approx(truth, abs=3.5 * found.error)
     assert found.estimate == pytest.approx(truth, rel=0.1)
@@ -127,7 +133,7 @@ def test_the_standard_error_is_the_spread_over_logs(realised: bool) -> None:
     lifts, errors = [], []
     for seed in range(60):
         logs = mdp.log(mu, 200, 15, seed=seed, ragged=False)
-        judge = replace(Judge.of(logs, gamma=GAMMA, seed=0), realised=realised)
+        judge = replace(judge_of(logs, GAMMA), realised=realised)
         found = judge.lift(ratios(mdp, logs, pi))
         lifts.append(found.estimate)
         errors.append(found.error)
@@ -143,8 +149,8 @@ def test_the_scale_of_rewards_scales_lifts(factor: float) -> None:
     logs = mdp.log(mdp.random_policy(1, concentration=3.0), 300, 20, seed=0)
     assert logs.rewards is not None
     rho = ratios(mdp, logs, mdp.random_policy(2))
-    one = Judge.of(logs, gamma=GAMMA, seed=0).lift(rho)
-    other = Judge.of(logs.with_rewards(factor * logs.rewards), gamma=GAMMA, seed=0).lift(rho)
+    one = judge_of(logs, GAMMA).lift(rho)
+    other = judge_of(logs.with_rewards(factor * logs.rewards), GAMMA).lift(rho)
     assert abs(one.estimate) > 0.1
     assert other.estimate == pytest.approx(factor * one.estimate, rel=1e-4)
     assert other.error == pytest.approx(factor * one.error, rel=1e-4)
@@ -155,8 +161,8 @@ def test_a_constant_reward_more_for_every_decision_changes_nothing() -> None:
     logs = mdp.log(mdp.random_policy(1, concentration=3.0), 300, 20, seed=0)
     assert logs.rewards is not None
     rho = ratios(mdp, logs, mdp.random_policy(2, concentration=3.0))
-    one = Judge.of(logs, gamma=GAMMA, seed=0).lift(rho)
-    other = Judge.of(logs.with_rewards(5.0 + logs.rewards), gamma=GAMMA, seed=0).lift(rho)
+    one = judge_of(logs, GAMMA).lift(rho)
+    other = judge_of(logs.with_rewards(5.0 + logs.rewards), GAMMA).lift(rho)
     assert other.estimate == pytest.approx(one.estimate, rel=1e-3)
 
 
@@ -166,8 +172,8 @@ def test_the_order_of_users_does_not_matter() -> None:
     pi = mdp.random_policy(2)
     order = np.random.default_rng(0).permutation(logs.n_trajectories)
     shuffled = logs.select(order)
-    one = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, pi))
-    other = Judge.of(shuffled, gamma=GAMMA, seed=0).lift(ratios(mdp, shuffled, pi))
+    one = judge_of(logs, GAMMA).lift(ratios(mdp, logs, pi))
+    other = judge_of(shuffled, GAMMA).lift(ratios(mdp, shuffled, pi))
     assert other.estimate == pytest.approx(one.estimate, rel=1e-4)
     assert other.error == pytest.approx(one.error, rel=1e-4)
     np.testing.assert_allclose(np.sort(other.parts[0]), np.sort(one.parts[0]), atol=1e-4 * one.error)
@@ -176,14 +182,14 @@ def test_the_order_of_users_does_not_matter() -> None:
 def test_influences_sum_to_nothing() -> None:
     mdp = random_mdp(6, 3, seed=1, gamma=GAMMA, noise=0.5)
     logs = mdp.log(mdp.random_policy(1, concentration=3.0), 300, 20, seed=0)
-    found = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, mdp.random_policy(2)))
+    found = judge_of(logs, GAMMA).lift(ratios(mdp, logs, mdp.random_policy(2)))
     assert abs(found.parts.sum()) < 0.05 * found.error
 
 
 def test_the_gradient_is_the_derivative_of_the_lift() -> None:
     mdp = random_mdp(6, 3, seed=1, gamma=GAMMA)
     logs = mdp.log(mdp.random_policy(1, concentration=3.0), 1000, 20, seed=0)
-    judge = Judge.of(logs, gamma=GAMMA, seed=0)
+    judge = judge_of(logs, GAMMA)
     towards = ratios(mdp, logs, mdp.random_policy(2, concentration=3.0)) - 1
     step = 1e-2
     slope = (judge.lift(1 + step * towards).estimate - judge.lift(1 - step * towards).estimate) / (2 * step)
@@ -195,7 +201,7 @@ def test_the_value_is_that_of_mu() -> None:
     mdp = random_mdp(6, 3, seed=1, gamma=GAMMA)
     mu, pi = mdp.random_policy(1, concentration=3.0), mdp.random_policy(2, concentration=3.0)
     logs = mdp.log(mu, 5000, 20, seed=0)
-    judge = Judge.of(logs, gamma=GAMMA, seed=0)
+    judge = judge_of(logs, GAMMA)
     value = judge.value()(mdp.contexts(np.arange(6)))
     np.testing.assert_allclose(value, mdp.value(mu), atol=0.1)
     states = mdp.states_of(logs.contexts)
@@ -213,7 +219,7 @@ def test_a_log_that_stops_before_anything_is_seen() -> None:
         propensities=logs.propensities, n_actions=3,
     )  # fmt: skip
     with pytest.raises(DataError, match="at least one decision whose reward and next context are known"):
-        Judge.of(hidden, gamma=GAMMA, seed=0)
+        judge_of(hidden, GAMMA)
 
 
 def hidden(users: int, seed: int = 0) -> tuple[LoggedData, float]:
@@ -235,7 +241,7 @@ def hidden(users: int, seed: int = 0) -> tuple[LoggedData, float]:
 def test_what_followed_is_seen_where_no_state_shows_it() -> None:
     logs, everything = hidden(4000)
     rho = np.where(logs.actions == 1, 1.5, 0.5)
-    by_value = Judge.of(logs, gamma=GAMMA, seed=0)
+    by_value = judge_of(logs, GAMMA)
     by_log = replace(by_value, realised=True)
     assert abs(by_value.lift(rho).estimate) < 0.1 * everything  # the bonus cannot know
     assert 0.15 * everything < by_log.lift(rho).estimate < everything / 2 + 3 * by_log.lift(rho).error
@@ -262,7 +268,7 @@ def lift_of_walk(chance: float) -> float:
 
 def test_a_policy_that_leaves_the_log_is_doubted() -> None:
     logs = walk()
-    judge = Judge.of(logs, gamma=0.99, seed=0)
+    judge = judge_of(logs, 0.99)
     lifts = {p: judge.lift(np.where(logs.actions == 1, p, 1 - p) / 0.5) for p in (0.5, 0.6, 0.8, 1.0)}
     assert lifts[0.5].off_log.max() == 0
     for near in (0.6, 0.8):
@@ -278,7 +284,7 @@ def test_a_table_has_no_visits_below_0() -> None:
     mdp = random_mdp(6, 3, seed=1, gamma=GAMMA)
     mu = mdp.random_policy(1, concentration=3.0)
     logs = mdp.log(mu, 200, 20, seed=0, ragged=True)
-    lift = Judge.of(logs, gamma=GAMMA, seed=0).lift(ratios(mdp, logs, mdp.optimal()[1]))
+    lift = judge_of(logs, GAMMA).lift(ratios(mdp, logs, mdp.optimal()[1]))
     assert np.abs(lift.off_log).max() < 1e-9 * abs(lift.estimate)
 
 
@@ -293,7 +299,7 @@ def test_what_features_miss_of_mu_s_own_visits_is_no_doubt() -> None:
         final_contexts=np.column_stack([np.ones(users), rng.normal(size=(users, 3))]),
         final_observed=np.ones(users, dtype=bool),
     )  # fmt: skip
-    judge = Judge.of(logs, gamma=0.99, seed=0)
+    judge = judge_of(logs, 0.99)
     lift = judge.lift(np.where(logs.actions == 1, 1.02, 0.98))
     assert (judge._visits_of_mu(FOLLOWED)[0] < 0).mean() > 0.05
     assert np.abs(lift.off_log).max() < 0.02 * np.abs(lift.lifts).min()

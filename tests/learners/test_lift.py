@@ -1,4 +1,4 @@
-"""Bounds on lifts that are tested in order: they hold together, and they are no wider than they must be."""
+"""Bounds on lifts that are tested one after the other: they hold together, and are no wider than needed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shpi.learners._shpi.climb import Candidate
+from shpi.learners._shpi.candidates import Candidate, Contest
 from shpi.learners._shpi.judge import Influence
-from shpi.learners._shpi.lift import Lift, beats, ordered_lifts
+from shpi.learners._shpi.lift import Lift, beats, lower_bound
 
 USERS = 300
 
@@ -26,47 +26,69 @@ def sampled(table: np.ndarray, truth: float = 0.0) -> list[Influence]:
     ]
 
 
+def contested(influences: list[Influence], confidence: float = 0.95) -> Contest:
+    """All of them challenge the champion, in order; each is larger than the one before."""
+    contest = Contest(confidence=confidence)
+    for number, one in enumerate(influences):
+        contest.challenge(Candidate(words=str(number), influence=one), better=True)
+    return contest
+
+
+def proofs(contest: Contest) -> list[bool]:
+    """Which candidates are proven, in order."""
+    return [candidate.lift is not None and candidate.lift.proven for candidate in contest.tested]
+
+
+def lift_of(tested: Influence, level: float = 0.95) -> Lift:
+    """The lift of one candidate at a level."""
+    return Lift.of(tested, level, 0.95)
+
+
 def test_one_test_is_a_one_sided_interval() -> None:
     """The variance of sampling counts twice, see `Influence.error`."""
     one = sampled(np.random.default_rng(0).standard_normal((20_000, 1)))[0]
-    found = ordered_lifts([one], 1, 0.95)[0]
-    assert found.standard_error == pytest.approx(np.sqrt(2 / 20_000), rel=0.03)
-    assert found.lower == pytest.approx(found.estimate - 1.645 * found.standard_error, rel=0.03)
-    assert (found.tests, found.users, found.confidence) == (1, 20_000, 0.95)
+    lift = lift_of(one)
+    assert lift.standard_error == pytest.approx(np.sqrt(2 / 20_000), rel=0.03)
+    assert lift.lower == pytest.approx(lift.estimate - 1.645 * lift.standard_error, rel=0.03)
+    assert (lift.users, lift.confidence) == (20_000, 0.95)
 
 
-def test_what_comes_after_a_failure_is_not_proven() -> None:
-    noise = np.random.default_rng(1).standard_normal(USERS) / USERS
-    clear, unclear = influence(1.0, noise), influence(0.01, noise)
-    lifts = ordered_lifts([clear, unclear, clear], 3, 0.95)
-    assert [lift.proven for lift in lifts] == [True, False, False]
-    assert lifts[2].lower == 0.0
-    assert lifts[2].estimate == 1.0
+def test_proofs_cost_nothing_and_a_failure_four_fifths_of_what_is_left() -> None:
+    clear = influence(1.0, np.random.default_rng(1).standard_normal(USERS) / USERS)
+    nothing = influence(0.0, clear.parts[0])
+    contest = contested([clear, clear, nothing, clear, nothing, clear])
+    assert proofs(contest) == [True, True, False, True, False, True]
+    assert contest.champion is contest.tested[-1]
+    assert contest.allowed == pytest.approx(0.05 / 25)
+    levels = [0.96, 0.96, 0.96, 0.992, 0.992, 0.9984]
+    for candidate, level in zip(contest.tested, levels, strict=True):
+        assert candidate.lift is not None
+        assert candidate.influence is not None
+        assert candidate.lift.lower == pytest.approx(lower_bound(candidate.influence, level))
 
 
-def test_tests_in_order_cost_nothing_and_others_share_the_level() -> None:
-    tests = sampled(np.random.default_rng(1).standard_normal((USERS, 1)) + 1.0) * 6
-    alone = ordered_lifts(tests[:1], 1, 0.95)[0].lower
-    assert [lift.lower for lift in ordered_lifts(tests, 6, 0.95)] == [alone] * 6
-    in_order, *others = (lift.lower for lift in ordered_lifts(tests, 1, 0.95))
-    assert in_order < alone
-    assert all(lower < in_order for lower in others)
+def test_a_candidate_that_is_not_better_is_no_test() -> None:
+    clear = influence(1.0, np.random.default_rng(1).standard_normal(USERS) / USERS)
+    contest = Contest(confidence=0.95)
+    assert not contest.challenge(Candidate(words="worse", influence=clear), better=False)
+    assert (contest.allowed, proofs(contest)) == (pytest.approx(0.05), [False])
+    assert contest.champion.words == "the logging policy"
 
 
 def test_more_confidence_lowers_the_bound() -> None:
-    tests = sampled(np.random.default_rng(1).standard_normal((USERS, 5)))
-    lowers = [ordered_lifts(tests, 4, c)[0].lower for c in (0.5, 0.8, 0.95, 0.99)]
+    test = sampled(np.random.default_rng(1).standard_normal((USERS, 1)))[0]
+    lowers = [lift_of(test, confidence).lower for confidence in (0.5, 0.8, 0.95, 0.99)]
     assert all(np.diff(lowers) < 0)
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
-@pytest.mark.parametrize(("count", "in_order"), [(1, 1), (3, 3), (12, 12), (6, 4)])
-def test_a_lift_of_nothing_is_rarely_called_proven(correlation: float, count: int, in_order: int) -> None:
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_a_lift_of_nothing_is_rarely_called_proven(correlation: float, count: int) -> None:
     rng, false, logs = np.random.default_rng(count), 0, 300
     for _ in range(logs):
         common = rng.standard_normal((USERS, 1))
         table = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * rng.standard_normal((USERS, count))
-        false += any(lift.proven for lift in ordered_lifts(sampled(np.sqrt(2) * table), in_order, 0.9))
+        false += any(proofs(contested(sampled(np.sqrt(2) * table), 0.9)))
     assert false / logs < 0.10 + 3 * np.sqrt(0.1 * 0.9 / logs)
 
 
@@ -74,7 +96,7 @@ def test_few_effective_users_widen_the_bound() -> None:
     even = np.random.default_rng(2).standard_normal(USERS)
     few = np.where(np.arange(USERS) < 4, 30.0 * even, 0.01 * even)
     few *= np.linalg.norm(even) / np.linalg.norm(few)
-    wide, narrow = (ordered_lifts([influence(1.0, part / USERS)], 1, 0.95)[0] for part in (few, even))
+    wide, narrow = (lift_of(influence(1.0, part / USERS)) for part in (few, even))
     assert wide.standard_error == pytest.approx(narrow.standard_error)
     assert 1.0 - wide.lower > 1.3 * (1.0 - narrow.lower)
 
@@ -85,7 +107,7 @@ def test_few_users_with_all_the_variance_are_covered() -> None:
     for _ in range(600):
         table = np.zeros((100, 1))
         table[:5] = rng.standard_normal((5, 1))
-        false += ordered_lifts(sampled(table), 1, 0.95)[0].proven
+        false += lift_of(sampled(table)[0]).lower > 0
     assert false / 600 < 0.075
 
 
@@ -94,7 +116,7 @@ def test_what_sets_of_features_differ_by_counts_as_error() -> None:
     both, none = np.stack([parts, parts]), np.zeros(2)
     agree = Influence(lifts=np.array([1.0, 1.0]), parts=both, off_log=none)
     differ = Influence(lifts=np.array([0.5, 1.5]), parts=both, off_log=none)
-    one, other = (ordered_lifts([i], 1, 0.95)[0] for i in (agree, differ))
+    one, other = lift_of(agree), lift_of(differ)
     assert one.estimate == other.estimate == 1.0
     assert other.standard_error**2 == pytest.approx(one.standard_error**2 + 0.5)
     assert other.lower < one.lower
@@ -104,23 +126,16 @@ def test_visits_that_cannot_be_count_as_error() -> None:
     parts = np.random.default_rng(4).standard_normal(USERS) / USERS
     sure, doubtful = influence(1.0, parts), influence(1.0, parts, doubt=0.7)
     assert doubtful.error**2 == pytest.approx(sure.error**2 + 0.49)
-    lifts = ordered_lifts([sure, doubtful], 2, 0.95)
-    assert [lift.proven for lift in lifts] == [True, False]
-    assert [lift.outside for lift in lifts] == [0.0, 0.35]
+    assert proofs(contested([sure, doubtful])) == [True, False]
+    assert [lift_of(one).outside for one in (sure, doubtful)] == [0.0, 0.35]
     assert doubtful.less(doubtful).error == 0.0
     assert doubtful.less(sure).error == pytest.approx(0.7)
 
 
 def test_nothing_is_proven_where_nothing_varies() -> None:
-    found = ordered_lifts([influence(3.0, np.zeros(USERS)), influence(-3.0, np.zeros(USERS))], 2, 0.95)
-    assert [one.lower for one in found] == [0.0, -3.0]
-    assert not any(one.proven for one in found)
-    mixed = ordered_lifts([influence(3.0, np.zeros(USERS)), *sampled(np.ones((USERS, 1)))], 2, 0.95)
-    assert np.isfinite([one.lower for one in mixed]).all()
-
-
-def test_no_tests_at_all() -> None:
-    assert ordered_lifts([], 1, 0.95) == []
+    same = [influence(3.0, np.zeros(USERS)), influence(-3.0, np.zeros(USERS))]
+    assert [lift_of(one).lower for one in same] == [0.0, -3.0]
+    assert proofs(contested([*same, *sampled(np.ones((USERS, 1)))])) == [False] * 3
 
 
 def test_pairs_are_compared_on_common_users() -> None:

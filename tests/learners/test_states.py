@@ -8,6 +8,7 @@ import pytest
 from shpi.data.logged import LoggedData
 from shpi.learners._shpi.judge import BOTH, Judge
 from shpi.learners._shpi.states import StateMap
+from tests.learners.test_judge import judge_of
 
 GAMMA, WIDTH = 0.9, 12  # wider than `NARROW`: lines, and lines with squares
 
@@ -52,7 +53,7 @@ def kept_of(judge: Judge, states: StateMap, rho: np.ndarray) -> np.ndarray:
 def test_states_that_no_action_moves_are_left_as_mu_finds_them() -> None:
     """Ratios of 40: without the shrinkage a third of the estimated visits would be negative."""
     logs, worth = drifting(200, 40, push=0.0)
-    judge, rho = Judge.of(logs, gamma=GAMMA, seed=0), greedy_ratios(logs, worth)
+    judge, rho = judge_of(logs, GAMMA), greedy_ratios(logs, worth)
     lift, states = judge.lift(rho), judge.maps[1]
     truth = float((worth.max(axis=1) - worth.mean(axis=1)).mean()) / (1 - GAMMA * 0.98)
     assert abs(lift.estimate - truth) < 3 * lift.error < 0.6 * truth
@@ -65,7 +66,7 @@ def test_states_that_no_action_moves_are_left_as_mu_finds_them() -> None:
 
 def test_a_feature_that_actions_move_counts_and_others_do_not() -> None:
     logs, _ = drifting(2000, 4, push=1.0)
-    judge = Judge.of(logs, gamma=GAMMA, seed=0)
+    judge = judge_of(logs, GAMMA)
     kept = kept_of(judge, judge.maps[0], np.where(logs.actions % 2 == 1, 2.0, 0.0))
     assert kept[1] > 0.95  # column 0, behind the intercept
     assert np.delete(kept, 1).mean() < 0.25
@@ -75,7 +76,7 @@ def test_the_control_variates_take_out_noise_of_the_ratios() -> None:
     """The error of a lift: a quarter below that of plain ratios, (rho - 1) delta without phi'b."""
     logs, worth = drifting(600, 10, push=0.0)
     logs = logs.with_rewards(worth.max(axis=1))  # the same whatever is done: no noise but that of the ratios
-    judge, rho = Judge.of(logs, gamma=GAMMA, seed=0), greedy_ratios(logs, worth)
+    judge, rho = judge_of(logs, GAMMA), greedy_ratios(logs, worth)
     lift, states = judge.lift(rho), judge.maps[0]
     plain = states.steps.by_user((rho - 1) * states.delta) / (1 - GAMMA * 0.98) / logs.n_users
     assert abs(lift.estimate) < 3 * lift.error
@@ -95,5 +96,5 @@ def test_past_rewards_are_part_of_the_state_where_they_forecast_returns(persiste
         offsets=np.arange(0, n + 1, steps), final_contexts=rng.normal(size=(users, 2)),
         final_observed=np.ones(users, dtype=bool),
     )  # fmt: skip
-    judge = Judge.of(logs, gamma=GAMMA, seed=0)
+    judge = judge_of(logs, GAMMA)
     assert [len(states.columns.usual) for states in judge.maps] == [2 * persistent] * 2

@@ -31,9 +31,11 @@ from shpi.advantages.kstep import ClipRule, Form
 from shpi.data.logged import LoggedData
 from shpi.data.question import terminate_unknown_endings
 from shpi.errors import DataError, require_settings
-from shpi.learners._shpi.climb import Candidate, Climb
+from shpi.features.cells import CellsMap
+from shpi.learners._shpi.candidates import Candidate, Contest
+from shpi.learners._shpi.climb import Climb
 from shpi.learners._shpi.judge import PROMISED, Judge
-from shpi.learners._shpi.lift import Lift, ordered_lifts
+from shpi.learners._shpi.lift import Lift
 from shpi.learners._shpi.on_log import Improvement, LimitedImprovement
 from shpi.learners._shpi.pairs import Decisions
 from shpi.learners._shpi.proximal import Proximal
@@ -47,6 +49,7 @@ from shpi.learners.constrained.mbs import MBS
 from shpi.learners.constrained.spibb import SPIBB
 from shpi.learners.improved import ImprovedPolicy, Iteration, Trial
 from shpi.oracles import Oracle, Ridge
+from shpi.passes import sample
 from shpi.policies import Greedy, LinearScorer, Policy, UniformPolicy
 from shpi.shift import LinearRatio, RatioEstimator
 from shpi.values import FittedValue, ValueModel, WithPast, with_backshift
@@ -55,9 +58,8 @@ Start = Literal["behaviour", "random", "uniform"]
 HORIZONS = (1, 5)  # what k = "auto" tries; without tests the last
 FEWEST_USERS = 4  # with fewer there are no two halves to judge each other
 CHANGED = 0.01  # a decision has changed when the probability of its action has moved by more
-IMITATED = 0.5  # least effective share of the log under a clone that imitates mu well enough
-NOT_BY_CHANCE = 2.5  # t of f's slope from which f is trusted where mu cannot be imitated
-ENOUGH_USERS = 10  # users below which that t is not used
+TESTED_CELLS = 5_000_000  # decisions times actions, or columns, that are enough to compare candidates
+LEAST_TESTED = 50_000  # decisions that are compared, however many the actions are
 
 
 @without(held_out="leave it out: all users are used, and each half tests what the other half has learned")
@@ -172,11 +174,11 @@ class OfflineSHPI:
             return self._without_tests(logs)
         return self._with_tests(learned_from(terminate_unknown_endings(logs), seed=self.seed))
 
-    def _advantages(self, logs: LoggedData) -> Callable[..., Advantages]:
-        """A_k of the log, for a bonus, k and ratios."""
+    @property
+    def _advantages(self) -> Callable[..., Advantages]:
+        """A_k of a log, for a bonus, k and ratios."""
         return partial(
             k_step_advantages,
-            logs,
             gamma=self.gamma,
             weight_clip=self.weight_clip,
             form=self.form,
@@ -192,42 +194,51 @@ class OfflineSHPI:
             value = model.fit(logs, gamma=self.gamma, seed=self.seed)
         if self.backshift and value is not None:
             logs = with_backshift(logs, StateValues.of(value, logs), gamma=self.gamma)
-        judge = Judge.of(logs, gamma=self.gamma, seed=self.seed)
+        table = few_contexts(logs)
         mu: Policy = self.behaviour or (
-            BehaviourCloning(seed=self.seed).fit(logs)
-            if judge.table is None
-            else table_behaviour(logs, judge.table)
+            BehaviourCloning(seed=self.seed).fit(logs) if table is None else table_behaviour(logs, table)
         )
-        if logs.n_users < FEWEST_USERS:
+        rows = max(TESTED_CELLS // max(logs.n_actions, logs.schema.width), LEAST_TESTED)
+        climb = self._climb(sample(logs, rows, seed=self.seed), mu, table, value)
+        if climb.logs.n_users < FEWEST_USERS:
             few = f"{logs.n_users} users are too few to test anything: the logging policy is returned."
-            return ImprovedPolicy(mu, (), 0, value or judge.value(), notes=(few,))
-        oracles = default_oracles(logs, judge.table, self.seed)
-        if self.oracle is not None:
-            oracles = {"the given oracle": self.oracle}
-        propensities = propensities_of(logs, "OfflineSHPI")
-        decisions = Decisions.of(logs, mu, judge.steps.half)
+            return ImprovedPolicy(mu, (), 0, value or climb.judge.value(), notes=(few,))
+        if not climb.imitates:  # there is one candidate only
+            climb = self._climb(logs, mu, table, value)
         with progress_bar("candidates", 20, self.progress) as advance:
-            climb = Climb(
-                logs=logs,
-                judge=judge,
-                decisions=decisions,
-                propensities=propensities,
-                clone=decisions.of_actions() / propensities,
-                oracles={name: oracle.prepare(logs, seed=self.seed) for name, oracle in oracles.items()},
-                horizons=HORIZONS if self.k == "auto" else (self.k,),
-                advantages=self._advantages(logs),
-                bonus=None if value is None else StateValues.of(value, logs),
-                rounds=self.iterations,
-                confidence=self.confidence,
-                advance=advance,
-            )
-            climb, directions = climb.choose_judge()
-            square = float(np.square(climb.clone).sum())
-            share = float(climb.clone.sum()) ** 2 / (len(logs) * square) if square > 0 else 0.0
-            imitated = share >= IMITATED
-            tested = climb.run(directions) if imitated else [climb.greedy_among_likely(directions[0])]
-            tested += [climb.rival(name, learner.fit) for name, learner in self.rivals.items()]
-        return _returned(climb, mu, value or judge.value(), tested, None if imitated else directions[0].t)
+            climb, directions = replace(climb, advance=advance).choose_judge()
+            contest = Contest(confidence=self.confidence)
+            if climb.imitates:
+                climb.run(directions, contest)
+            else:
+                climb.greedy_among_likely(directions[0], contest)
+            for name, learner in self.rivals.items():
+                new = climb.rival(name, learner.fit)
+                level = 1 - (1 - self.confidence) / len(self.rivals)  # for all rivals together
+                contest.challenge(new, new.beats(contest.champion, level))
+        return _returned(climb, logs, contest, None if climb.imitates else directions[0].t)
+
+    def _climb(
+        self, logs: LoggedData, mu: Policy, table: CellsMap | None, value: FittedValue | None
+    ) -> Climb:
+        """The search on a log."""
+        judge = Judge.of(logs, table=table, gamma=self.gamma, seed=self.seed)
+        oracles = default_oracles(logs, table, self.seed)
+        decisions = Decisions.of(logs, mu, judge.steps.half)
+        return Climb(
+            logs=logs,
+            judge=judge,
+            decisions=decisions,
+            mu=mu,
+            clone=decisions.of_actions() / propensities_of(logs, "OfflineSHPI"),
+            oracles=oracles if self.oracle is None else {"the given oracle": self.oracle},
+            horizons=HORIZONS if self.k == "auto" else (self.k,),
+            advantages=self._advantages,
+            value=value,
+            rounds=self.iterations,
+            confidence=self.confidence,
+            seed=self.seed,
+        )
 
     # ------------------------------------------------------------------ without tests: Algorithm 2
 
@@ -251,7 +262,7 @@ class OfflineSHPI:
             improve = Improvement(logs=logs, mu=mu, reach=self.reach, explore=self.explore)
             oracle = oracle or next(iter(default_oracles(logs, few_contexts(logs), seeds[2]).values()))
         prepared = oracle.prepare(logs, seed=seeds[2])
-        of_log, k = self._advantages(logs), HORIZONS[-1] if self.k == "auto" else self.k
+        of_log, k = partial(self._advantages, logs), HORIZONS[-1] if self.k == "auto" else self.k
         probs = propensities_of(logs, "OfflineSHPI")  # pi(a_t|x_t) [n] of the current policy
         proximal = None
         if self.proximal > 0:
@@ -292,70 +303,48 @@ class OfflineSHPI:
         return Greedy(LinearScorer(weights, features))
 
 
-def _returned(
-    climb: Climb, mu: Policy, value: FittedValue, tested: list[Candidate], t: float | None
-) -> ImprovedPolicy:
-    """The best that is proven of SHPI's own, or a proven rival that beats it on common users; else mu.
+def _returned(climb: Climb, logs: LoggedData, contest: Contest, t: float | None) -> ImprovedPolicy:
+    """The champion, learned from all of ``logs``, of which the climb may have seen a sample.
 
-    ``t`` is that of f's slope where the clone cannot stand for mu: there the only candidate of SHPI's own is
-    also returned if its f is trusted.
+    ``t`` is that of f's slope where the clone cannot stand for mu.
     """
-    lifts, ours = _lifts(tested, climb.confidence), sum(not c.rivals for c in tested)
-    trusted = t is not None and t > NOT_BY_CHANCE and climb.logs.n_users >= ENOUGH_USERS
-    best: int | None = None
-    for i, (new, lift) in enumerate(zip(tested, lifts, strict=True)):
-        if not lift.proven and not (trusted and i == 0):
-            continue
-        level = 1 - (1 - climb.confidence) / max(len(tested) - ours, 1)  # for all rivals together
-        old = None if best is None else tested[best]
-        if old is None or (new.better_than(old) if i < ours else new.beats(old, level)):
-            best = i
+    champion = contest.champion
     trials = tuple(
-        Trial(words=c.words, lift=lift, returned=i == best)
-        for i, (c, lift) in enumerate(zip(tested, lifts, strict=True))
+        Trial(words=c.words, lift=replace(c.lift, tests=len(contest.tested)), returned=c is champion)
+        for c in contest.tested
+        if c.lift is not None
     )
-    notes = _notes(tested, lifts, best, t)
-    if best is None:
-        alone = ordered_lifts([climb.judge.lift(climb.clone)], 1, climb.confidence)[0]
+    notes, value = _notes(champion, t), climb.value or climb.judge.value()
+    if len(climb.logs) < len(logs):
+        sizes = f"{len(climb.logs):,} of {len(logs):,} decisions"
+        notes = (*notes, f"Candidates were compared on {sizes}, a random sample of the users.")
+    if champion.lift is None:
+        alone = Lift.of(climb.judge.lift(climb.clone), climb.confidence, climb.confidence)
         nothing = min(alone.lower, -2 * alone.standard_error)  # nothing is claimed for mu
-        alone = replace(alone, proven=False, lower=nothing)
-        return ImprovedPolicy(mu, (), 0, value, lift=alone, trials=trials, notes=notes)
-    chosen = tested[best]
-    assert chosen.rho is not None
-    assert chosen.influence is not None
-    shorter = replace(climb.judge.lift(chosen.rho, PROMISED), noise=chosen.influence.noise)
-    lift = lifts[best].promising(shorter)
+        return ImprovedPolicy(climb.mu, (), 0, value, replace(alone, lower=nothing), trials, notes)
+    assert champion.rho is not None
+    assert champion.influence is not None
+    shorter = replace(climb.judge.lift(champion.rho, PROMISED), noise=champion.influence.noise)
+    lift = replace(champion.lift, tests=len(trials)).promising(shorter)
     promise = (
         f"Lower bound of its lift: {lift.lower:+.4g} per user, counting about {PROMISED} of its decisions."
     )
-    return ImprovedPolicy(chosen.policy(mu), (), best + 1, value, lift, trials, (*notes, promise))
+    number = 1 + next(i for i, trial in enumerate(trials) if trial.returned)
+    policy = climb.on(logs).policy(champion)
+    return ImprovedPolicy(policy, (), number, value, lift, trials, (*notes, promise))
 
 
-def _lifts(tested: list[Candidate], confidence: float) -> list[Lift]:
-    """Champions are tested in their order, mu's favourite and rivals alone; others cannot be returned."""
-    champions = [c for c in tested if c.crowned]
-    others = [c for c in tested if c.rivals or c.power > 1]
-    influences = [c.influence for c in champions + others if c.influence is not None]
-    lifts = dict(
-        zip(map(id, champions + others), ordered_lifts(influences, len(champions), confidence), strict=True)
-    )
-    for c in tested:
-        if id(c) not in lifts and c.influence is not None:
-            lifts[id(c)] = replace(ordered_lifts([c.influence], 1, confidence)[0], proven=False)
-    return [replace(lifts[id(c)], tests=len(tested)) for c in tested]
-
-
-def _notes(tested: list[Candidate], lifts: list[Lift], best: int | None, t: float | None) -> tuple[str, ...]:
+def _notes(champion: Candidate, t: float | None) -> tuple[str, ...]:
     """Why this policy, in words; ``t`` is that of f's slope where the clone cannot stand for mu."""
-    if t is not None and best in (None, 0):
+    if t is not None and champion.rival is None:
         why = "The clone fits the logging policy too poorly (small effective sample size): give behaviour=. "
-        if best is None:
+        if champion.lift is None:
             return (why + "No candidate is proven better; the clone is returned.",)
-        proven = "proven." if lifts[best].proven else "unproven."
+        proven = "proven." if champion.lift.proven else "unproven."
         return (
             f"{why}On held-out users the learned advantages have t = {t:.1f}: the best of the likely actions "
             f"is returned, {proven}",
         )
-    if best is None:
+    if champion.lift is None:
         return ("No candidate is proven to be better than the logging policy, which is returned.",)
-    return (f"Returned: {tested[best].words}: proven, and better than every proven candidate before it.",)
+    return (f"Returned: {champion.words}: proven, and better than every proven candidate before it.",)

@@ -17,92 +17,31 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shpi.advantages import Advantages, Horizon, ratios_of, taken_probs
+from shpi.advantages import Advantages, Horizon, importance_ratios, taken_probs
 from shpi.data.logged import LoggedData
-from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Influence, Judge
-from shpi.learners._shpi.lift import beats
+from shpi.learners._shpi.candidates import Candidate, Contest, Direction, Recipe
+from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Judge
 from shpi.learners._shpi.pairs import Decisions, Pairs
-from shpi.oracles import PreparedOracle
+from shpi.learners._shpi.states import BOTH
+from shpi.oracles import Oracle, PreparedOracle
 from shpi.oracles.ridge import PreparedRidge
 from shpi.policies import AmongLikely, Policy
 from shpi.policies.near_mu.tilted import Tilted
 from shpi.policies.scorers import Scorer
-from shpi.protocols import BoolArray, Float32Array, Float64Array
-from shpi.values.base import StateValues
+from shpi.protocols import BoolArray, Float64Array
+from shpi.values.base import FittedValue, StateValues
 
-WORTH_IT = 0.003  # share by which a bolder candidate must be better: of equals the careful one stays
 DISAGREE = 2.0  # standard errors between the two judges, beyond which the realised return is used
 FIRST_SIZE, LARGEST_SIZE = 0.5, 64.0  # of exp(size f), f in its own standard deviations under mu
 FAVOURITE = 32.0  # the power that leaves mu's favourite action
 SUPPORTED = 0.9  # mean ratio below which pi does what mu never does
 SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
 SQUARES = 30  # weights of f, over all draws of random signs, that tell its share of noise
-SIDES = ((0, 1), (1,), (0,))  # the halves that a side learns from: all users, one half, the other
-HELD_OUT, OWN, ALL = (1, 2), (2, 1), (0, 0)  # the side whose f serves half 0, and that for half 1
+OWN, HELD_OUT = (0, 1), (1, 0)  # the half whose f serves half 0, and that for half 1
+IMITATED = 0.5  # least effective share of the log under a clone that imitates mu well enough
+NOT_BY_CHANCE = 2.5  # t of f's slope from which f is trusted where mu cannot be imitated
+ENOUGH_USERS = 10  # users below which that t is not used
 LIKELY = 0.1  # of the favourite's probability: actions that are considered where mu cannot be imitated
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Candidate:
-    """A recipe, learned by each side: all users, then each half."""
-
-    words: str
-    scorers: tuple[Scorer, ...] = ()  # by side; empty: no f
-    spreads: tuple[float, ...] = ()  # of f under mu, by side
-    size: float = 0.0
-    power: float = 1.0
-    rivals: tuple[Policy, ...] = ()  # by side: policies of another learner
-    influence: Influence | None = None  # None: mu itself
-    crowned: bool = False  # whether it has been champion
-    rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
-
-    def better_than(self, other: Candidate) -> bool:
-        """Whether the conservative lift is larger, by a margin that matters; that of mu is 0."""
-        if self.influence is None:
-            return False
-        least = 0.0 if other.influence is None else other.influence.conservative
-        return self.influence.conservative > least + WORTH_IT * abs(least)
-
-    def beats(self, other: Candidate, confidence: float) -> bool:
-        """Whether the lift is larger with confidence, on common users and features."""
-        assert self.influence is not None
-        assert other.influence is not None
-        return beats(self.influence, other.influence, confidence)
-
-    def policy(self, mu: Policy) -> Policy:
-        """The policy learned from all users."""
-        if self.rivals:
-            return self.rivals[0]
-        if not self.scorers:
-            return mu
-        if np.isinf(self.size):
-            return AmongLikely(self.scorers[0], mu, LIKELY)
-        return Tilted(self.scorers[0], mu, self.size / self.spreads[0], self.power)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Direction:
-    """The function to tilt mu towards: an f of every side, and its scores where that side is judged."""
-
-    shape: str
-    k: Horizon
-    words: str
-    scorers: tuple[Scorer, ...]
-    spreads: tuple[float, ...]
-    held_out: Pairs  # [n, A] f of the other half, up to a number for each context
-    taken: Float32Array  # [n] f of the action that was taken, scaled and less the mean under mu
-    targets: tuple[Advantages, ...]  # A_k by side, which f is regressed on
-    slope: Float64Array = field(default_factory=lambda: np.zeros(0))  # [users] parts of d lift / d size at 0
-
-    def plan(self, size: float, words: str = "") -> Candidate:
-        """A step of this size, to be tested."""
-        return Candidate(words=words, scorers=self.scorers, spreads=self.spreads, size=size)
-
-    @property
-    def t(self) -> float:
-        """The slope in standard errors; 0 if nothing varies."""
-        spread = float(np.sqrt(np.sum((self.slope - self.slope.mean()) ** 2)))
-        return float(self.slope.sum()) / spread if spread > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,36 +51,46 @@ class Climb:
     Args:
         logs: the log.
         judge: the judge of policies on that log.
-        decisions: the decisions, with the probabilities of the logging policy or of its clone.
-        propensities: mu(a_t|x_t) as logged [n].
-        clone: ratios of the cloned mu to the logged propensities [n].
-        oracles: prepared regressions, from plain to curved.
+        decisions: the decisions, with the probabilities of ``mu``.
+        mu: the logging policy, or its clone.
+        clone: ratios of ``mu`` to the logged propensities [n].
+        oracles: regressions, from plain to curved.
         horizons: values of k.
-        advantages: `k_step_advantages` of the log, for a bonus, k and ratios.
-        bonus: the bonus; None is the value of the champion.
+        advantages: `k_step_advantages` of any log, for a bonus, k and ratios.
+        value: the bonus; None is the value of the champion.
         rounds: largest number of rounds.
         confidence: confidence with which another shape of f must win.
+        seed: random seed of the oracles.
         advance: called after every test.
     """
 
     logs: LoggedData
     judge: Judge
     decisions: Decisions
-    propensities: Float64Array
+    mu: Policy
     clone: Float64Array
-    oracles: Mapping[str, PreparedOracle]
+    oracles: Mapping[str, Oracle]
     horizons: tuple[Horizon, ...]
     advantages: Callable[..., Advantages]
-    bonus: StateValues | None
+    value: FittedValue | None
     rounds: int
     confidence: float
-    advance: Callable[[int], None]
+    seed: int
+    advance: Callable[[int], None] = lambda _: None
+    _prepared: dict[str, PreparedOracle] = field(default_factory=dict, repr=False)
     _tuned: dict[tuple[str, Horizon], PreparedOracle] = field(default_factory=dict, repr=False)
 
     @property
-    def sides(self) -> list[BoolArray]:
-        """The rows that each side learns from [n]."""
-        return [np.isin(self.judge.steps.half, halves) for halves in SIDES]
+    def propensities(self) -> Float64Array:
+        """mu(a_t|x_t) as logged [n]."""
+        assert self.logs.propensities is not None
+        return self.logs.propensities
+
+    @property
+    def imitates(self) -> bool:
+        """Whether ``mu`` is close enough to the logging policy for its tilts to be candidates."""
+        square = float(np.square(self.clone).sum())
+        return square > 0 and float(self.clone.sum()) ** 2 / (len(self.logs) * square) >= IMITATED
 
     def choose_judge(self) -> tuple[Climb, list[Direction]]:
         """The climb with the better judge for this log, and the directions from mu, from plain to curved.
@@ -159,33 +108,26 @@ class Climb:
             return self, directions
         return realised, realised._steepest(tried)
 
-    def run(self, directions: list[Direction]) -> list[Candidate]:
-        """All candidates that were tested, in order; the first round tries every direction from mu."""
-        start, direction = Candidate(words="the logging policy"), directions[0]
-        tested: list[Candidate] = []
-        champions = [start]
-        for new in directions:  # another shape is another kind of policy: it must win with confidence
-            steps = self._grow(1, start, new, FIRST_SIZE, tested)
-            if steps and (len(champions) == 1 or steps[-1].beats(champions[-1], self.confidence)):
-                champions += steps if len(champions) == 1 else steps[-1:]
-                direction = new
+    def run(self, directions: list[Direction], contest: Contest) -> None:
+        """Test all candidates in order; the first round tries every direction from mu."""
+        for direction in directions:
+            self._grow(1, direction, FIRST_SIZE, contest)
         followed = [PROMISED, FOLLOWED]  # decisions for which V follows the champion
         for number in range(2, self.rounds + 1):
-            same = self.bonus is not None and direction.k == 1  # as it was: neither V nor weights change f
-            if len(champions) == 1 or same:
+            champion = contest.champion
+            recipe = champion.recipe
+            same = self.value is not None and recipe is not None and recipe.k == 1  # then f stays the same
+            if recipe is None or same or not followed:
                 break
-            (direction,) = self._directions(champions[-1], direction, followed[0])
-            steps = self._grow(number, champions[-1], direction, champions[-1].size, tested)
-            champions += steps
-            if not steps:
+            (direction,) = self._directions(champion, recipe, followed[0])
+            self._grow(number, direction, champion.size, contest)
+            if contest.champion is champion:
                 followed.pop(0)
-                if not followed:
-                    break
-        favourite = directions[0].plan(0.0, "mu's favourite action")
-        self._test(replace(favourite, power=FAVOURITE), None, tested, noise=0.0)
-        return [replace(c, crowned=any(c is champion for champion in champions)) for c in tested]
+        favourite = directions[0].plan(0.0, "mu's favourite action", FAVOURITE)
+        if (tried := self._tried(favourite, None, noise=0.0)) is not None:
+            contest.challenge(tried, tried.better_than(contest.champion))
 
-    def greedy_among_likely(self, direction: Direction) -> Candidate:
+    def greedy_among_likely(self, direction: Direction, contest: Contest) -> None:
         """The best action in f among those that the clone is likely to take, where it imitates mu badly."""
         best = np.empty(len(self.logs), dtype=np.int64)
         for block in self.decisions.blocks:
@@ -196,80 +138,108 @@ class Climb:
             best[block.rows] = np.where(likely, direction.held_out[block], -np.inf).argmax(axis=1)
         rho = (best == self.logs.actions) / self.propensities
         plan = direction.plan(np.inf, f"the best of the likely actions by {direction.words}")
-        return replace(plan, crowned=True, influence=self.judge.lift(rho), rho=rho.astype(np.float32))
+        trusted = direction.t > NOT_BY_CHANCE and self.logs.n_users >= ENOUGH_USERS
+        contest.challenge(self._judged(plan, rho), better=True, trusted=trusted)
 
     def rival(self, words: str, fit: Callable[[LoggedData], Policy]) -> Candidate:
-        """Another learner's policy, learned by each side and judged like every candidate."""
-        policies, rho = [], np.empty(len(self.logs))
-        for side, learned in enumerate(self.sides):
-            policies.append(fit(self.logs.select(learned[self.logs.offsets[:-1]])))
-            if side > 0:
-                rho[~learned] = (taken_probs(self.logs, policies[side]) / self.propensities)[~learned]
+        """Another learner's policy, learned by each half and judged like every candidate."""
+        rho, half = np.empty(len(self.logs)), self.judge.steps.half
+        for learns in BOTH:
+            policy = fit(self.logs.select((half == learns)[self.logs.offsets[:-1]]))
+            rho[half != learns] = (taken_probs(self.logs, policy) / self.propensities)[half != learns]
         self.advance(1)
-        return Candidate(
-            words=words,
-            rivals=tuple(policies),
-            influence=self.judge.lift(rho),
-            rho=rho.astype(np.float32),
-        )
+        return self._judged(Candidate(words=words, rival=fit), rho)
+
+    # ------------------------------------------------------------------ from a recipe to the policy
+
+    def on(self, logs: LoggedData) -> Climb:
+        """The same judge and recipes for another log, of which this one may be a sample."""
+        if logs is self.logs:
+            return self
+        decisions = Decisions.of(logs, self.mu, np.zeros(len(logs), dtype=np.int64))
+        return replace(self, logs=logs, decisions=decisions, _prepared={}, _tuned={})
+
+    def policy(self, candidate: Candidate) -> Policy:
+        """The candidate, learned from all users of the log."""
+        if candidate.rival is not None:
+            return candidate.rival(self.logs)
+        if candidate.recipe is None:
+            return self.mu
+        scorer = self._learned(candidate.recipe)
+        if np.isinf(candidate.size):
+            return AmongLikely(scorer, self.mu, LIKELY)
+        size = candidate.size / (self.decisions.spread(scorer) or 1.0)
+        return Tilted(scorer, self.mu, size, candidate.power)
+
+    def _learned(self, recipe: Recipe) -> Scorer:
+        """F of all users; V is that of the judge, who may have seen a sample of them."""
+        ratios, judged = np.ones(len(self.logs)), None
+        if recipe.champion is not None:
+            champion = self.policy(recipe.champion)
+            ratios = importance_ratios(self.logs, champion)
+            judged = ratios if self.judge.logs is self.logs else importance_ratios(self.judge.logs, champion)
+        value = self.value or self.judge.value(judged, recipe.followed)
+        target = self.advantages(self.logs, StateValues.of(value, self.logs), k=recipe.k, ratios=ratios)
+        return self._oracle(recipe, target.values, target.valid).fit(target.values, valid=target.valid)
 
     # ------------------------------------------------------------------ one step
 
-    def _grow(
-        self, number: int, champion: Candidate, direction: Direction, size: float, tested: list[Candidate]
-    ) -> list[Candidate]:
-        """The champion's successors in this direction, from a size on, each better than the one before."""
-        steps, last, noise = [champion], None, self._noise(direction)
+    def _grow(self, number: int, direction: Direction, size: float, contest: Contest) -> None:
+        """Steps in this direction, from a size on, while each is better than the one before, and proven."""
+        last, noise = None, self._noise(direction)
         while size <= LARGEST_SIZE:
             plan = direction.plan(size, f"round {number}: {direction.words}, size {size:g}")
-            new = self._test(plan, direction.held_out, tested, noise)
-            if last is not None and not new.better_than(last):
+            new = self._tried(plan, direction.held_out, noise)
+            if new is not None:
+                better = new.better_than(contest.champion)
+                other = contest.champion.recipe
+                if other is not None and other.shape != direction.recipe.shape:  # it must win with confidence
+                    better = new.beats(contest.champion, self.confidence)
+                if not contest.challenge(new, better) and better:
+                    break
+            if last is not None and not (new or plan).better_than(last):
                 break
-            if new.better_than(steps[-1]):
-                steps.append(new)
-            last, size = new, 2 * size
-        return steps[1:]
+            last, size = new or plan, 2 * size
 
-    def _test(
-        self, plan: Candidate, scores: Pairs | None, tested: list[Candidate], noise: float
-    ) -> Candidate:
-        """The plan with its influence; a policy that the log does not support, or that is mu, has none."""
+    def _tried(self, plan: Candidate, scores: Pairs | None, noise: float) -> Candidate | None:
+        """The plan, judged; None for a policy that the log does not support, or that is mu."""
         rho = self._ratios(scores, plan)
         self.advance(1)
         if rho.mean() < SUPPORTED or np.abs(rho - 1).max() < SAME:
-            return plan
+            return None
+        return self._judged(plan, rho, noise)
+
+    def _judged(self, plan: Candidate, rho: Float64Array, noise: float = 1.0) -> Candidate:
+        """The plan with its influence, if these are its ratios [n], each half as the other has learned it."""
         influence = replace(self.judge.lift(rho), noise=noise)
-        new = replace(plan, influence=influence, rho=rho.astype(np.float32))
-        tested.append(new)
-        return new
+        return replace(plan, influence=influence, rho=rho.astype(np.float32))
 
     def _ratios(
-        self, scores: Pairs | None, plan: Candidate, sides: tuple[int, int] = HELD_OUT
+        self, scores: Pairs | None, plan: Candidate, halves: tuple[int, int] = HELD_OUT
     ) -> Float64Array:
-        """pi(a_t|x_t) / mu(a_t|x_t) [n] of mu^power exp(size f), f as these sides have learned it."""
-        sizes = [plan.size / plan.spreads[side] for side in sides]
+        """pi(a_t|x_t) / mu(a_t|x_t) [n] of mu^power exp(size f), f as these halves have learned it."""
+        sizes = [plan.size / plan.spreads[half] for half in halves]
         return self.decisions.taken_probs(scores, sizes, plan.power) / self.propensities
 
     def _directions(
-        self, champion: Candidate, last: Direction | None = None, followed: float = PROMISED
+        self, champion: Candidate, last: Recipe | None = None, followed: float = PROMISED
     ) -> Iterator[Direction]:
         """Directions from the champion: from mu of every shape and k, later of the chosen ones alone."""
-        bonuses, ratios, rhos = [], [], []
-        if champion.scorers:  # as each side has learned it: a half looks at its own decisions only
-            for sides in (ALL, OWN):
-                scores = self.decisions.by_half(champion.scorers, sides)
-                rhos.append(self._ratios(scores, champion, sides))
-        for side in range(len(SIDES)):
-            rho = rhos[min(side, 1)] if rhos else None  # mu has none
-            bonuses.append(
-                self.judge.values(rho, SIDES[side], followed) if self.bonus is None else self.bonus
-            )
-            probs = self.propensities if rho is None else rho * self.propensities
-            ratios.append(ratios_of(self.logs, probs))
+        rho = None  # mu has none
+        if champion.recipe is not None:  # as each half has learned it: it looks at its own decisions only
+            scores = self.decisions.by_half(champion.scorers, OWN)
+            rho = self._ratios(scores, champion, OWN)
+        ratios = np.ones(len(self.logs)) if rho is None else rho
+        if self.value is not None:
+            bonuses = [StateValues.of(self.value, self.logs)] * 2
+        else:
+            bonuses = [self.judge.values(rho, (half,), followed) for half in BOTH]
         for name in self.oracles:
             for k in self.horizons:
                 if last is None or (last.shape, last.k) == (name, k):
-                    yield self._fitted(name, k, bonuses, ratios)
+                    start = champion if champion.recipe is not None else None
+                    recipe = Recipe(shape=name, k=k, champion=start, followed=followed)
+                    yield self._fitted(recipe, bonuses, ratios)
 
     def _steepest(self, tried: list[Direction]) -> list[Direction]:
         """For every shape, the direction of the k with the largest slope."""
@@ -279,46 +249,52 @@ class Climb:
             slope = self.judge.steps.by_user(gradient * direction.taken)
             slopes.append(replace(direction, slope=slope))
         return [
-            max((d for d in slopes if d.shape == name), key=lambda d: float(d.slope.sum()))
+            max((d for d in slopes if d.recipe.shape == name), key=lambda d: float(d.slope.sum()))
             for name in self.oracles
         ]
 
-    def _fitted(
-        self, name: str, k: Horizon, bonuses: list[StateValues], ratios: list[Float64Array]
-    ) -> Direction:
-        """F of one shape and k, learned by each side from its A_k."""
-        scorers, targets = [], []
-        for side, learned in enumerate(self.sides):
-            target = self.advantages(bonuses[side], k=k, ratios=ratios[side])
-            if (target.valid & learned).any():
-                target = replace(target, valid=target.valid & learned)
-            if (name, k) not in self._tuned:
-                self._tuned[name, k] = self.oracles[name].tune(target.values, valid=target.valid)
-            scorers.append(self._tuned[name, k].fit(target.values, valid=target.valid))
+    def _fitted(self, recipe: Recipe, bonuses: list[StateValues], ratios: Float64Array) -> Direction:
+        """F as each half learns it from its A_k."""
+        targets, half = [], self.judge.steps.half
+        for learns in BOTH:
+            target = self.advantages(self.logs, bonuses[learns], k=recipe.k, ratios=ratios)
+            if (target.valid & (half == learns)).any():
+                target = replace(target, valid=target.valid & (half == learns))
             targets.append(target)
+        first, second = targets
+        both = np.where(first.valid, first.values, second.values)
+        tuned = self._oracle(recipe, both, first.valid | second.valid)
+        scorers = tuple(tuned.fit(target.values, valid=target.valid) for target in targets)
         held_out = self.decisions.by_half(scorers, HELD_OUT, keep=True)
         spreads = tuple(self.decisions.spread(scorer) or 1.0 for scorer in scorers)
         return Direction(
-            shape=name,
-            k=k,
-            words=f"{name}, k = {k}",
-            scorers=tuple(scorers),
+            recipe=recipe,
+            scorers=scorers,
             spreads=spreads,
             held_out=held_out,
-            taken=self.decisions.centred(held_out, spreads[1:]),
+            taken=self.decisions.centred(held_out, [spreads[half] for half in HELD_OUT]),
             targets=tuple(targets),
         )
 
+    def _oracle(self, recipe: Recipe, targets: Float64Array, valid: BoolArray) -> PreparedOracle:
+        """The regression of this shape and k, tuned once, on the first targets that are given."""
+        key = recipe.shape, recipe.k
+        if key not in self._tuned:
+            if recipe.shape not in self._prepared:
+                oracle = self.oracles[recipe.shape]
+                self._prepared[recipe.shape] = oracle.prepare(self.logs, seed=self.seed)
+            self._tuned[key] = self._prepared[recipe.shape].tune(targets, valid=valid)
+        return self._tuned[key]
+
     def _noise(self, direction: Direction) -> float:
         """The share of f's variance under mu that is noise: the variance of an f fitted to random signs."""
-        tuned, rng = self._tuned[direction.shape, direction.k], np.random.default_rng(0)
+        tuned, rng = self._tuned[direction.recipe.shape, direction.recipe.k], np.random.default_rng(0)
         if not isinstance(tuned, PreparedRidge):  # eight more fits of trees or networks are too dear
             return 1.0
         shares = []
-        for side in (1, 2):
-            target = direction.targets[side]
+        for target, spread in zip(direction.targets, direction.spreads, strict=True):
             for _ in range(1 + SQUARES // (tuned.features.width * self.logs.n_actions)):
                 signs = rng.choice([-1.0, 1.0], size=self.logs.n_users)[self.judge.steps.user]
                 scorer = tuned.fit(signs * target.values, valid=target.valid)
-                shares.append((self.decisions.spread(scorer) / direction.spreads[side]) ** 2)
+                shares.append((self.decisions.spread(scorer) / spread) ** 2)
         return min(float(np.mean(shares)), 1.0)

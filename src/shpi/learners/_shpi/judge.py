@@ -28,8 +28,7 @@ import numpy as np
 from shpi.data.logged import LoggedData
 from shpi.errors import DataError
 from shpi.features.cells import CellsMap
-from shpi.learners._shpi.shapes import few_contexts
-from shpi.learners._shpi.states import StateMap, Steps, described, solved
+from shpi.learners._shpi.states import BOTH, StateMap, Steps, described, solved
 from shpi.protocols import Float64Array, FloatArray
 from shpi.values.base import FittedValue, StateValues
 from shpi.values.lstd import LinearValue
@@ -38,7 +37,6 @@ from shpi.values.transitions import rewards_of, usable_transitions
 
 FOLLOWED, PROMISED = 50, 10  # decisions for which pi is followed, on average, in tests and in the bound
 LEAST = 1e-20  # a smaller ratio counts as 0: products of denormal numbers take a hundred times as long
-BOTH = (0, 1)  # halves of the users
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,15 +100,14 @@ class Judge:
     maps: tuple[StateMap, ...]
     steps: Steps
     unit: float  # rewards are in units of the largest
-    table: CellsMap | None  # the contexts, where they are few
     realised: bool = False  # whether A^mu is taken from what followed, instead of V^mu at the next state
     _of_mu: dict[float, list[Float64Array]] = field(default_factory=dict, repr=False)  # visits, by `followed`
     _last: list[tuple[Float64Array, list[Float64Array]]] = field(default_factory=list, repr=False)
     # the last ratios and what they change: two judges, a test and a bound ask for the same candidate
 
     @classmethod
-    def of(cls, logs: LoggedData, *, gamma: float, seed: int) -> Judge:
-        """Choose the features and fit V^mu."""
+    def of(cls, logs: LoggedData, *, table: CellsMap | None, gamma: float, seed: int) -> Judge:
+        """Choose the features, those of the table if there is one, and fit V^mu."""
         usable = usable_transitions(logs)
         if not usable.any():
             raise DataError(
@@ -120,9 +117,9 @@ class Judge:
             )
         rewards = np.where(usable, rewards_of(logs), 0.0)
         unit = float(np.abs(rewards).max()) or 1.0  # single precision holds rewards up to 1
-        steps, table = Steps.of(logs, usable, rewards / unit, gamma, seed), few_contexts(logs)
+        steps = Steps.of(logs, usable, rewards / unit, gamma, seed)
         maps = described(logs, table, steps, seed)
-        return cls(logs=logs, maps=maps, steps=steps, unit=unit, table=table)
+        return cls(logs=logs, maps=maps, steps=steps, unit=unit)
 
     def lift(self, rho: FloatArray, followed: float = FOLLOWED) -> Influence:
         """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
@@ -188,25 +185,30 @@ class Judge:
         mean: Float64Array = total * (self.unit / len(self.maps))
         return mean
 
-    def value(self) -> FittedValue:
-        """V^mu as a function of contexts, and of past rewards where they are part of the state."""
-        states, columns = self.maps[-1], self.maps[-1].columns
-        linear = LinearValue(features=columns.features, theta=self.unit * states.theta)
+    def value(self, rho: Float64Array | None = None, followed: float = PROMISED) -> FittedValue:
+        """V as a function of contexts, and of past rewards where these are part of the state."""
+        columns, theta = self.maps[-1].columns, self._theta(rho, BOTH, followed)
+        linear = LinearValue(features=columns.features, theta=self.unit * theta)
         return PastValue(value=linear, usual=columns.usual) if len(columns.usual) else linear
 
     def values(
         self, rho: Float64Array | None, sides: tuple[int, ...], followed: float = PROMISED
     ) -> StateValues:
-        """V of the policy with these ratios (None: of mu), learned from one half of the users or both."""
-        states = self.maps[-1]
-        theta = states.value(sides)
-        if rho is not None:
-            weights = self._weights(rho)
-            sums, delta = self._changes(weights)[-1], states.residual(theta)
-            pi = states.moved(weights, sums, sides, 1 - 1 / followed, delta)
-            theta = theta + solved(pi.system, states.sum_of(pi.target))
+        """V of the policy with these ratios (None: of mu) on the log, learned from one half of the users."""
+        states, theta = self.maps[-1], self._theta(rho, sides, followed)
         (here,) = states.at_rows(theta)
         return StateValues(rows=self.unit * here, final=self.unit * states.at_ends(theta))
+
+    def _theta(self, rho: Float64Array | None, sides: tuple[int, ...], followed: float) -> Float64Array:
+        """Theta of V, in the last set of features."""
+        states = self.maps[-1]
+        theta = states.value(sides)
+        if rho is None:
+            return theta
+        weights = self._weights(rho)
+        sums, delta = self._changes(weights)[-1], states.residual(theta)
+        pi = states.moved(weights, sums, sides, 1 - 1 / followed, delta)
+        return theta + solved(pi.system, states.sum_of(pi.target))
 
 
 def _negative_share(visits: Float64Array) -> float:

@@ -34,7 +34,9 @@ RIDGE = 1e-3  # penalty, as a share of the Gram matrix's diagonal
 TAIL = 3.0  # standard deviations at which the squares are cut
 PREDICTIVE = 0.01  # share of the error of V^mu that past rewards must remove to be part of the state
 MAP_ROWS = 50_000  # contexts that the features are fitted to
+SQUARE_ROWS = 50_000  # decisions of each half that tell how large noise is
 LEAST = 1e-30  # keeps divisions by nothing finite
+BOTH = (0, 1)  # halves of the users
 BLOCK = 2_048  # rows whose features stay in the cache
 
 
@@ -118,7 +120,8 @@ class Columns:
         ahead[:-1] = phi[1:]
         ahead[steps.last] = final
         ahead[~steps.usable] = 0.0
-        under_mu = _sums(steps, phi, ahead, np.ones(len(phi)))
+        ones, halves = np.ones(len(phi)), [np.flatnonzero(steps.usable & (steps.half == h)) for h in (0, 1)]
+        under_mu = np.array([[_product(phi, u, ones, rows) for u in (phi, ahead)] for rows in halves])
         here, moved = under_mu.sum(axis=0)
         penalty = RIDGE * np.einsum("np,np->p", phi, phi, dtype=np.float64) + 1e-9 * len(phi)
         penalty[0] = 1e-9 * len(phi)
@@ -139,8 +142,19 @@ class Columns:
         )
 
     def changes(self, weights: Float64Array) -> Float64Array:
-        """Sums of w^2 phi phi' and of w phi e' over each half, [2, 2, p, p]."""
-        return _sums(self.steps, self.phi, self.unexpected, weights)
+        """Sums of w^2 phi phi' and of w phi e' over each half, [2, 2, p, p].
+
+        The first only tells how large noise is: some rows do, weighted to the sum of w^2 over all.
+        """
+        width, steps = self.phi.shape[1], self.steps
+        total = np.zeros((2, 2, width, width))
+        for half in (0, 1):
+            rows = np.flatnonzero(steps.usable & (steps.half == half) & (weights != 0))
+            some = rows[:: 1 + len(rows) // SQUARE_ROWS]
+            square = _product(self.phi, self.phi, weights**2, some)
+            total[half, 0] = square * (np.sum(weights[rows] ** 2) / max(np.sum(weights[some] ** 2), LEAST))
+            total[half, 1] = _product(self.phi, self.unexpected, weights, rows)
+        return total
 
     @cached_property
     def spread(self) -> Float64Array:
@@ -153,17 +167,12 @@ class Columns:
         return tuple(StateMap.of(self, width) for width in (*widths, self.phi.shape[1]))
 
 
-def _sums(steps: Steps, phi: Float32Array, other: Float32Array, weights: Float64Array) -> Float64Array:
-    """Sums of w^2 phi phi' and of w phi u' [2, 2, p, p], u another vector of every usable row."""
-    width, scale = phi.shape[1], weights.astype(np.float32)
-    total = np.zeros((2, 2, width, width))
-    for half in (0, 1):
-        chosen = np.flatnonzero(steps.usable & (steps.half == half) & (weights != 0))
-        for first in range(0, len(chosen), BLOCK):
-            rows = chosen[first : first + BLOCK]
-            weighted = phi[rows] * scale[rows, None]
-            total[half, 0] += weighted.T @ weighted
-            total[half, 1] += weighted.T @ other[rows]
+def _product(left: Float32Array, right: Float32Array, weights: Float64Array, rows: IntArray) -> Float64Array:
+    """The sum of w left right' over some rows [p, p]."""
+    total, scale = np.zeros((left.shape[1], right.shape[1])), weights.astype(np.float32)
+    for first in range(0, len(rows), BLOCK):
+        block = rows[first : first + BLOCK]
+        total += (left[block] * scale[block, None]).T @ right[block]
     return total
 
 
@@ -188,7 +197,6 @@ class StateMap:
     steps: Steps
     penalty: Float64Array  # [p]
     starts: Float64Array  # [p] mean phi of the first decisions, per user
-    theta: Float64Array  # [p] of V^mu, from all users
     delta: Float64Array  # [n] of the half's own V^mu; 0 where the log does not say what followed
     surprise: Float64Array  # [n] the discounted return from here on, less V^mu
     by_user: Float64Array  # [users, p] sum of phi delta
@@ -202,7 +210,6 @@ class StateMap:
             steps=steps,
             penalty=columns.penalty[:width],
             starts=phi[steps.offsets[:-1]].sum(axis=0, dtype=np.float64) / steps.users,
-            theta=none,
             delta=none,
             surprise=none,
             by_user=none,
@@ -213,7 +220,6 @@ class StateMap:
         rows = sparse.csr_matrix(entries, (steps.users, len(phi)))
         return replace(
             states,
-            theta=states.value((0, 1)),
             delta=delta,
             surprise=steps.summed(delta),
             by_user=np.asarray(rows @ phi, dtype=np.float64),
@@ -265,20 +271,32 @@ class StateMap:
     ) -> Moved:
         """What pi does, from weights rho - 1 [n] and their `Columns.changes`; A^mu of every row is given."""
         (here, _), (square, change) = self._of(sides, self.columns.under_mu), self._of(sides, sums)
-        gram, width = here + np.diag(self.penalty), len(self.penalty)
+        gram, rows = here + np.diag(self.penalty), np.isin(self.steps.half, sides)
+        kept = self._not_by_chance(gram, square, change)
+        some = np.where(rows, weights, 0.0)
+        expected = self._expected(gram, square, some, advantage, int((rows & self.steps.usable).sum()))
+        system = self.system(sides, c, change * kept)
+        return Moved(system=system, kept=kept, target=some * (advantage - expected))
+
+    def _not_by_chance(self, gram: Float64Array, square: Float64Array, change: Float64Array) -> Float64Array:
+        """The share of the change of each feature that chance does not explain [p]."""
         size = np.einsum("ij,ij->j", change, solved(gram, change))
-        noise = float(np.trace(solved(gram, square))) * self.columns.spread[:width]
-        kept = np.maximum(0.0, 1 - np.divide(noise, size, out=np.ones(width), where=size > 0))
-        rows = np.isin(self.steps.half, sides)
-        heavy = np.where(rows, weights**2, 0.0)
+        noise = float(np.trace(solved(gram, square))) * self.columns.spread[: len(gram)]
+        ratio = np.divide(noise, size, out=np.ones(len(gram)), where=size > 0)
+        kept: Float64Array = np.maximum(0.0, 1 - ratio)
+        return kept
+
+    def _expected(
+        self, gram: Float64Array, square: Float64Array, weights: Float64Array, advantage: Float64Array, n: int
+    ) -> Float64Array:
+        """Phi'b [n]: without it, weights times advantages have the least noise."""
+        heavy = weights**2
         usual = float(np.square(heavy).sum()) / max(float(heavy.sum()), LEAST)  # a weight that matters
-        ridge = width * usual * np.diag(gram) / max(int((rows & self.steps.usable).sum()), 1) + LEAST
-        (expected,) = self.at_rows(solved(square + np.diag(ridge), self.sum_of(heavy * advantage)))
-        return Moved(
-            system=self.system(sides, c, change * kept),
-            kept=kept,
-            target=np.where(rows, weights * (advantage - expected), 0.0),
-        )
+        ridge = len(gram) * usual * np.diag(gram) / max(n, 1) + LEAST
+        expected: Float64Array = self.at_rows(
+            solved(square + np.diag(ridge), self.sum_of(heavy * advantage))
+        )[0]
+        return expected
 
     def at_rows(self, *thetas: Float64Array) -> Float64Array:
         """The products phi'theta at the logged states, [m, n] for m thetas, in single precision."""
@@ -304,15 +322,15 @@ class StateMap:
 
     def error_of_value(self, weights: Float64Array) -> Float64Array:
         """Every user's part of the error that V^mu brings into the sum of weights times delta [users]."""
-        steps, parts = self.steps, np.zeros(self.steps.users)
-        for side in (0, 1):
-            mine = np.where(steps.half == side, weights, 0.0)
-            passed = np.where(steps.last, 0.0, steps.gamma * mine)
-            ends = (steps.gamma * mine[steps.last]).astype(np.float32) @ self.columns.final
-            changes = self.sum_of(mine - np.append(0.0, passed[:-1])) - ends[: len(self.penalty)]
-            influence = self.by_user @ solved(self.system((side,), 1.0).T, changes)
-            parts -= np.where(steps.side == side, influence, 0.0)
-        return parts
+        steps, width = self.steps, len(self.penalty)
+        mine = np.where(steps.half[:, None] == BOTH, weights[:, None], 0.0).astype(np.float32)  # [n, 2]
+        passed = np.float32(steps.gamma) * mine
+        ends = self.columns.final[:, :width].T @ passed[steps.last]
+        passed[steps.last] = 0.0
+        mine[1:] -= passed[:-1]
+        changes = (self.phi.T @ mine - ends).astype(np.float64)  # [p, 2]
+        parts = [self.by_user @ solved(self.system((side,), 1.0).T, changes[:, side]) for side in BOTH]
+        return np.where(steps.side == 0, -parts[0], -parts[1])
 
 
 def solved(system: Float64Array, right: Float64Array) -> Float64Array:
