@@ -24,6 +24,7 @@ SMALLER = {  # users of worlds that are slow at their usual size
     "finite-a-5000": 1_000,
     "finite-b-5000": 1_000,
     "finite-c-5000": 1_000,
+    "finite-d-5000": 1_000,
     "wide-3000": 1_000,
     "storefront-uniform": 300,
     "storefront-0.3": 300,

@@ -97,8 +97,8 @@ def _against(by_method: ByMethod, other: str) -> str:
 
 
 def _families(by_world: dict[str, ByMethod]) -> list[str]:
-    """The three families of finite worlds together."""
-    lines = ["The three families of finite worlds together, attained:", ""]
+    """The four families of finite worlds together."""
+    lines = ["The four families of finite worlds together, attained:", ""]
     rows = []
     for users in (200, 5_000):
         cells = [f"{users:,} users"]

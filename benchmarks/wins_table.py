@@ -20,7 +20,7 @@ HELD = "hiv-1"  # the log on which a rival may be better
 
 
 def table(worlds: Sequence[World], seeds: Sequence[int]) -> list[Row]:
-    """Headline scores and their differences, log by log; then the three families together."""
+    """Headline scores and their differences, log by log; then the four families together."""
     results = {method: wins_store.load(method) for method in SHOWN}
     rows: list[Row] = []
     for world in worlds:

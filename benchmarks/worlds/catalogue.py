@@ -19,6 +19,7 @@ def _families(users: int) -> tuple[World, ...]:
         FamilyWorld(name=f"finite-a-{users}", users=users, family="a"),
         FamilyWorld(name=f"finite-b-{users}", users=users, family="b", gamma=0.95),
         FamilyWorld(name=f"finite-c-{users}", users=users, family="c"),
+        FamilyWorld(name=f"finite-d-{users}", users=users, family="d"),
     )
 
 

@@ -1,8 +1,10 @@
-"""Three families of random finite worlds: 4 to 9 states, 2 to 5 actions.
+"""Four families of random finite worlds: 4 to 9 states, 2 to 5 actions.
 
 A   one-hot contexts, Dirichlet mu, users who leave for good
 B   contexts are numbers or points in space, and nobody knows what followed the last decision
 C   rare binary rewards, forbidden actions, a narrow mu around a mediocre policy
+D   every action may lead to every state, mu takes every action now and then; in half of the worlds users
+    leave, in the others nobody knows what followed the last decision
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from shpi.policies.heads import one_hot
 from shpi.protocols import BoolArray, Float32Array, Float64Array
 from shpi.testing.tabular import TabularMDP
 
-Family = Literal["a", "b", "c"]
+Family = Literal["a", "b", "c", "d"]
 LEAST_GAP = 0.1  # of (optimum - worst) must be left to gain, or the world is drawn again
 RARE, FREQUENT = (0.0, 0.02), (0.1, 0.4)  # ranges of reward probabilities in family C
 MEDIOCRE = 9  # random policies, of which the middle one is mu's favourite in family C
@@ -33,7 +35,7 @@ class FamilyWorld(FiniteWorld):
     def draw(self, seed: int) -> Case:
         """A world in which there is something to gain."""
         rng = np.random.default_rng((ord(self.family), seed))
-        make = {"a": _one_hot, "b": _embedded, "c": _sparse}[self.family]
+        make = {"a": _one_hot, "b": _embedded, "c": _sparse, "d": _dense}[self.family]
         while True:
             case = make(rng, self.gamma)
             if case.optimum - case.value(case.mu) > LEAST_GAP * (case.optimum - case.worst) > 0:
@@ -66,6 +68,16 @@ def _sparse(rng: np.random.Generator, gamma: float) -> Case:
     favourites.sort(key=lambda table: float(mdp.initial @ mdp.value(table)))
     mu = epsilon * spread + (1 - epsilon) * favourites[MEDIOCRE // 2]
     return Case(mdp=mdp, mu=mu, codes=np.eye(mdp.n_states, dtype=np.float32), binary=True)
+
+
+def _dense(rng: np.random.Generator, gamma: float) -> Case:
+    states, actions = sizes(rng)
+    transition = rng.dirichlet(np.ones(states), size=(states, actions))
+    mdp, leaving = replace(garnet(rng, states, actions, gamma), transition=transition), rng.random() < 0.5
+    if leaving:
+        mdp = with_leaving(mdp, rng, (0.02, 0.12))
+    mu = rng.dirichlet(np.full(actions, 2.0), size=mdp.n_states)
+    return Case(mdp=mdp, mu=mu, codes=np.eye(mdp.n_states, dtype=np.float32), last_shown=leaving)
 
 
 # ---------------------------------------------------------------------- parts
