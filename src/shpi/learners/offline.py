@@ -8,7 +8,8 @@ One idea: candidates from careful to bold, and one test by which a bolder one wi
             f   <- argmin_f sum (f(x, a) - A_k)^2, by each half of the users
             pi  <- mu exp(size f), size 1/2, 1, 2, ..., while the lift, by the other half, grows
     at last <- mu's favourite action
-    return  <- the last champion whose lift is proven, all tests in order; else mu
+    each    <- is the new champion if it is better than the champion, and proven better than mu
+    return  <- the champion
 
 The lift is what a user brings from the first decision on, discounted, over what mu brings. The room
 `shpi.learners._shpi` has how it is measured (`judge`), the candidates (`climb`) and the bound (`lift`).
