@@ -113,7 +113,15 @@ def _check_sizes(archive: zipfile.ZipFile, size: int, most: int | None) -> None:
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(entry) as member:
-        shape, fortran, dtype = _header(member)
+        version = npy.read_magic(member)
+        if version == (1, 0):
+            shape, fortran, dtype = npy.read_array_header_1_0(member)
+        elif version == (2, 0):
+            shape, fortran, dtype = npy.read_array_header_2_0(member)
+        else:
+            raise DataError(expected="", found=f"npy version {version}")
+        if any(not 0 <= length < 2**48 for length in shape) or len(shape) > 32:
+            raise DataError(expected="", found=f"an array of shape {shape}")
         count = math.prod(shape)
         if dtype.kind not in _KINDS or dtype.hasobject:
             raise DataError(expected="", found=f"an array of {dtype}, which was not written by shpi")
@@ -124,16 +132,3 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
             raise DataError(expected="", found=f"{len(data):,} bytes for the shape {shape} of {dtype}")
     array = np.frombuffer(data, dtype=dtype, count=count)
     return array.reshape(shape, order="F" if fortran else "C")
-
-
-def _header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = npy.read_magic(member)
-    if version == (1, 0):
-        shape, fortran, dtype = npy.read_array_header_1_0(member)
-    elif version == (2, 0):
-        shape, fortran, dtype = npy.read_array_header_2_0(member)
-    else:
-        raise DataError(expected="", found=f"npy version {version}")
-    if any(not 0 <= length < 2**48 for length in shape) or len(shape) > 32:
-        raise DataError(expected="", found=f"an array of shape {shape}")
-    return tuple(shape), bool(fortran), dtype

@@ -62,6 +62,14 @@ def one_of(*choices: Any) -> Callable[[Any], str | None]:
 
 
 _Problem = tuple[str, str, str]  # expected, found, path
+_KINDS: dict[type | None, tuple[tuple[type, ...], str]] = {  # the Python types of a JSON type, and its name
+    None: ((type(None),), "null"),
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "text"),
+    dict: ((dict,), "an object"),
+}
 
 
 def _problem(value: Any, schema: Any, path: str) -> _Problem | None:
@@ -83,8 +91,9 @@ def _problem(value: Any, schema: Any, path: str) -> _Problem | None:
         deepest = max((problem for problem in problems if problem), key=lambda problem: len(problem[2]))
         return deepest if len(deepest[2]) > len(path) else (_choices(problems), _shown(value), path)
     if schema is None or isinstance(schema, type):
-        good = value is None if schema is None else _is_a(value, schema)
-        return None if good else (_name(schema), _shown(value), path)
+        kinds, name = _KINDS[schema]
+        good = isinstance(value, kinds) and (schema is bool or not isinstance(value, bool))
+        return None if good else (name, _shown(value), path)
     complaint = schema(value)
     return None if complaint is None else (complaint, _shown(value), path)
 
@@ -104,17 +113,6 @@ def _in_record(value: Any, schema: Record, path: str) -> _Problem | None:
 
 def _first(problems: Any) -> _Problem | None:
     return next((problem for problem in problems if problem is not None), None)
-
-
-def _is_a(value: Any, kind: type) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _name(schema: Any) -> str:
-    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
-    return "null" if schema is None else names.get(schema, schema.__name__)
 
 
 def _choices(problems: list[_Problem | None]) -> str:
