@@ -165,7 +165,14 @@ def read_table(
     progress: bool | None = False,
 ) -> LoggedData:
     """Read an opened table with a known encoding."""
-    _require_memory(table, encoding)
+    # A failed allocation inside polars ends the process. Counting the lines of a text file means reading it.
+    if all(file.suffix == ".parquet" for file in table.files):
+        rows = int(table.frame.select(pl.len()).collect().item())
+        require_memory(
+            int(READ_FACTOR * rows * (4 * encoding.schema.width + ROW_BYTES)),
+            f"{rows:,} rows with {encoding.schema.width:,} context dimensions",
+            "read fewer rows or columns, or prepare the log into shards (shpi.data.prepare_shards)",
+        )
     order = order_rows(table, columns)
     small = len(order.target) < 2_000_000  # read in a moment, so a progress bar would only flicker
     with progress_bar("reading the log", len(order.target), False if small else progress) as advance:
@@ -178,19 +185,6 @@ def read_table(
     differs = (filled.contexts[again] != filled.contexts[again - 1]).any(axis=0)
     changing = tuple(np.array(encoding.schema.dimensions, dtype=object)[differs])
     return _build(columns, encoding, order, filled, layout, replace(ledger, changing=changing))
-
-
-def _require_memory(table: TableSource, encoding: Encoding) -> None:
-    """Raise if the table cannot fit into memory: a failed allocation inside polars ends the process."""
-    if any(file.suffix != ".parquet" for file in table.files):
-        return  # counting the lines of a text file means reading it
-    rows = int(table.frame.select(pl.len()).collect().item())
-    arrays = rows * (4 * encoding.schema.width + ROW_BYTES)
-    require_memory(
-        int(READ_FACTOR * arrays),
-        f"{rows:,} rows with {encoding.schema.width:,} context dimensions",
-        "read fewer rows or columns, or prepare the log into shards (shpi.data.prepare_shards)",
-    )
 
 
 def _duplicates(
