@@ -69,7 +69,10 @@ class Scale:
         wanted = many or max(3, int(abs(end - start) / 85))
         if log:
             free = (high / low) ** room
-            return cls._log(low / free, high * free, start, end, wanted)
+            low, high = low / free, high * free
+            if high < low * 1.001:
+                low, high = low / 3, high * 3
+            return cls(low=low, high=high, start=start, end=end, log=True, ticks=log_ticks(low, high, wanted))
         span = high - low
         if not span > 1e-9 * max(abs(low), abs(high)):
             half = 0.5 * max(abs(low), abs(high)) or 0.5
@@ -77,12 +80,6 @@ class Scale:
         elif room:
             low, high = low - room * span, high + room * span
         return cls(low=low, high=high, start=start, end=end, ticks=round_ticks(low, high, wanted))
-
-    @classmethod
-    def _log(cls, low: float, high: float, start: float, end: float, many: int) -> Scale:
-        if high < low * 1.001:
-            low, high = low / 3, high * 3
-        return cls(low=low, high=high, start=start, end=end, log=True, ticks=log_ticks(low, high, many))
 
 
 def log_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], ...]:
@@ -135,10 +132,13 @@ def _tidy(label: str) -> str:
 
 def bottom_axis(canvas: Canvas, scale: Scale, top: float, bottom: float, label: str = "") -> float:
     """Grid lines, tick labels and a label below; returns where the axis ends, in px."""
-    for value, words in _spaced(scale):
-        x = scale(value)
-        canvas.line(x, top, x, bottom, cls="grid")
-        canvas.text(x, bottom + 17, words, anchor="middle", cls="soft", size=SMALL)
+    reach = -math.inf  # right end of the last label: a tick whose label would overlap it is left out
+    for value, words in scale.ticks:
+        x, half = scale(value), text_width(words, SMALL) / 2
+        if x - half >= reach:
+            reach = x + half + 6
+            canvas.line(x, top, x, bottom, cls="grid")
+            canvas.text(x, bottom + 17, words, anchor="middle", cls="soft", size=SMALL)
     canvas.line(scale.start, bottom, scale.end, bottom)
     end = bottom + 24
     if label:
@@ -162,15 +162,3 @@ def left_axis(canvas: Canvas, scale: Scale, left: float, right: float, label: st
 def tick_room(scale: Scale) -> float:
     """The width of the labels of a left axis, in px."""
     return max((text_width(words, SMALL) for _, words in scale.ticks), default=0.0) + 10
-
-
-def _spaced(scale: Scale) -> list[tuple[float, str]]:
-    """The ticks whose labels do not overlap the one before."""
-    kept: list[tuple[float, str]] = []
-    reach = -math.inf
-    for value, words in scale.ticks:
-        half = text_width(words, SMALL) / 2
-        if scale(value) - half >= reach:
-            kept.append((value, words))
-            reach = scale(value) + half + 6
-    return kept

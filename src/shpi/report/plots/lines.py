@@ -111,26 +111,22 @@ def _sign(index: int, dots: bool) -> Draw:
     return draw
 
 
-def _runs(good: Sequence[bool]) -> list[list[int]]:
-    """Runs of consecutive points that can be drawn."""
+def _runs(log: bool, *columns: Float64Array) -> list[list[int]]:
+    """Runs of consecutive points that can be drawn: finite in all columns, and positive if ``log``."""
     runs: list[list[int]] = [[]]
-    for index, fine in enumerate(good):
-        if fine:
+    for index, values in enumerate(zip(*columns, strict=True)):
+        if all(math.isfinite(value) and (value > 0 or not log) for value in values):
             runs[-1].append(index)
         elif runs[-1]:
             runs.append([])
     return [run for run in runs if run]
 
 
-def _drawable(value: float, log: bool) -> bool:
-    return math.isfinite(value) and (value > 0 or not log)
-
-
 def _line(
     canvas: Canvas, at: Float64Array, values: Float64Array, along: Scale, up: Scale, index: int, dots: bool
 ) -> None:
     cls = series_class(index)
-    for run in _runs([_drawable(float(value), up.log) for value in values]):
+    for run in _runs(up.log, values):
         points = [(along(float(at[i])), up(float(values[i]))) for i in run]
         if len(points) > 1:
             canvas.path(polygon(points, closed=False), cls=cls, width=2.2, dash=DASHES[index % SERIES])
@@ -142,10 +138,7 @@ def _line(
 def _band(
     canvas: Canvas, at: Float64Array, low: Float64Array, high: Float64Array, along: Scale, up: Scale, cls: str
 ) -> None:
-    both = [
-        _drawable(float(a), up.log) and _drawable(float(b), up.log) for a, b in zip(low, high, strict=True)
-    ]
-    for run in _runs(both):
+    for run in _runs(up.log, low, high):
         there = [(along(float(at[i])), up(float(high[i]))) for i in run]
         back = [(along(float(at[i])), up(float(low[i]))) for i in reversed(run)]
         canvas.path(polygon([*there, *back]), cls=cls, fill=True, opacity=0.16)

@@ -23,7 +23,12 @@ def diagnostics(evaluation: Evaluation) -> Section:
     others = [check for check in checks if check.estimator not in (None, evaluation.main)]
     worth = [check for check in deciding if check.severity != "fine"]
     fine = [check for check in deciding if check.severity == "fine"]
-    body = f"<p>{_tally(deciding, evaluation.main)}</p>" if checks else "<p>No checks were made.</p>"
+    counts = [(word, sum(check.severity == word for check in deciding)) for word in _ORDER]
+    words = ", ".join(f"{number_of} {word}" for word, number_of in counts if number_of) or "none"
+    body = "<p>No checks were made.</p>"
+    if checks:
+        whose = f"the log and of {esc(evaluation.main, 80)}, which decides"
+        body = f"<p>{len(deciding)} checks of {whose}: {words}.</p>"
     body += _checks(worth) if worth else ""
     body += folded(f"{len(fine)} checks that found nothing wrong", _checks(fine)) if fine else ""
     if others:
@@ -36,12 +41,6 @@ def diagnostics(evaluation: Evaluation) -> Section:
         "<b>warning</b>: read before you decide; <b>note</b>: worth knowing; <b>fine</b>: nothing wrong.",
         body=body,
     )
-
-
-def _tally(checks: Sequence[Diagnostic], main: str) -> str:
-    counts = [(word, sum(check.severity == word for check in checks)) for word in _ORDER]
-    words = ", ".join(f"{number_of} {word}" for word, number_of in counts if number_of) or "none"
-    return f"{len(checks)} checks of the log and of {esc(main, 80)}, which decides: {words}."
 
 
 def _by_check(checks: Sequence[Diagnostic]) -> str:
@@ -60,21 +59,18 @@ def _by_check(checks: Sequence[Diagnostic]) -> str:
 
 
 def _checks(checks: Sequence[Diagnostic]) -> str:
-    items = "".join(
-        f"<li><div>{badge(check.severity)}</div>"
-        f"<div><p>{esc(check.sentence, 900)}</p>{_figure(check)}</div></li>"
-        for check in checks[:MANY_CHECKS]
-    )
+    items = ""
+    for check in checks[:MANY_CHECKS]:
+        facts = [esc(check.name, 80)]
+        facts += [f"about {esc(check.estimator, 80)}"] if check.estimator else []
+        facts += [f"found {number(check.figure)}"] if check.figure is not None else []
+        facts += [f"threshold {number(check.threshold)}"] if check.threshold is not None else []
+        items += (
+            f"<li><div>{badge(check.severity)}</div><div><p>{esc(check.sentence, 900)}</p>"
+            f'<p class="soft">{" · ".join(facts)}</p></div></li>'
+        )
     more = len(checks) - MANY_CHECKS
     return f'<ul class="checks">{items}</ul>' + (f"<p>… and {count(more)} more.</p>" if more > 0 else "")
-
-
-def _figure(check: Diagnostic) -> str:
-    facts = [esc(check.name, 80)]
-    facts += [f"about {esc(check.estimator, 80)}"] if check.estimator else []
-    facts += [f"found {number(check.figure)}"] if check.figure is not None else []
-    facts += [f"threshold {number(check.threshold)}"] if check.threshold is not None else []
-    return f'<p class="soft">{" · ".join(facts)}</p>'
 
 
 def configuration(evaluation: Evaluation) -> Section:
