@@ -66,7 +66,7 @@ def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> Logged
 
     first = options.log[0]
     try:
-        if len(options.log) == 1 and first in names() and not Path(first).exists():
+        if len(options.log) == 1 and not Path(first).exists() and first in names():
             logs = apply_metric(load(first, options.data), options.metric, options.churn_after)
         else:
             logs = read_log(
