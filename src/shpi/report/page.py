@@ -57,21 +57,18 @@ def table(
     main: int | None = None,
 ) -> str:
     """Rows of cells that are HTML already; columns in ``numbers`` are set to the right."""
-
-    def cells(row: Sequence[str], tag: str) -> str:
-        scope = ' scope="col"' if tag == "th" else ""
-        return "".join(
+    lines = []
+    for i, row in enumerate([head, *rows]):
+        tag, scope = ("td", "") if i else ("th", ' scope="col"')
+        cells = (
             f"<{tag}{scope}{' class=n' if j in numbers else ''}>{cell}</{tag}>" for j, cell in enumerate(row)
         )
-
-    body = "".join(
-        f"<tr{' class=main' if i == main else ''}>{cells(row, 'td')}</tr>" for i, row in enumerate(rows)
-    )
+        lines.append(f"<tr{' class=main' if i - 1 == main else ''}>{''.join(cells)}</tr>")
     about = f"<caption hidden>{esc(caption)}</caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{esc(caption or "table")}">'
         f"<table>{about}"
-        f"<thead><tr>{cells(head, 'th')}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}</tbody></table></div>"
     )
 
 

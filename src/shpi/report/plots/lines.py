@@ -10,7 +10,7 @@ import numpy as np
 from shpi.errors import ConfigError
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis, left_axis, tick_room
-from shpi.report.plots.canvas import SMALL, Canvas, polygon
+from shpi.report.plots.canvas import Canvas, polygon
 from shpi.report.plots.legend import Draw, Key, legend, stroke
 from shpi.report.plots.theme import SERIES
 from shpi.report.plots.theme import series as series_class
@@ -72,9 +72,7 @@ def lines(
     heights = [float(number) for values in shown for number in values] + list(levels.values())
     up = Scale.over([*heights, *([0.0] if zero else [])], bottom, top, log=log_y, many=5, room=0.04)
     along = Scale.over(at, tick_room(up), canvas.width - 14, log=log_x)
-    left_axis(canvas, up, along.start, along.end)
-    if y_label:
-        canvas.text(2, top - 10, y_label, cls="soft", size=SMALL, most=canvas.width - 4)
+    left_axis(canvas, up, along.start, along.end, y_label)
     end = bottom_axis(canvas, along, bottom, bottom, x_label)
     for j, name in enumerate(data):
         if name in areas:
