@@ -51,11 +51,18 @@ def learn_encoding(
         extra = sorted({*candidates, *behaviour})
         action_space = _learn_actions(table, columns, types, extra, action_features)
     ids = [str(label) for label in action_space.ids]
+    for role, named in (("candidates", candidates), ("behaviour", behaviour)):
+        absent = [label for label in ids if named and label not in named]
+        if absent:
+            raise ColumnError(
+                expected=f"one {role} column for each of the {len(ids)} actions",
+                found=f"none for action {absent[0]!r}",
+            )
     return Encoding(
         schema=schema,
         action_space=action_space,
-        candidate_columns=_in_order("candidates", candidates, ids),
-        behaviour_columns=_in_order("behaviour", behaviour, ids),
+        candidate_columns=tuple(candidates[label] for label in ids if candidates),
+        behaviour_columns=tuple(behaviour[label] for label in ids if behaviour),
     )
 
 
@@ -94,18 +101,6 @@ def _per_action(pattern: str | None, role: str, names: Sequence[str]) -> dict[st
         raise missing_column(role, pattern, names)
     head, _, tail = pattern.partition("*")
     return {name[len(head) : len(name) - len(tail)]: name for name in hits}
-
-
-def _in_order(role: str, named: dict[str, str], ids: list[str]) -> tuple[str, ...]:
-    if not named:
-        return ()
-    absent = [label for label in ids if label not in named]
-    if absent:
-        raise ColumnError(
-            expected=f"one {role} column for each of the {len(ids)} actions",
-            found=f"none for action {absent[0]!r}",
-        )
-    return tuple(named[label] for label in ids)
 
 
 def _learn_schema(
