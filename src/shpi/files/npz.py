@@ -61,10 +61,19 @@ def read_npz_from(file: IO[bytes], place: Path, most: int | None = None) -> Arra
     """All arrays of an open file; ``place`` is for messages."""
     try:
         with zipfile.ZipFile(file) as archive:
-            _check_sizes(archive, file.seek(0, 2), most)
-            return {
-                entry.filename.removesuffix(".npy"): _read(archive, entry) for entry in archive.infolist()
-            }
+            # Before unpacking: are the stated sizes possible, and does no name occur twice?
+            entries, size = archive.infolist(), file.seek(0, 2)
+            if len(entries) > MOST_ENTRIES or len({entry.filename for entry in entries}) < len(entries):
+                raise DataError(expected="", found="an archive with too many entries, or with one twice")
+            stored = sum(entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED)
+            packed = sum(entry.file_size for entry in entries) - stored
+            if packed > max(COMPRESSED + 2**20, 20 * size) or stored > size:
+                found = f"an archive of {size:,} bytes that claims to hold {packed:,}"
+                raise DataError(expected="", found=found)
+            if most is not None and packed + stored > most + HEADER * len(entries):
+                claim = f"an archive that claims to hold {packed + stored:,} bytes"
+                raise DataError(expected="", found=f"{claim} where the manifest says {most:,}")
+            return {entry.filename.removesuffix(".npy"): _read(archive, entry) for entry in entries}
     except DataError as error:
         raise unreadable(error.found, place) from None
     except OSError as error:
@@ -94,21 +103,6 @@ def digest(arrays: Mapping[str, NDArray[Any]], start: bytes = b"") -> str:
         total.update(f"{name} {array.dtype.str} {array.shape}".encode())
         total.update(array.tobytes())
     return total.hexdigest()
-
-
-def _check_sizes(archive: zipfile.ZipFile, size: int, most: int | None) -> None:
-    """Before unpacking, check that the stated sizes are possible and that no name occurs twice."""
-    entries = archive.infolist()
-    names = [entry.filename for entry in entries]
-    if len(names) > MOST_ENTRIES or len(set(names)) < len(names):
-        raise DataError(expected="", found="an archive with too many entries, or with one twice")
-    packed = sum(entry.file_size for entry in entries if entry.compress_type != zipfile.ZIP_STORED)
-    stored = sum(entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED)
-    if packed > max(COMPRESSED + 2**20, 20 * size) or stored > size:
-        raise DataError(expected="", found=f"an archive of {size:,} bytes that claims to hold {packed:,}")
-    if most is not None and packed + stored > most + HEADER * len(entries):
-        claim = f"an archive that claims to hold {packed + stored:,} bytes"
-        raise DataError(expected="", found=f"{claim} where the manifest says {most:,}")
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:

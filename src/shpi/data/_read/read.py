@@ -19,7 +19,7 @@ from shpi._core.memory import require_memory
 from shpi._core.progress import progress_bar
 from shpi.data._log.ledger import Drop, Ledger
 from shpi.data._log.slicing import cut
-from shpi.data._read.assemble import Layout, duplicated, lay_out
+from shpi.data._read.assemble import Duplicates, Layout, duplicated, lay_out
 from shpi.data._read.encoding import Encoding, learn_encoding
 from shpi.data._read.fill import Filled, Problem, fill
 from shpi.data._read.missing import note_filled
@@ -41,7 +41,6 @@ from shpi.protocols import BoolArray
 
 ROW_BYTES, READ_FACTOR = 50, 2.5  # bytes per row besides contexts; measured peak memory / array bytes
 Invalid = Literal["error", "drop"]
-Duplicates = Literal["drop", "keep", "error"]
 
 
 def read_log(
@@ -177,7 +176,7 @@ def read_table(
     small = len(order.target) < 2_000_000  # read in a moment, so a progress bar would only flicker
     with progress_bar("reading the log", len(order.target), False if small else progress) as advance:
         filled = fill(table, columns, encoding, order, advance)
-    duplicate = _duplicates(table, columns, order, filled, duplicates)
+    duplicate = duplicated(table, columns, order, filled.actions, duplicates)
     layout = lay_out(order, filled, duplicate)
     ledger = _ledger(table, columns, order, filled, duplicate, layout, invalid)
     # Context dimensions that differ between repeated rows of one decision were updated later.
@@ -185,27 +184,6 @@ def read_table(
     differs = (filled.contexts[again] != filled.contexts[again - 1]).any(axis=0)
     changing = tuple(np.array(encoding.schema.dimensions, dtype=object)[differs])
     return _build(columns, encoding, order, filled, layout, replace(ledger, changing=changing))
-
-
-def _duplicates(
-    table: TableSource, columns: Columns, order: RowOrder, filled: Filled, duplicates: Duplicates
-) -> BoolArray:
-    if duplicates == "keep" or (columns.user is None and not columns.identity):
-        return np.zeros(len(order.target), dtype=bool)
-    if columns.identity:
-        unique = pl.struct(list(columns.identity)).is_first_distinct()
-        repeat = np.zeros(len(order.target), dtype=bool)
-        repeat[order.target] = ~table.frame.select(unique).collect().to_series().to_numpy()
-    else:
-        repeat = duplicated(order, filled.actions)
-    if duplicates == "error" and repeat.any():
-        raise DataError(
-            expected="every decision once",
-            found=f"{int(repeat.sum())} that repeat an earlier one",
-            where=table.locate(int(order.source_row[np.flatnonzero(repeat)].min())),
-            remedy="remove them, read with duplicates='drop' or 'keep', or name an order column",
-        )
-    return repeat
 
 
 def _ledger(
