@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,11 @@ from shpi.data.schema import ContextSchema, Feature, Kind
 from shpi.errors import ActionError, ColumnError
 from shpi.protocols import Float64Array
 
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
+FILLED = ("mean", "zero", "indicator")  # missing-value policies that fill
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,26 @@ def learn_encoding(
         candidate_columns=tuple(candidates[label] for label in ids if candidates),
         behaviour_columns=tuple(behaviour[label] for label in ids if behaviour),
     )
+
+
+def note_filled(logs: LoggedData, frame: pl.LazyFrame) -> LoggedData:
+    """The log with one ledger note per column whose missing values were filled.
+
+    The source is counted: the encoded log does not show them.
+    """
+    features = [feature for feature in logs.schema.features if feature.missing in FILLED]
+    if not features:
+        return logs
+    types = frame.collect_schema()
+    counts = frame.select(
+        _without_nan(f.name, types[f.name]).is_null().sum().alias(f.name) for f in features
+    ).collect()
+    notes = [
+        f"column '{feature.name}': {count:,} missing values filled (policy '{feature.missing}')"
+        for feature, count in zip(features, counts.row(0), strict=True)
+        if count
+    ]
+    return replace(logs, ledger=replace(logs.ledger, notes=(*logs.ledger.notes, *notes)))
 
 
 def _check_types(columns: Columns, types: pl.Schema) -> None:
@@ -126,7 +150,7 @@ def _learn_schema(
         categories: tuple[str, ...] = ()
         if kinds[name] == "categorical":
             counts = (
-                table.frame.select(_labels(name, types[name]).drop_nulls().alias("value"))
+                table.frame.select(value=_without_nan(name, types[name]).cast(pl.String).drop_nulls())
                 .group_by("value")
                 .len()
                 .sort(["len", "value"], descending=[True, False])
@@ -152,9 +176,9 @@ def _single(value: float) -> float:
         return float(np.float32(value))
 
 
-def _labels(name: str, dtype: pl.DataType) -> pl.Expr:
-    column = pl.col(name)
-    return (column.fill_nan(None) if dtype.is_float() else column).cast(pl.String)
+def _without_nan(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column in which NaN is a missing value, too."""
+    return pl.col(name).fill_nan(None) if dtype.is_float() else pl.col(name)
 
 
 def _kind(name: str, dtype: pl.DataType, columns: Columns) -> Kind:

@@ -20,9 +20,8 @@ from shpi._core.progress import progress_bar
 from shpi.data._log.ledger import Drop, Ledger
 from shpi.data._log.slicing import cut
 from shpi.data._read.assemble import Duplicates, Layout, duplicated, lay_out
-from shpi.data._read.encoding import Encoding, learn_encoding
+from shpi.data._read.encoding import Encoding, learn_encoding, note_filled
 from shpi.data._read.fill import Filled, Problem, fill
-from shpi.data._read.missing import note_filled
 from shpi.data._read.order import RowOrder, order_rows
 from shpi.data._read.sources import TableSource, open_table
 from shpi.data.actions import ActionSpace

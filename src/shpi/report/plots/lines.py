@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from shpi.errors import ConfigError
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis, left_axis, tick_room
 from shpi.report.plots.canvas import Canvas, polygon
-from shpi.report.plots.legend import Draw, Key, legend, stroke
+from shpi.report.plots.legend import Key, legend, stroke
 from shpi.report.plots.theme import SERIES
 from shpi.report.plots.theme import series as series_class
 
@@ -64,7 +65,7 @@ def lines(
     }
     levels = dict(reference or {})
     canvas = Canvas(width)
-    keys = [Key(name=name, draw=_sign(j, dots)) for j, name in enumerate(data)]
+    keys = [Key(name=name, draw=partial(_sign, j, dots)) for j, name in enumerate(data)]
     keys += [Key(name=name, draw=stroke("ink", "4 3", 1.4)) for name in levels]
     top = legend(canvas, keys if len(keys) > 1 else [], 4) + (24 if y_label else 10)
     bottom = top + height
@@ -100,13 +101,11 @@ def _check(at: Float64Array, data: Mapping[str, Float64Array], log: bool) -> Non
         )
 
 
-def _sign(index: int, dots: bool) -> Draw:
-    def draw(canvas: Canvas, x: float, y: float) -> None:
-        stroke(series_class(index), DASHES[index % SERIES])(canvas, x, y)
-        if dots:
-            canvas.dot(x + 10, y, 3, cls=series_class(index))
-
-    return draw
+def _sign(index: int, dots: bool, canvas: Canvas, x: float, y: float) -> None:
+    """The sign of a series in the legend."""
+    stroke(series_class(index), DASHES[index % SERIES])(canvas, x, y)
+    if dots:
+        canvas.dot(x + 10, y, 3, cls=series_class(index))
 
 
 def _runs(log: bool, *columns: Float64Array) -> list[list[int]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shpi.report.marks import badge
 from shpi.report.numbers import count, number
-from shpi.report.page import Section, esc, folded, table
+from shpi.report.page import Section, badge, esc, folded, table
 
 if TYPE_CHECKING:
     from shpi.ope.results import Diagnostic, Evaluation

@@ -6,9 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from shpi.report.estimators import may_be_biased
-from shpi.report.marks import badge, sign
 from shpi.report.numbers import count, level, number, percent, signed
-from shpi.report.page import esc, table, tile
+from shpi.report.page import badge, esc, sign, table, tile
 from shpi.report.terminal import needed_words
 
 if TYPE_CHECKING:
