@@ -270,36 +270,35 @@ def _invalid(table: TableSource, errors: list[tuple[Problem, int]]) -> DataError
 def _build(
     columns: Columns, encoding: Encoding, order: RowOrder, filled: Filled, layout: Layout, ledger: Ledger
 ) -> LoggedData:
-    rows = layout.decisions
-    everything = len(rows) == len(order.target)  # the common case: take the arrays as they are
-
-    def take(values: Any) -> Any:
-        return values if values is None or everything else values[rows]
-
-    final_contexts = filled.contexts[layout.final_from]
-    masks = filled.candidates
+    by_row: dict[str, Any] = {
+        "contexts": filled.contexts,
+        "actions": filled.actions,
+        "rewards": filled.rewards,
+        "times": order.times,
+        "propensities": filled.propensities,
+        "behaviour": filled.behaviour,
+        "candidates": filled.candidates,
+    }
+    metrics, masks, rows = filled.metrics, filled.candidates, layout.decisions
+    if len(rows) < len(order.target):  # else the arrays are taken as they are
+        by_row = {name: None if values is None else values[rows] for name, values in by_row.items()}
+        metrics = {name: values[rows] for name, values in metrics.items()}
     told = bool(columns.terminated or columns.truncated) or bool(layout.final_observed.all())
     return LoggedData(
-        contexts=take(filled.contexts),
-        actions=take(filled.actions),
-        rewards=take(filled.rewards),
+        **by_row,
         offsets=layout.offsets,
         session_offsets=layout.session_offsets,
         users=order.user_labels[layout.user_of_trajectory],
-        times=take(order.times),
         time_unit="us" if order.has_calendar else "step",
         terminated=layout.terminated,
-        final_contexts=final_contexts,
+        final_contexts=filled.contexts[layout.final_from],
         final_observed=layout.final_observed,
         schema=encoding.schema,
         action_space=encoding.action_space,
         ledger=ledger,
-        propensities=take(filled.propensities),
         propensity_mode="absent" if filled.propensities is None else "logged",
-        behaviour=take(filled.behaviour),
-        candidates=take(masks),
         final_candidates=None if masks is None else _final_masks(masks[layout.final_from]),
-        metrics={name: take(values) for name, values in filled.metrics.items()},
+        metrics=metrics,
         endings="marked" if told else "unknown",
     )
 

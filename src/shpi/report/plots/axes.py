@@ -108,18 +108,16 @@ def round_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], 
     if last - first > 50:  # the step is lost in rounding: the limits are nearly equal
         return ((low, number(low, 6)), (high, number(high, 6)))
     values = [index * step for index in range(first, last + 1)]
-    return tuple((value, label) for value, label in zip(values, _labels(values, step), strict=True))
-
-
-def _labels(values: list[float], step: float) -> list[str]:
     largest = max((abs(value) for value in values), default=0.0)
     if largest >= 1e6 or (0 < largest < 1e-3):
         digits = 1 + max(0, round(math.log10(largest / step)) if largest else 0) + 1
-        return [_tidy(number(value, min(digits, 9))) for value in values]
+        return tuple((value, _tidy(number(value, min(digits, 9)))) for value in values)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
         decimals += 1
-    return [f"{value + 0.0:,.{decimals}f}".replace("-", MINUS) if value else "0" for value in values]
+    return tuple(
+        (value, f"{value + 0.0:,.{decimals}f}".replace("-", MINUS) if value else "0") for value in values
+    )
 
 
 def _tidy(label: str) -> str:
