@@ -47,26 +47,35 @@ def learn_encoding(
     columns.check_present(names)
     types = table.frame.collect_schema()
     _check_types(columns, types)
-    candidates = _per_action(columns.candidates, "candidates", names)
-    behaviour = _per_action(columns.behaviour, "behaviour", names)
+    # Action id → column, for a glob such as ``can_*``; empty for a list column.
+    per_action: dict[str, dict[str, str]] = {"candidates": {}, "behaviour": {}}
+    for role, named in per_action.items():
+        pattern = getattr(columns, role)
+        if pattern is not None and pattern not in names:
+            hits = fnmatch.filter(names, pattern)
+            if not hits:
+                raise missing_column(role, pattern, names)
+            head, _, tail = pattern.partition("*")
+            named.update({name[len(head) : len(name) - len(tail)]: name for name in hits})
     if schema is None:
         schema = _learn_schema(table, columns, columns.context_columns(names), types)
     if action_space is None:
-        extra = sorted({*candidates, *behaviour})
+        extra = sorted({label for named in per_action.values() for label in named})
         action_space = _learn_actions(table, columns, types, extra, action_features)
     ids = [str(label) for label in action_space.ids]
-    for role, named in (("candidates", candidates), ("behaviour", behaviour)):
+    for role, named in per_action.items():
         absent = [label for label in ids if named and label not in named]
         if absent:
             raise ColumnError(
                 expected=f"one {role} column for each of the {len(ids)} actions",
                 found=f"none for action {absent[0]!r}",
             )
+    candidates, behaviour = (tuple(named[i] for i in ids if named) for named in per_action.values())
     return Encoding(
         schema=schema,
         action_space=action_space,
-        candidate_columns=tuple(candidates[label] for label in ids if candidates),
-        behaviour_columns=tuple(behaviour[label] for label in ids if behaviour),
+        candidate_columns=candidates,
+        behaviour_columns=behaviour,
     )
 
 
@@ -114,17 +123,6 @@ def _check_types(columns: Columns, types: pl.Schema) -> None:
             where=f"column '{columns.action}'",
             remedy="cast the actions to integers or strings",
         )
-
-
-def _per_action(pattern: str | None, role: str, names: Sequence[str]) -> dict[str, str]:
-    """Action id → column, for a glob such as ``can_*``; empty for a list column."""
-    if pattern is None or pattern in names:
-        return {}
-    hits = fnmatch.filter(names, pattern)
-    if not hits:
-        raise missing_column(role, pattern, names)
-    head, _, tail = pattern.partition("*")
-    return {name[len(head) : len(name) - len(tail)]: name for name in hits}
 
 
 def _learn_schema(
