@@ -31,7 +31,20 @@ def diagnostics(evaluation: Evaluation) -> Section:
     body += _checks(worth) if worth else ""
     body += folded(f"{len(fine)} checks that found nothing wrong", _checks(fine)) if fine else ""
     if others:
-        body += "<h3>Estimators that do not decide</h3>" + _by_check(others)
+        failed: dict[tuple[str, str], list[str]] = {}  # the estimators that failed each check
+        for check in others:
+            if check.severity != "fine" and len(failed) < MANY_CHECKS:
+                failed.setdefault((check.severity, check.name), []).append(str(check.estimator))
+        rows = [
+            [badge(severity), esc(name, 80), esc(", ".join(dict.fromkeys(names)))]
+            for (severity, name), names in failed.items()
+        ]
+        body += "<h3>Estimators that do not decide</h3>"
+        body += (
+            table(["", "check", "estimators"], rows, caption="Checks of the other estimators")
+            if rows
+            else "<p>Nothing wrong was found with the others.</p>"
+        )
         body += folded("All of these checks", _checks(others), paper=False)
     return Section(
         key="checks",
@@ -40,21 +53,6 @@ def diagnostics(evaluation: Evaluation) -> Section:
         "<b>warning</b>: read before you decide; <b>note</b>: worth knowing; <b>fine</b>: nothing wrong.",
         body=body,
     )
-
-
-def _by_check(checks: Sequence[Diagnostic]) -> str:
-    """One row per check: which estimators failed it, and how badly."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for check in checks:
-        if check.severity != "fine" and len(rows) < MANY_CHECKS:
-            rows.setdefault((check.severity, check.name), []).append(str(check.estimator))
-    if not rows:
-        return "<p>Nothing wrong was found with the others.</p>"
-    cells = [
-        [badge(severity), esc(name, 80), esc(", ".join(dict.fromkeys(names)))]
-        for (severity, name), names in rows.items()
-    ]
-    return table(["", "check", "estimators"], cells, caption="Checks of the other estimators")
 
 
 def _checks(checks: Sequence[Diagnostic]) -> str:
