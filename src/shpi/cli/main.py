@@ -87,7 +87,7 @@ def _explain(error: BaseException, verb: str) -> int:
     """Print one sentence to standard error, and return the exit code."""
     ours = error if isinstance(error, ShpiError) else translated(error)
     if isinstance(error, ShpiError) and type(error).__init__ is ShpiError.__init__:
-        remedy = spelled(error.remedy)
+        remedy = spelled(error.remedy)  # with options in place of Python arguments
         ours = type(error)(expected=error.expected, found=error.found, where=error.where, remedy=remedy)
     if ours is not None:
         print(f"shpi {verb}: {ours}", file=sys.stderr)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shpi.ope.results import Evaluation
 
 _FOOTER = f"Written by shpi {esc(shpi.__version__)}. Everything in this file is an aggregate over users."
+_GLOSSARY = glossary()
 _CHART_ID = re.compile(r"\b([td][0-9a-f]{10})\b")
 _SECTIONS = (
     lift,
@@ -45,7 +46,7 @@ def render(evaluation: Evaluation) -> str:
     word = "no verdict" if evaluation.verdict is None else evaluation.verdict.decision
     title = f"{evaluation.policy_name}: {word}"
     sections = [section for make in _SECTIONS if (section := make(evaluation)) is not None]
-    return page(title, header(evaluation), [*sections, glossary()], _FOOTER)
+    return page(title, header(evaluation), [*sections, _GLOSSARY], _FOOTER)
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -68,7 +69,7 @@ def render_comparison(comparison: Comparison) -> str:
     return page(
         title,
         candidates.header(comparison),
-        [candidates.side_by_side(comparison.evaluations), glossary()],
+        [candidates.side_by_side(comparison.evaluations), _GLOSSARY],
         _FOOTER,
         after="".join(blocks),
     )
