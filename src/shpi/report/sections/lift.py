@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shpi.ope.results import Estimate, Evaluation
 
 MANY = 30  # most estimators shown, and most notes
+_BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}  # CSS class of a role in the verdict
 
 
 def lift(evaluation: Evaluation) -> Section:
@@ -23,6 +24,12 @@ def lift(evaluation: Evaluation) -> Section:
     ordered = [evaluation.decisive, *sorted(others, key=lambda estimate: may_be_biased(evaluation, estimate))]
     shown, left_out = ordered[:MANY], len(ordered) - MANY
     sure = level(evaluation.decisive.lift_interval.level)
+    explained = []
+    for estimate in shown:
+        said, known = mark(evaluation, estimate), about(evaluation, estimate.name)
+        name = f"<b>{esc(estimate.name, 80)}</b><br>{esc(known.full)}"
+        badge = f'<span class="badge {_BADGES.get(said, "warning")}">{said}</span>'
+        explained.append([name, badge, esc(known.sentence)])
     return Section(
         key="lift",
         title="Lift over the logging policy",
@@ -40,7 +47,7 @@ def lift(evaluation: Evaluation) -> Section:
         body=_forest(evaluation, shown)
         + (f'<p class="soft">{left_out} further estimators are not shown.</p>' if left_out > 0 else "")
         + "<h3>What each of them is</h3>"
-        + _explained(evaluation, shown)
+        + table(["estimator", "", "what it does"], explained, caption="Estimators in words")
         + folded("The numbers", _numbers(evaluation, shown)),
     )
 
@@ -52,20 +59,6 @@ def failing(evaluation: Evaluation) -> set[str]:
         for diagnostic in evaluation.diagnostics
         if diagnostic.severity == "fatal" and diagnostic.estimator
     }
-
-
-_BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}
-
-
-def _explained(evaluation: Evaluation, shown: list[Estimate]) -> str:
-    """Every estimator's full name, one sentence about it, and its role in the verdict."""
-    rows = []
-    for estimate in shown:
-        said, known = mark(evaluation, estimate), about(evaluation, estimate.name)
-        name = f"<b>{esc(estimate.name, 80)}</b><br>{esc(known.full)}"
-        badge = f'<span class="badge {_BADGES.get(said, "warning")}">{said}</span>'
-        rows.append([name, badge, esc(known.sentence)])
-    return table(["estimator", "", "what it does"], rows, caption="Estimators in words")
 
 
 def _forest(evaluation: Evaluation, shown: list[Estimate]) -> str:
