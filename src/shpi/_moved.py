@@ -33,6 +33,7 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "data.seal": "files.seal",
         "ope._names": "report.estimators",
         "ope.text": "report.terminal",
+        "report.marks": "report.page",
         "data.softmax": "_core.softmax",
     },
     "shpi.cli": {
@@ -66,7 +67,7 @@ _BY_ROOM: dict[str, dict[str, str]] = {
         "futures": "_log.futures",
         "guess": "_read.guess",
         "ledger": "_log.ledger",
-        "missing": "_read.missing",
+        "missing": "_read.encoding",
         "order": "_read.order",
         "ragged": "_log.ragged",
         "read": "_read.read",

@@ -15,19 +15,14 @@ from scipy import special
 LEAST_FREEDOM = 2.0  # lower bound on the degrees of freedom, however heavy the tails
 
 
-def normal_quantile(q: Any) -> Any:
-    """The x with P(X <= x) = q."""
-    return special.ndtri(q)
+normal_quantile: Any = special.ndtri  # the x with P(X <= x) = q
+normal_cdf: Any = special.ndtr  # P(X <= x)
+binomial_tail: Any = special.bdtrc  # (count, draws, chance): P(more than count successes in so many draws)
 
 
 def normal_upper_quantile(q: Any) -> Any:
     """The x with P(X > x) = q."""
     return -special.ndtri(q)
-
-
-def normal_cdf(x: Any) -> Any:
-    """P(X <= x)."""
-    return special.ndtr(x)
 
 
 def normal_tail(x: Any) -> Any:
@@ -53,11 +48,6 @@ def chi_square_quantile(q: Any, freedom: Any) -> Any:
 def chi_square_tail(x: Any, freedom: Any) -> Any:
     """P(X > x), for a chi-square distribution with these degrees of freedom."""
     return special.chdtrc(freedom, x)
-
-
-def binomial_tail(count: Any, draws: Any, chance: Any) -> Any:
-    """P(X > count) for the number of successes X in ``draws`` draws."""
-    return special.bdtrc(count, draws, chance)
 
 
 def degrees_of_freedom(influence: NDArray[np.float64]) -> float:

@@ -32,8 +32,7 @@ def hash_users(ids: NDArray[Any] | Iterable[Any], purpose: Purpose, seed: int = 
     salt = blake2b(str(seed).encode(), digest_size=16).digest()
     start = blake2b(digest_size=8, salt=salt, person=purpose.encode())
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
-    joined = b"".join(digest(start, str(value).encode()) for value in values)
-    return np.frombuffer(joined, dtype="<u8").astype(np.uint64)
+    return hash_each(start, (str(value).encode() for value in values))
 
 
 def share_of(hashes: UInt64Array) -> NDArray[np.float64]:
@@ -53,9 +52,11 @@ def part_of(hashes: UInt64Array, count: int) -> NDArray[np.int64]:
     return parts
 
 
-def digest(start: Any, content: bytes) -> bytes:
-    """The digest of a content, starting from a hash state that is not changed."""
-    state = start.copy()
-    state.update(content)
-    digested: bytes = state.digest()
-    return digested
+def hash_each(start: Any, contents: Iterable[bytes]) -> UInt64Array:
+    """A hash of each content, starting from a hash of 8 bytes, whose state is not changed."""
+    digests = bytearray()
+    for content in contents:
+        state = start.copy()
+        state.update(content)
+        digests += state.digest()
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

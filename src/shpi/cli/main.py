@@ -11,7 +11,7 @@ from importlib import import_module
 
 import shpi
 from shpi.cli._shell.pipes import forgiving_output
-from shpi.cli._shell.spelling import spelled_for_the_command_line
+from shpi.cli._shell.spelling import spelled
 from shpi.errors import FileError, MemoryLimitError, ShpiError
 from shpi.files.engines import first_line, translated
 
@@ -71,9 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with forgiving_output():
         options = build_parser(words[0] if words else "").parse_args(words)
         try:
-            with spelled_for_the_command_line():
-                code: int = options.run(options)
-                sys.stdout.flush()  # so that a full disk is reported as this verb's failure
+            code: int = options.run(options)
+            sys.stdout.flush()  # so that a full disk is reported as this verb's failure
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
@@ -87,6 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _explain(error: BaseException, verb: str) -> int:
     """Print one sentence to standard error, and return the exit code."""
     ours = error if isinstance(error, ShpiError) else translated(error)
+    if isinstance(error, ShpiError) and type(error).__init__ is ShpiError.__init__:
+        remedy = spelled(error.remedy)  # with options in place of Python arguments
+        ours = type(error)(expected=error.expected, found=error.found, where=error.where, remedy=remedy)
     if ours is not None:
         print(f"shpi {verb}: {ours}", file=sys.stderr)
         return EXIT_MACHINE if isinstance(ours, FileError | MemoryLimitError) else EXIT_USAGE

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shpi.data._log import ragged
-from shpi.data._log.checks import LARGEST_REWARD, usable_rewards
+from shpi.data._log.checks import LARGEST_REWARD
 from shpi.data._log.ledger import Ledger
 from shpi.data.actions import ActionSpace
 from shpi.data.schema import ContextSchema
@@ -341,7 +341,7 @@ class LoggedData:
             values = self.metrics[rewards]
             return replace(self, rewards=values, reward_observed=None, immediate=immediate)
         values = np.asarray(rewards, dtype=np.float64)
-        usable = usable_rewards(values)
+        usable = np.abs(values) <= LARGEST_REWARD  # False for NaN
         if values.shape != (len(self),) or not usable.all():
             raise DataError(
                 expected=f"{len(self)} finite rewards of at most {LARGEST_REWARD:g}",

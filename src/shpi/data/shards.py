@@ -22,8 +22,9 @@ from shpi._core.hashing import RULE, hash_users, part_of
 from shpi._core.progress import progress_bar
 from shpi.data._log.ledger import Ledger
 from shpi.data._log.users import largest_held_out, split_hashes
+from shpi.data._read.assemble import Duplicates
 from shpi.data._read.encoding import learn_encoding
-from shpi.data._read.read import Duplicates, Invalid, with_counted_column
+from shpi.data._read.read import Invalid, with_counted_column
 from shpi.data._read.sources import open_table
 from shpi.data._shards.divide import divide, read_shard, shard_name, write_shard
 from shpi.data._shards.folder import new_shards, require_absent

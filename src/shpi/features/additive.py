@@ -25,7 +25,8 @@ class Powers:
     limit: float | None = None
 
     def __post_init__(self) -> None:
-        _at_least_one(self.degree, "degree")
+        if self.degree < 1:
+            raise ConfigError(expected="degree of at least 1", found=str(self.degree))
         if self.limit is not None and not self.limit > 0:
             raise ConfigError(expected="a positive limit, or None", found=str(self.limit), where="Powers")
 
@@ -76,7 +77,8 @@ class Hinges:
     intercept: bool = True
 
     def __post_init__(self) -> None:
-        _at_least_one(self.knots, "knots")
+        if self.knots < 1:
+            raise ConfigError(expected="knots of at least 1", found=str(self.knots))
 
     def fit(self, contexts: FloatArray) -> HingesMap:
         """Place the knots at the quantiles 1/(K+1), …, K/(K+1)."""
@@ -122,8 +124,3 @@ class HingesMap:
         x = as_matrix(contexts, self.width_in)
         hinges = np.maximum(0.0, x[:, self.columns] - self.places)
         return np.concatenate([np.ones((len(x), int(self.intercept))), x, hinges], axis=1)
-
-
-def _at_least_one(value: int, name: str) -> None:
-    if value < 1:
-        raise ConfigError(expected=f"{name} of at least 1", found=str(value))

@@ -27,6 +27,15 @@ from shpi.features.kinds import HOMES
 
 _CLASSES: dict[str, type[Any]] = {}
 _KINDS: dict[type[Any], str] = {}
+_PLAIN: dict[str, tuple[type, ...]] = {  # the types of settings, by their annotation
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+    "int | None": (int, type(None)),
+    "float | None": (int, float, type(None)),
+    "str | None": (str, type(None)),
+}
 
 T = TypeVar("T")
 
@@ -112,7 +121,16 @@ def put_together(parts: Parts) -> Any:
             found=f"{sorted(plain.keys() - known)}",
             remedy="load the file with the version of shpi that wrote it",
         )
-    _check_settings(cls, plain, parts.kind)
+    for item in fields(cls):  # ``epsilon`` is no text, ``n_actions`` no flag
+        allowed, value = _PLAIN.get(str(item.type)), plain.get(item.name)
+        if allowed is None or item.name not in plain:
+            continue
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise DataError(
+                expected=f"'{item.name}' of '{parts.kind}' as {item.type}",
+                found=repr(value)[:80],
+                remedy="copy the file again from where it was saved",
+            )
     try:
         return cls(**plain)
     except ShpiError as error:
@@ -128,32 +146,6 @@ def put_together(parts: Parts) -> Any:
             found=f"{type(error).__name__}: {error}"[:200],
             remedy="load the file with the version of shpi that wrote it",
         ) from None
-
-
-_PLAIN: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "str": (str,),
-    "bool": (bool,),
-    "int | None": (int, type(None)),
-    "float | None": (int, float, type(None)),
-    "str | None": (str, type(None)),
-}
-
-
-def _check_settings(cls: type[Any], values: Mapping[str, Any], kind: str) -> None:
-    """Check that settings have their plain annotated type: ``epsilon`` is no text, ``n_actions`` no flag."""
-    for item in fields(cls):
-        allowed = _PLAIN.get(str(item.type))
-        if allowed is None or item.name not in values:
-            continue
-        value = values[item.name]
-        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            raise DataError(
-                expected=f"'{item.name}' of '{kind}' as {item.type}",
-                found=repr(value)[:80],
-                remedy="copy the file again from where it was saved",
-            )
 
 
 def freeze(thing: object, *names: str, ndim: int, dtype: type[np.generic] | None = np.float64) -> None:

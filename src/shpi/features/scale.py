@@ -42,13 +42,10 @@ class StandardiseMap:
 
     @property
     def width_in(self) -> int:
-        """The width d of a context."""
+        """The width d of a context, and the number of features."""
         return len(self.mean)
 
-    @property
-    def width(self) -> int:
-        """The number of features, p = d."""
-        return len(self.mean)
+    width = width_in
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """(x - mean) / scale, [n, d]."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,17 @@ def from_structure(
                 remedy="copy the files again from where they were saved",
             )
         if isinstance(described, Mapping):
-            _check_array(array, described[name], f"array '{place}{name}' of {where}")
+            wanted, shape = described[name]["dtype"], described[name]["shape"]
+            dtype: Any = None
+            with suppress(TypeError, ValueError):
+                dtype = np.dtype(wanted)
+            if dtype != array.dtype or list(array.shape) != shape:
+                raise DataError(
+                    expected=f"{wanted} of shape {shape}"[:120],
+                    found=f"{array.dtype} of shape {list(array.shape)}",
+                    where=f"array '{place}{name}' of {where}",
+                    remedy="copy the files again from where they were saved",
+                )
         mine[name] = array
     return Parts(
         kind=structure["kind"],
@@ -76,17 +87,3 @@ def from_structure(
 def structure_digest(structure: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     """sha256 over the canonical JSON of the structure and the contents of the arrays."""
     return digest(arrays, json.dumps(structure, sort_keys=True).encode())
-
-
-def _check_array(array: NDArray[Any], described: Mapping[str, Any], where: str) -> None:
-    try:
-        dtype: Any = np.dtype(described["dtype"])
-    except (TypeError, ValueError):
-        dtype = None
-    if dtype != array.dtype or list(array.shape) != described["shape"]:
-        raise DataError(
-            expected=f"{described['dtype']} of shape {described['shape']}"[:120],
-            found=f"{array.dtype} of shape {list(array.shape)}",
-            where=where,
-            remedy="copy the files again from where they were saved",
-        )

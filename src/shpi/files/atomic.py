@@ -36,7 +36,21 @@ def new_file(path: str | Path) -> Iterator[IO[bytes]]:
     """A binary file that becomes ``path`` when the block ends without an exception."""
     target = Path(path)
     with writing(target):
-        _check_target(target)
+        # A rename would put a plain file in the place of a folder, a device or a pipe.
+        if not target.parent.is_dir():
+            raise ConfigError(
+                expected="a folder that exists",
+                found=f"no folder '{target.parent}'",
+                where=f"the place to write '{target.name}'",
+                remedy="make the folder, or choose another place",
+            )
+        if target.exists() and not target.is_file():
+            raise ConfigError(
+                expected="the name of a file",
+                found="a folder of that name" if target.is_dir() else "a device or a pipe of that name",
+                where=str(target),
+                remedy="choose another name",
+            )
         sweep(target)
         draft, number = _open_draft(target)
         try:
@@ -150,24 +164,6 @@ def write_error(error: OSError, target: str | Path) -> FileError:
 # ---------------------------------------------------------------------- drafts
 
 
-def _check_target(target: Path) -> None:
-    """Raise for a folder, a device or a pipe: a rename would put a plain file in its place."""
-    if not target.parent.is_dir():
-        raise ConfigError(
-            expected="a folder that exists",
-            found=f"no folder '{target.parent}'",
-            where=f"the place to write '{target.name}'",
-            remedy="make the folder, or choose another place",
-        )
-    if target.exists() and not target.is_file():
-        raise ConfigError(
-            expected="the name of a file",
-            found="a folder of that name" if target.is_dir() else "a device or a pipe of that name",
-            where=str(target),
-            remedy="choose another name",
-        )
-
-
 def _open_draft(target: Path, *, folder: bool = False) -> tuple[Path, int]:
     """Create and lock a new draft: a file that is open for writing, or a folder."""
     flags = os.O_RDONLY | _FOLDER if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
@@ -181,20 +177,13 @@ def _open_draft(target: Path, *, folder: bool = False) -> tuple[Path, int]:
             if folder:  # a sweeper removed it meanwhile
                 continue
             raise
-        if _lock(draft, number):
+        if fcntl is None:
             return draft, number
-        os.close(number)
-
-
-def _lock(draft: Path, number: int) -> bool:
-    """Lock a new draft; False if a sweeper removed it as abandoned before the lock was set."""
-    if fcntl is None:
-        return True
-    fcntl.flock(number, fcntl.LOCK_EX)
-    try:
-        return draft.lstat().st_ino == os.fstat(number).st_ino
-    except FileNotFoundError:
-        return False
+        fcntl.flock(number, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if draft.lstat().st_ino == os.fstat(number).st_ino:
+                return draft, number
+        os.close(number)  # a sweeper removed it as abandoned before it was locked
 
 
 def _remove_if_abandoned(place: Path) -> None:

@@ -61,10 +61,19 @@ def read_npz_from(file: IO[bytes], place: Path, most: int | None = None) -> Arra
     """All arrays of an open file; ``place`` is for messages."""
     try:
         with zipfile.ZipFile(file) as archive:
-            _check_sizes(archive, file.seek(0, 2), most)
-            return {
-                entry.filename.removesuffix(".npy"): _read(archive, entry) for entry in archive.infolist()
-            }
+            # Before unpacking: are the stated sizes possible, and does no name occur twice?
+            entries, size = archive.infolist(), file.seek(0, 2)
+            if len(entries) > MOST_ENTRIES or len({entry.filename for entry in entries}) < len(entries):
+                raise DataError(expected="", found="an archive with too many entries, or with one twice")
+            stored = sum(entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED)
+            packed = sum(entry.file_size for entry in entries) - stored
+            if packed > max(COMPRESSED + 2**20, 20 * size) or stored > size:
+                found = f"an archive of {size:,} bytes that claims to hold {packed:,}"
+                raise DataError(expected="", found=found)
+            if most is not None and packed + stored > most + HEADER * len(entries):
+                claim = f"an archive that claims to hold {packed + stored:,} bytes"
+                raise DataError(expected="", found=f"{claim} where the manifest says {most:,}")
+            return {entry.filename.removesuffix(".npy"): _read(archive, entry) for entry in entries}
     except DataError as error:
         raise unreadable(error.found, place) from None
     except OSError as error:
@@ -96,24 +105,17 @@ def digest(arrays: Mapping[str, NDArray[Any]], start: bytes = b"") -> str:
     return total.hexdigest()
 
 
-def _check_sizes(archive: zipfile.ZipFile, size: int, most: int | None) -> None:
-    """Before unpacking, check that the stated sizes are possible and that no name occurs twice."""
-    entries = archive.infolist()
-    names = [entry.filename for entry in entries]
-    if len(names) > MOST_ENTRIES or len(set(names)) < len(names):
-        raise DataError(expected="", found="an archive with too many entries, or with one twice")
-    packed = sum(entry.file_size for entry in entries if entry.compress_type != zipfile.ZIP_STORED)
-    stored = sum(entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED)
-    if packed > max(COMPRESSED + 2**20, 20 * size) or stored > size:
-        raise DataError(expected="", found=f"an archive of {size:,} bytes that claims to hold {packed:,}")
-    if most is not None and packed + stored > most + HEADER * len(entries):
-        claim = f"an archive that claims to hold {packed + stored:,} bytes"
-        raise DataError(expected="", found=f"{claim} where the manifest says {most:,}")
-
-
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(entry) as member:
-        shape, fortran, dtype = _header(member)
+        version = npy.read_magic(member)
+        if version == (1, 0):
+            shape, fortran, dtype = npy.read_array_header_1_0(member)
+        elif version == (2, 0):
+            shape, fortran, dtype = npy.read_array_header_2_0(member)
+        else:
+            raise DataError(expected="", found=f"npy version {version}")
+        if any(not 0 <= length < 2**48 for length in shape) or len(shape) > 32:
+            raise DataError(expected="", found=f"an array of shape {shape}")
         count = math.prod(shape)
         if dtype.kind not in _KINDS or dtype.hasobject:
             raise DataError(expected="", found=f"an array of {dtype}, which was not written by shpi")
@@ -124,16 +126,3 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
             raise DataError(expected="", found=f"{len(data):,} bytes for the shape {shape} of {dtype}")
     array = np.frombuffer(data, dtype=dtype, count=count)
     return array.reshape(shape, order="F" if fortran else "C")
-
-
-def _header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = npy.read_magic(member)
-    if version == (1, 0):
-        shape, fortran, dtype = npy.read_array_header_1_0(member)
-    elif version == (2, 0):
-        shape, fortran, dtype = npy.read_array_header_2_0(member)
-    else:
-        raise DataError(expected="", found=f"npy version {version}")
-    if any(not 0 <= length < 2**48 for length in shape) or len(shape) > 32:
-        raise DataError(expected="", found=f"an array of shape {shape}")
-    return tuple(shape), bool(fortran), dtype

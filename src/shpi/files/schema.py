@@ -62,20 +62,19 @@ def one_of(*choices: Any) -> Callable[[Any], str | None]:
 
 
 _Problem = tuple[str, str, str]  # expected, found, path
+_KINDS: dict[type | None, tuple[tuple[type, ...], str]] = {  # the Python types of a JSON type, and its name
+    None: ((type(None),), "null"),
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "text"),
+    dict: ((dict,), "an object"),
+}
 
 
 def _problem(value: Any, schema: Any, path: str) -> _Problem | None:
-    if isinstance(schema, Record):
-        return _in_record(value, schema, path)
-    if isinstance(schema, Mapping):
-        if not isinstance(value, dict):
-            return "an object", _shown(value), path
-        (item,) = schema.values()
-        return _first(_problem(entry, item, f"{path}.{key}") for key, entry in value.items())
-    if isinstance(schema, list):
-        if not isinstance(value, list):
-            return "a list", _shown(value), path
-        return _first(_problem(entry, schema[0], f"{path}[{i}]") for i, entry in enumerate(value))
+    if isinstance(schema, Record | Mapping | list):
+        return _in_parts(value, schema, path)
     if isinstance(schema, tuple):
         problems = [_problem(value, choice, path) for choice in schema]
         if any(problem is None for problem in problems):
@@ -83,38 +82,35 @@ def _problem(value: Any, schema: Any, path: str) -> _Problem | None:
         deepest = max((problem for problem in problems if problem), key=lambda problem: len(problem[2]))
         return deepest if len(deepest[2]) > len(path) else (_choices(problems), _shown(value), path)
     if schema is None or isinstance(schema, type):
-        good = value is None if schema is None else _is_a(value, schema)
-        return None if good else (_name(schema), _shown(value), path)
+        kinds, name = _KINDS[schema]
+        good = isinstance(value, kinds) and (schema is bool or not isinstance(value, bool))
+        return None if good else (name, _shown(value), path)
     complaint = schema(value)
     return None if complaint is None else (complaint, _shown(value), path)
 
 
-def _in_record(value: Any, schema: Record, path: str) -> _Problem | None:
-    if not isinstance(value, dict):
+def _in_parts(value: Any, schema: Record | Mapping[Any, Any] | list[Any], path: str) -> _Problem | None:
+    """The first problem of a list or an object, or of what it holds."""
+    if isinstance(schema, list):
+        if not isinstance(value, list):
+            return "a list", _shown(value), path
+        parts = [(entry, schema[0], f"{path}[{i}]") for i, entry in enumerate(value)]
+    elif not isinstance(value, dict):
         return "an object", _shown(value), path
-    absent = [key for key in schema.keys if key not in value]
-    unknown = [key for key in value if key not in schema.keys and key not in schema.optional]
-    if absent:
-        return f"the key '{absent[0]}'", "none", path
-    if unknown:
-        return f"keys among {', '.join([*schema.keys, *schema.optional])}", repr(unknown[0])[:80], path
-    known = {**schema.keys, **schema.optional}
-    return _first(_problem(entry, known[key], f"{path}.{key}") for key, entry in value.items())
-
-
-def _first(problems: Any) -> _Problem | None:
+    elif isinstance(schema, Record):
+        known = {**schema.keys, **schema.optional}
+        absent = [key for key in schema.keys if key not in value]
+        unknown = [key for key in value if key not in known]
+        if absent:
+            return f"the key '{absent[0]}'", "none", path
+        if unknown:
+            return f"keys among {', '.join([*schema.keys, *schema.optional])}", repr(unknown[0])[:80], path
+        parts = [(entry, known[key], f"{path}.{key}") for key, entry in value.items()]
+    else:
+        (item,) = schema.values()
+        parts = [(entry, item, f"{path}.{key}") for key, entry in value.items()]
+    problems = (_problem(*part) for part in parts)
     return next((problem for problem in problems if problem is not None), None)
-
-
-def _is_a(value: Any, kind: type) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _name(schema: Any) -> str:
-    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
-    return "null" if schema is None else names.get(schema, schema.__name__)
 
 
 def _choices(problems: list[_Problem | None]) -> str:

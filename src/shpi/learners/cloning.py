@@ -19,9 +19,8 @@ most probable actions of its clone return 1.9e10 with 200 features (seed 100), a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -80,7 +79,7 @@ class BehaviourCloning:
         floor = exploration_floor(logs)
         options, steps = [(features, floor) for features in maps], STEPS
         if logs.n_users >= 4 and (floor > 0 or len(maps) > 1):
-            loss = cache(_held_out_loss(logs, self.prior, self.seed, most // 3))
+            loss = cache(partial(_held_out_loss, logs, self.prior, self.seed, most // 3))
             best = min(options, key=loss)
             options = [best] if floor == 0 else sorted([best, (best[0], 0.0)], key=loss)
             curved = maps.index(best[0])
@@ -107,8 +106,8 @@ def exploration_floor(logs: LoggedData) -> float:
 
 
 def _held_out_loss(
-    logs: LoggedData, prior: float, seed: int, most: int
-) -> Callable[[tuple[FeatureMap, float]], float]:
+    logs: LoggedData, prior: float, seed: int, most: int, option: tuple[FeatureMap, float]
+) -> float:
     """The loss of features and floor on a quarter of the users, after a short fit to the others."""
     rng = np.random.default_rng(seed)
     users = rng.permutation(logs.n_users)[: max(1, logs.n_users // 4)]
@@ -116,17 +115,13 @@ def _held_out_loss(
     if out.all():
         out = np.arange(len(logs)) % 4 == 0
     train, test = (rng.permutation(np.flatnonzero(side))[:most] for side in (~out, out))
+    features, floor = option
+    policy = imitate(logs, features, train, prior, CHOICE_STEPS, floor)
     mask = None if logs.candidates is None else logs.candidates[test]
+    probs = policy.action_probs(logs.contexts[test], mask)
+    taken = probs[np.arange(len(test)), logs.actions[test]]
     known = None if logs.propensities is None else logs.propensities[test].astype(np.float32)
-
-    def loss(option: tuple[FeatureMap, float]) -> float:
-        features, floor = option
-        policy = imitate(logs, features, train, prior, CHOICE_STEPS, floor)
-        probs = policy.action_probs(logs.contexts[test], mask)
-        taken = probs[np.arange(len(test)), logs.actions[test]]
-        return taken_loss(np.log(np.maximum(taken, 1e-6)).astype(np.float32), known)
-
-    return loss
+    return taken_loss(np.log(np.maximum(taken, 1e-6)).astype(np.float32), known)
 
 
 def loss_of_mu(logs: LoggedData) -> float:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shpi.data._log.users import sample_users, time_blocks
+from shpi.data._log.users import first_users, time_blocks
 from shpi.features.base import FeatureMap
 from shpi.oracles.base import Targets
 from shpi.oracles.hierarchy import Coupling, Spectrum
@@ -58,7 +58,8 @@ def deal_users(logs: LoggedData, folds: int, max_rows: int, seed: int) -> Int64A
     n, users = len(logs), logs.n_users
     if users < 2:
         return time_blocks(n, folds)
-    sample = sample_users(logs, max_rows, np.random.default_rng(seed), least=min(folds, users))
+    order = np.random.default_rng(seed).permutation(users)
+    sample = first_users(logs, order, max_rows, least=min(folds, users))
     fold_of_user = np.full(users, -1, dtype=np.int64)
     fold_of_user[sample] = np.arange(len(sample)) % folds
     return fold_of_user[logs.user_of_row]

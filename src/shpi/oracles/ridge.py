@@ -176,12 +176,6 @@ class Factors:
     spectrum: Spectrum
     solvers: dict[tuple[float, float], Solver] = field(default_factory=dict)  # by penalties
 
-    def serves(self, omega: Float64Array | None) -> bool:
-        """Whether these are the factors for these weights [n]."""
-        if omega is None or self.omega is None:
-            return omega is self.omega
-        return np.array_equal(self.omega, omega)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedRidge:
@@ -278,8 +272,12 @@ class PreparedRidge:
     def _solver(self, omega: Float64Array | None) -> Solver:
         """The solver for these row weights and penalties; factors of recent calls are reused."""
         known: list[Factors] = self._memo.setdefault("factors", [])
-        mine = next((factors for factors in known if factors.serves(omega)), None)
-        if mine is None:
+        for mine in known:
+            if mine.omega is omega or (
+                mine.omega is not None and omega is not None and np.array_equal(mine.omega, omega)
+            ):
+                break
+        else:
             width, actions, count = self.features.width, self.logs.actions, self.logs.n_actions
             grams = gram_statistics(self.phi, width, actions, count, omega)
             mine = Factors(omega=omega, spectrum=Spectrum.of(grams))

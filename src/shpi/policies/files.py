@@ -145,7 +145,20 @@ def load_policy(path: str | Path) -> Policy:
             expected="a policy", found=f"a {type(policy).__name__}", where=str(folder), remedy=REMEDY
         )
     users_from_file(policy, manifest.get("training_users"), arrays)
-    _try_out(policy, manifest, folder)
+    problem, width = None, manifest.get("width")
+    if policy.n_actions != manifest["n_actions"]:
+        problem = f"{policy.n_actions} actions where the manifest says {manifest['n_actions']}"
+    elif width is not None and not _needs_an_extra(manifest["policy"]):
+        try:  # one trial decision, so that incompatible parts fail here, not when serving
+            probs = policy.action_probs(np.zeros((1, width)))
+            if probs.shape != (1, policy.n_actions) or not abs(float(probs.sum()) - 1) < 1e-6:
+                problem = f"probabilities of shape {probs.shape} that sum to {float(probs.sum()):.6g}"
+        except Exception as error:  # parts of any kind, put together by anyone
+            problem = f"{type(error).__name__}: {error}"[:200]
+    if problem is not None:
+        raise DataError(
+            expected="a policy whose parts fit together", found=problem, where=str(folder), remedy=REMEDY
+        )
     return with_items(policy, schema=manifest.get("schema"), actions=manifest.get("actions"))
 
 
@@ -182,22 +195,3 @@ def _needs_an_extra(structure: Mapping[str, Any]) -> bool:
     return structure["kind"] == "oracles/gbdt-scorer" or any(
         _needs_an_extra(child) for child in structure["children"].values()
     )
-
-
-def _try_out(policy: Policy, manifest: Mapping[str, Any], folder: Path) -> None:
-    """Make one trial decision, so that incompatible parts fail at load time, not when serving."""
-    problem = None
-    width = manifest.get("width")
-    if policy.n_actions != manifest["n_actions"]:
-        problem = f"{policy.n_actions} actions where the manifest says {manifest['n_actions']}"
-    elif width is not None and not _needs_an_extra(manifest["policy"]):
-        try:
-            probs = policy.action_probs(np.zeros((1, width)))
-            if probs.shape != (1, policy.n_actions) or not abs(float(probs.sum()) - 1) < 1e-6:
-                problem = f"probabilities of shape {probs.shape} that sum to {float(probs.sum()):.6g}"
-        except Exception as error:  # parts of any kind, put together by anyone
-            problem = f"{type(error).__name__}: {error}"[:200]
-    if problem is not None:
-        raise DataError(
-            expected="a policy whose parts fit together", found=problem, where=str(folder), remedy=REMEDY
-        )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shpi._core.hashing import digest
+from shpi._core.hashing import hash_each
 from shpi.errors import DataError
 
 if TYPE_CHECKING:
@@ -104,18 +104,15 @@ class TrainingUsers:
 def hash_ids(ids: NDArray[Any], salt: str) -> UInt64Array:
     """A hash of each user id [U]; 7 and "7" are the same id, whatever the table's types."""
     start = blake2b(digest_size=8, salt=bytes.fromhex(salt), person=_PERSON)
-    joined = b"".join(digest(start, str(user).encode()) for user in ids.tolist())
-    return np.frombuffer(joined, dtype="<u8").astype(np.uint64)
+    return hash_each(start, (str(user).encode() for user in ids.tolist()))
 
 
 def hash_decisions(logs: LoggedData, trajectories: NDArray[np.int64], salt: str) -> UInt64Array:
     """A hash of the first decisions, contexts and actions, of each given trajectory [m]."""
     start = blake2b(digest_size=8, salt=bytes.fromhex(salt), person=_PERSON)
-    digests = []
-    for begin, end in zip(logs.offsets[trajectories], logs.offsets[trajectories + 1], strict=True):
-        rows = slice(begin, min(begin + FIRST_DECISIONS, end))
-        digests.append(digest(start, logs.contexts[rows].tobytes() + logs.actions[rows].tobytes()))
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+    begins, ends = logs.offsets[trajectories], logs.offsets[trajectories + 1]
+    first = map(slice, begins, np.minimum(begins + FIRST_DECISIONS, ends))
+    return hash_each(start, (logs.contexts[r].tobytes() + logs.actions[r].tobytes() for r in first))
 
 
 def are_numbered(ids: NDArray[Any]) -> bool:

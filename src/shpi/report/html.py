@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import shpi
 from shpi.report.files import write_whole
-from shpi.report.page import Section, card, esc, page
+from shpi.report.page import card, esc, page
 from shpi.report.sections import candidates
 from shpi.report.sections.glossary import glossary
 from shpi.report.sections.lift import lift
@@ -28,14 +28,25 @@ if TYPE_CHECKING:
     from shpi.ope.results import Evaluation
 
 _FOOTER = f"Written by shpi {esc(shpi.__version__)}. Everything in this file is an aggregate over users."
+_GLOSSARY = glossary()
 _CHART_ID = re.compile(r"\b([td][0-9a-f]{10})\b")
+_SECTIONS = (
+    lift,
+    now_and_later,
+    factors,
+    origin,
+    overlap,
+    diagnostics,
+    configuration,
+)  # None: nothing to say
 
 
 def render(evaluation: Evaluation) -> str:
     """The report as a string. The same evaluation gives the same string."""
     word = "no verdict" if evaluation.verdict is None else evaluation.verdict.decision
     title = f"{evaluation.policy_name}: {word}"
-    return page(title, header(evaluation), [*_sections(evaluation), glossary()], _FOOTER)
+    sections = [section for make in _SECTIONS if (section := make(evaluation)) is not None]
+    return page(title, header(evaluation), [*sections, _GLOSSARY], _FOOTER)
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -43,7 +54,9 @@ def render_comparison(comparison: Comparison) -> str:
     blocks = []
     for number, evaluation in enumerate(comparison.evaluations):
         inner = header(evaluation) + "".join(
-            card(replace(s, key=f"c{number}-{s.key}")) for s in _sections(evaluation)
+            card(replace(section, key=f"c{number}-{section.key}"))
+            for make in _SECTIONS
+            if (section := make(evaluation)) is not None
         )
         inner = _CHART_ID.sub(rf"\1c{number}", inner)  # two candidates may have the same chart
         decision = "no verdict" if evaluation.verdict is None else evaluation.verdict.decision
@@ -56,7 +69,7 @@ def render_comparison(comparison: Comparison) -> str:
     return page(
         title,
         candidates.header(comparison),
-        [candidates.side_by_side(comparison.evaluations), glossary()],
+        [candidates.side_by_side(comparison.evaluations), _GLOSSARY],
         _FOOTER,
         after="".join(blocks),
     )
@@ -70,16 +83,3 @@ def write_html(evaluation: Evaluation, path: str | Path) -> Path:
 def write_comparison(comparison: Comparison, path: str | Path) -> Path:
     """Write the report of several candidates to a file, which appears complete or not at all."""
     return write_whole(path, render_comparison(comparison))
-
-
-def _sections(evaluation: Evaluation) -> list[Section]:
-    sections: tuple[Section | None, ...] = (
-        lift(evaluation),
-        now_and_later(evaluation),
-        factors(evaluation),
-        origin(evaluation),
-        overlap(evaluation),
-        diagnostics(evaluation),
-        configuration(evaluation),
-    )
-    return [section for section in sections if section is not None]

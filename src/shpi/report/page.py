@@ -14,6 +14,19 @@ LONGEST = 400  # characters of a name or a sentence; longer ones are cut, so tha
 # No scripts, no requests: the browser itself refuses both.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
+# icons beside words, so that meaning never depends on colour alone: path data on a 16 × 16 grid
+_ICONS = {
+    "ship": "M2.5 8.5 6.5 12.5 13.5 3.5",
+    "step": "M2.5 12.5H6.5V8.5H10V4.5H13.5",
+    "hold": "M4 4 12 12 M12 4 4 12",
+    "more": "M8 2.5V9.5 M8 12.5V13.5",
+    "none": "M3.5 8H12.5",
+    "fine": "M2.5 8.5 6.5 12.5 13.5 3.5",
+    "note": "M8 7V13 M8 3.2V4.2",
+    "warning": "M8 2.5V9.5 M8 12.5V13.5",
+    "fatal": "M4 4 12 12 M12 4 4 12",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
@@ -33,6 +46,19 @@ def esc(words: object, most: int = LONGEST) -> str:
         letter if letter.isprintable() or letter == " " else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
     return escape(plain, quote=True)
+
+
+def sign(kind: str, size: int = 16) -> str:
+    """An icon as SVG, in the colour of the words beside it."""
+    return (
+        f'<svg width="{size}" height="{size}" viewBox="0 0 16 16" aria-hidden="true" fill="none"'
+        f' stroke="currentColor" stroke-width="2.4" stroke-linecap="round"><path d="{_ICONS[kind]}"/></svg>'
+    )
+
+
+def badge(severity: str) -> str:
+    """The severity of a diagnostic: icon, word and colour."""
+    return f'<span class="badge {severity}">{sign(severity, 12)}{severity}</span>'
 
 
 def figure(draw: Callable[..., str], caption: str = "") -> str:
@@ -57,21 +83,18 @@ def table(
     main: int | None = None,
 ) -> str:
     """Rows of cells that are HTML already; columns in ``numbers`` are set to the right."""
-
-    def cells(row: Sequence[str], tag: str) -> str:
-        scope = ' scope="col"' if tag == "th" else ""
-        return "".join(
+    lines = []
+    for i, row in enumerate([head, *rows]):
+        tag, scope = ("td", "") if i else ("th", ' scope="col"')
+        cells = (
             f"<{tag}{scope}{' class=n' if j in numbers else ''}>{cell}</{tag}>" for j, cell in enumerate(row)
         )
-
-    body = "".join(
-        f"<tr{' class=main' if i == main else ''}>{cells(row, 'td')}</tr>" for i, row in enumerate(rows)
-    )
+        lines.append(f"<tr{' class=main' if i - 1 == main else ''}>{''.join(cells)}</tr>")
     about = f"<caption hidden>{esc(caption)}</caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{esc(caption or "table")}">'
         f"<table>{about}"
-        f"<thead><tr>{cells(head, 'th')}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}</tbody></table></div>"
     )
 
 

@@ -19,53 +19,46 @@ def render(evaluation: Evaluation, *, verdict_first: bool = False) -> str:
         evaluation: the evaluation to show.
         verdict_first: put the verdict on top.
     """
-    blocks = [_question(evaluation), _verdict(evaluation)]
-    blocks = [*(reversed(blocks) if verdict_first else blocks), _estimates(evaluation)]
-    blocks += [_wrapped(_about_the_answer(evaluation), ""), _about_the_others(evaluation)]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
-
-
-def _question(evaluation: Evaluation) -> list[str]:
-    return [
+    question = [
         f"{evaluation.policy_name}: {evaluation.metric}",
         *_wrapped([evaluation.question] if evaluation.question else [], ""),
         f"{evaluation.users:,} users, {evaluation.decisions:,} decisions, "
         f"log {evaluation.fingerprint or 'unnamed'}; "
         f"the logging policy brought {evaluation.decisive.baseline:.5g}",
     ]
+    decided: list[str] = []
+    if (verdict := evaluation.verdict) is not None:
+        needed = [] if verdict.users_needed is None else [needed_words(verdict)]
+        decided = [f"VERDICT: {verdict.decision.upper()}", *_wrapped([*verdict.reasons, *needed], "  ")]
+    first = [decided, question] if verdict_first else [question, decided]
+    blocks = [*first, _estimates(evaluation), *_problems(evaluation)]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _verdict(evaluation: Evaluation) -> list[str]:
-    verdict = evaluation.verdict
-    if verdict is None:
-        return []
-    needed = [] if verdict.users_needed is None else [needed_words(verdict)]
-    return [f"VERDICT: {verdict.decision.upper()}", *_wrapped([*verdict.reasons, *needed], "  ")]
-
-
-def _about_the_answer(evaluation: Evaluation) -> list[str]:
-    """Problems of the log and of the estimator that decides, in full sentences."""
-    return [
-        f"{check.severity}: {check.sentence}"
-        for check in evaluation.diagnostics
-        if check.severity != "fine" and check.estimator in (None, evaluation.main)
-    ]
-
-
-def _about_the_others(evaluation: Evaluation) -> list[str]:
-    """One line per check that other estimators failed; short, since they do not decide."""
-    names: dict[str, list[str]] = {}
+def _problems(evaluation: Evaluation) -> tuple[list[str], list[str]]:
+    """Sentences on the log and the estimator that decides; a line per check that other estimators failed."""
+    sentences: list[str] = []
+    others: dict[str, list[str]] = {}
     for check in evaluation.diagnostics:
-        if check.severity != "fine" and check.estimator not in (None, evaluation.main):
-            names.setdefault(f"{check.severity}, {check.name}", []).append(str(check.estimator))
-    if not names:
-        return []
-    lines = _wrapped([f"{check}: {', '.join(dict.fromkeys(those))}" for check, those in names.items()], "")
-    return ["estimators that do not decide (whole sentences: the report, or evaluation.diagnostics)", *lines]
+        if check.severity == "fine":
+            continue
+        if check.estimator in (None, evaluation.main):
+            sentences.append(f"{check.severity}: {check.sentence}")
+        else:
+            others.setdefault(f"{check.severity}, {check.name}", []).append(str(check.estimator))
+    lines = _wrapped([f"{check}: {', '.join(dict.fromkeys(those))}" for check, those in others.items()], "")
+    head = "estimators that do not decide (whole sentences: the report, or evaluation.diagnostics)"
+    return _wrapped(sentences, ""), [head, *lines] if lines else []
 
 
 def _estimates(evaluation: Evaluation) -> list[str]:
-    rows = [_HEAD, *(_row(estimate, _sign(evaluation, estimate)) for estimate in evaluation.estimates)]
+    from shpi.report.estimators import may_be_biased
+
+    signs = [
+        " *" if estimate.name == evaluation.main else " ~" if may_be_biased(evaluation, estimate) else ""
+        for estimate in evaluation.estimates
+    ]
+    rows = [_HEAD, *map(_row, evaluation.estimates, signs)]
     if evaluation.mixture is not None:
         rows.append(_row(evaluation.mixture.estimate, " +"))
     if evaluation.short_term is not None:
@@ -87,7 +80,7 @@ def _estimates(evaluation: Evaluation) -> list[str]:
         lines.append(
             "+ leads: the largest mixture with an interval over the whole horizon; the policy has none"
         )
-    if any(_sign(evaluation, estimate) == " ~" for estimate in evaluation.estimates):
+    if " ~" in signs:
         lines.append("~ may be biased: rests on a model, or follows the policy for some decisions only")
     return lines
 
@@ -110,14 +103,6 @@ def needed_words(verdict: Verdict) -> str:
     upper = "no number would do" if most is None else f"{most:,}"
     above = f"{least:,} if the lift is one standard error above its estimate"
     return f"{about}: {above}, {upper} if it is one below."
-
-
-def _sign(evaluation: Evaluation, estimate: Estimate) -> str:
-    from shpi.report.estimators import may_be_biased
-
-    if estimate.name == evaluation.main:
-        return " *"
-    return " ~" if may_be_biased(evaluation, estimate) else ""
 
 
 def _row(estimate: Estimate, sign: str) -> tuple[str, ...]:

@@ -97,20 +97,15 @@ def with_past(logs: LoggedData) -> LoggedData:
     last = np.column_stack(
         [rewards[logs.offsets[1:] - 1], (sums[logs.offsets[1:]] - sums[first]) / lengths + centre]
     )
+    features = logs.schema.features
+    taken = {*logs.schema.dimensions, *(feature.name for feature in features)}
+    for name in COLUMNS:
+        while name in taken:
+            name += "'"
+        features = (*features, Feature(name=name))
     return replace(
         logs,
         contexts=np.hstack([logs.contexts, past]),
         final_contexts=np.hstack([logs.final_contexts, last.astype(np.float32)]),
-        schema=_widened(logs.schema),
+        schema=ContextSchema(features=features),
     )
-
-
-def _widened(schema: ContextSchema) -> ContextSchema:
-    """The schema with two more columns, under names that the log does not use."""
-    taken = set(schema.dimensions) | {feature.name for feature in schema.features}
-    names = []
-    for name in COLUMNS:
-        while name in taken:
-            name += "'"
-        names.append(name)
-    return ContextSchema(features=(*schema.features, *(Feature(name=name) for name in names)))

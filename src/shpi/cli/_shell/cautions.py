@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shpi.errors import ShpiError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_caution_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `caution_settings` and `with_looks` read."""
+    """Add the options that make a `Gate` more cautious, and the one that `with_looks` reads."""
     add = parser.add_argument
     add("--anytime", nargs="?", const="asymptotic", choices=("asymptotic", "betting"), default=False,
         help="bounds that hold however often a growing log is evaluated")  # fmt: skip
@@ -32,17 +32,6 @@ def add_caution_options(parser: argparse.ArgumentParser) -> None:
         "undo it (default: 1.3; 1 trusts them)")  # fmt: skip
     add("--cluster", metavar="NAME",
         help="what users with correlated outcomes share: day, week, context column or metric")  # fmt: skip
-
-
-def caution_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of a `Gate` that the options set."""
-    planned = {} if options.planned_users is None else {"planned_users": options.planned_users}
-    return {
-        "anytime": options.anytime,
-        "hidden_cause": options.hidden_cause,
-        "cluster": options.cluster,
-        **planned,
-    }
 
 
 def with_looks(

@@ -6,14 +6,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 
+@dataclass(eq=False)
 class _Forgiving:
     """A stream that discards output once its pipe is broken; otherwise it acts like the wrapped stream."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    _stream: TextIO
 
     def write(self, text: str) -> int:
         try:

@@ -61,41 +61,37 @@ def read_logs(options: argparse.Namespace, verb: str, **encoding: Any) -> Logged
         verb: name of the verb, for messages.
         encoding: ``schema`` and ``action_space`` to read the table with.
     """
+    from shpi.data._read.read import apply_metric, read_log
+    from shpi.data.datasets import load, names
+
+    first = options.log[0]
     try:
-        logs = _read(options, encoding)
+        if len(options.log) == 1 and not Path(first).exists() and first in names():
+            logs = apply_metric(load(first, options.data), options.metric, options.churn_after)
+        else:
+            logs = read_log(
+                first if len(options.log) == 1 else options.log,
+                options.columns,
+                session_gap=options.session_gap,
+                invalid=options.invalid,
+                duplicates=options.duplicates,
+                metric=options.metric,
+                churn_after=options.churn_after,
+                **encoding,
+            )
+            if options.columns is None and options.session_gap is not None:
+                raise ConfigError(
+                    expected="--session-gap together with --columns",
+                    found=f"{first}, a file that shpi wrote, whose sessions are fixed",
+                    remedy="read the original table again with another gap",
+                )
     except NoColumnMapError as error:
         # Only the guess goes to standard output, so that it can be redirected into a file.
-        place = f"shpi {verb}: {options.log[0]}"
+        place = f"shpi {verb}: {first}"
         init = f"shpi init {' '.join(options.log)} writes one with comments, to be named with --columns"
         print(f"{place} needs a column map; {init}. Or {error.advice}\n\n{error.guess}", file=sys.stderr)
         return None
     return _estimate(logs, options.seed) if options.estimate_propensities else logs
-
-
-def _read(options: argparse.Namespace, encoding: dict[str, Any]) -> LoggedData:
-    from shpi.data._read.read import apply_metric, read_log
-    from shpi.data.datasets import load, names
-
-    if len(options.log) == 1 and options.log[0] in names() and not Path(options.log[0]).exists():
-        return apply_metric(load(options.log[0], options.data), options.metric, options.churn_after)
-    source = options.log[0] if len(options.log) == 1 else options.log
-    logs = read_log(
-        source,
-        options.columns,
-        session_gap=options.session_gap,
-        invalid=options.invalid,
-        duplicates=options.duplicates,
-        metric=options.metric,
-        churn_after=options.churn_after,
-        **encoding,
-    )
-    if options.columns is None and options.session_gap is not None:
-        raise ConfigError(
-            expected="--session-gap together with --columns",
-            found=f"{options.log[0]}, a file that shpi wrote, whose sessions are fixed",
-            remedy="read the original table again with another gap",
-        )
-    return logs
 
 
 def _estimate(logs: LoggedData, seed: int) -> LoggedData:

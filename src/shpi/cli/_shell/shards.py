@@ -74,7 +74,21 @@ def passing(options: argparse.Namespace) -> dict[str, Executor]:
 
 def open_shards(options: argparse.Namespace) -> ShardedLog | None:
     """The folder that `shpi shard` wrote, if LOG is one; None for a table."""
-    if len(options.log) != 1 or not is_sharded(options.log[0]):
+    if len(options.log) != 1:
+        return None
+    folder = options.log[0]
+    try:
+        if is_remote(folder):
+            from shpi.files.reading import LARGEST_JSON
+
+            content = Remote(f"{folder}/{MANIFEST}").read(LARGEST_JSON)
+        else:
+            content = (Path(folder) / MANIFEST).read_bytes()
+        manifest = json.loads(content)
+    except (OSError, ValueError):
+        return None
+    # The folder of a policy has a manifest of another kind.
+    if not isinstance(manifest, dict) or "files" not in manifest or "ledger" not in manifest:
         return None
     from shpi.data.shards import ShardedLog
 
@@ -92,26 +106,11 @@ def open_shards(options: argparse.Namespace) -> ShardedLog | None:
         raise ConfigError(
             expected="a folder of shards without options about the table that it was made of",
             found=", ".join(given),
-            where=options.log[0],
+            where=folder,
             remedy="make the shards again with this in the column map: shpi shard SOURCE --columns map.toml "
             "--out DIR",
         )
-    return ShardedLog.open(options.log[0])
-
-
-def is_sharded(folder: str | Path) -> bool:
-    """Whether a folder has a manifest of shards; the folder of a policy has a manifest of another kind."""
-    try:
-        if is_remote(folder):
-            from shpi.files.reading import LARGEST_JSON
-
-            content = Remote(f"{folder}/{MANIFEST}").read(LARGEST_JSON)
-        else:
-            content = (Path(folder) / MANIFEST).read_bytes()
-        manifest = json.loads(content)
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and "files" in manifest and "ledger" in manifest
+    return ShardedLog.open(folder)
 
 
 def sampled(shards: ShardedLog, options: argparse.Namespace) -> LoggedData:

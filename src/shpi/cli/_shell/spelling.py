@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from shpi.errors import ShpiError
 
 # Patterns in the library's messages, and their replacements on the command line; longer phrases first.
 SPELLINGS = {
@@ -22,20 +18,6 @@ SPELLINGS = {
     r"truncated='complete'": "--truncated complete",
     r"anytime=True": "--anytime",
 }
-
-
-@contextmanager
-def spelled_for_the_command_line() -> Iterator[None]:
-    """Within the block, rewrite the advice of errors for the command line."""
-    try:
-        yield
-    except ShpiError as error:
-        remedy = spelled(error.remedy)
-        if remedy == error.remedy or type(error).__init__ is not ShpiError.__init__:
-            raise
-        raise type(error)(
-            expected=error.expected, found=error.found, where=error.where, remedy=remedy
-        ) from None
 
 
 def spelled(words: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shpi.cli._shell.cautions import add_caution_options, caution_settings, with_looks
+from shpi.cli._shell.cautions import add_caution_options, with_looks
 from shpi.cli._shell.reading import add_reading_options, read_logs
 from shpi.cli._shell.shards import add_passes_options, forget, open_shards, passing
 from shpi.cli._shell.spelling import spelled
@@ -137,12 +137,16 @@ def gate_of(options: argparse.Namespace) -> Gate:
     from shpi.ope.gate import Gate
 
     least, relative = parse_amount(options.min_lift, "--min-lift")
+    planned = {} if options.planned_users is None else {"planned_users": options.planned_users}
     return Gate(
         min_lift=least,
         relative=relative,
         confidence=options.confidence,
         guards=tuple(parse_guard(text) for text in options.guard),
-        **caution_settings(options),
+        anytime=options.anytime,
+        hidden_cause=options.hidden_cause,
+        cluster=options.cluster,
+        **planned,
         seed=options.seed,
     )
 

@@ -45,15 +45,9 @@ def check_arrays(logs: LoggedData) -> None:
         )
 
 
-def usable_rewards(values: np.ndarray) -> BoolArray:
-    """Whether each value [n] is finite and small enough to be added and squared."""
-    usable: BoolArray = np.abs(values) <= LARGEST_REWARD  # False for NaN
-    return usable
-
-
 def _rewards(name: str, values: Float64Array) -> None:
     _finite(name, values[:, None])
-    bad = ~usable_rewards(values)
+    bad = np.abs(values) > LARGEST_REWARD
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         raise DataError(

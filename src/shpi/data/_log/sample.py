@@ -14,6 +14,7 @@ import numpy as np
 
 from shpi._core.hashing import hash_users
 from shpi.data._log.slicing import join
+from shpi.data._log.users import first_users
 from shpi.data.logged import LoggedData
 
 MOST_ROWS = 200_000  # decisions: 100 MB of columns, and enough to detect an override of 0.4 % of them
@@ -49,8 +50,6 @@ def smallest(logs: LoggedData, most_rows: int, seed: int, least: int) -> LoggedD
     if len(logs) <= most_rows:
         return logs
     order = np.argsort(hash_users(logs.user_ids, "sample", seed), kind="stable")
-    rows = np.bincount(logs.user_codes, weights=np.diff(logs.offsets), minlength=logs.n_users)[order]
-    enough = int(np.searchsorted(np.cumsum(rows), most_rows)) + 1
     chosen = np.zeros(logs.n_users, dtype=bool)
-    chosen[order[: max(enough, least)]] = True
+    chosen[first_users(logs, order, most_rows, least=least)] = True
     return logs if chosen.all() else replace(logs.select(chosen[logs.user_codes]))

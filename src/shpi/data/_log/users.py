@@ -57,9 +57,8 @@ def largest_held_out(hashes: UInt64Array, share: float) -> np.uint64:
     return np.uint64(np.partition(hashes, count - 1)[count - 1])
 
 
-def sample_users(logs: LoggedData, most_rows: int, rng: np.random.Generator, *, least: int = 1) -> Int64Array:
-    """Random users with about ``most_rows`` decisions in total, and at least ``least`` users."""
-    order = rng.permutation(logs.n_users)
+def first_users(logs: LoggedData, order: Int64Array, most_rows: int, *, least: int = 1) -> Int64Array:
+    """The first users of an order: about ``most_rows`` decisions in total, and at least ``least`` users."""
     rows = np.bincount(logs.user_codes, weights=np.diff(logs.offsets), minlength=logs.n_users)[order]
     enough = int(np.searchsorted(np.cumsum(rows), most_rows)) + 1
     return order[: max(enough, least)]

@@ -9,14 +9,20 @@ context.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from shpi.data._read.fill import Filled
 from shpi.data._read.order import RowOrder
+from shpi.data._read.sources import TableSource
+from shpi.data.columns import Columns
 from shpi.errors import DataError
 from shpi.protocols import BoolArray, Int64Array
+
+Duplicates = Literal["drop", "keep", "error"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +41,34 @@ class Layout:
     lonely_rows: Int64Array  # positions of last contexts of users without any decision
 
 
-def duplicated(order: RowOrder, actions: NDArray[np.int32]) -> BoolArray:
-    """Rows [n] that repeat the (user, time, order, action) of an earlier row."""
+def duplicated(
+    table: TableSource,
+    columns: Columns,
+    order: RowOrder,
+    actions: NDArray[np.int32],
+    duplicates: Duplicates,
+) -> BoolArray:
+    """Rows [n] that repeat the (user, time, order, action), or the identity columns, of an earlier row."""
     repeat = np.zeros(len(actions), dtype=bool)
-    if not order.tie.any():
+    if duplicates == "keep":
         return repeat
-    involved = order.tie | np.append(order.tie[1:], False)
-    rows = np.flatnonzero(involved)
-    group = np.cumsum(~order.tie)[rows]
-    key = group.astype(np.int64) * (int(actions.max()) + 2) + actions[rows]
-    _, first = np.unique(key, return_index=True)
-    repeat[rows] = True
-    repeat[rows[first]] = False
+    if columns.identity:
+        unique = pl.struct(list(columns.identity)).is_first_distinct()
+        repeat[order.target] = ~table.frame.select(unique).collect().to_series().to_numpy()
+    elif columns.user is not None and order.tie.any():
+        rows = np.flatnonzero(order.tie | np.append(order.tie[1:], False))
+        group = np.cumsum(~order.tie)[rows]
+        key = group.astype(np.int64) * (int(actions.max()) + 2) + actions[rows]
+        _, first = np.unique(key, return_index=True)
+        repeat[rows] = True
+        repeat[rows[first]] = False
+    if duplicates == "error" and repeat.any():
+        raise DataError(
+            expected="every decision once",
+            found=f"{int(repeat.sum())} that repeat an earlier one",
+            where=table.locate(int(order.source_row[np.flatnonzero(repeat)].min())),
+            remedy="remove them, read with duplicates='drop' or 'keep', or name an order column",
+        )
     return repeat
 
 

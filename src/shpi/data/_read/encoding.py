@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,11 @@ from shpi.data.schema import ContextSchema, Feature, Kind
 from shpi.errors import ActionError, ColumnError
 from shpi.protocols import Float64Array
 
+if TYPE_CHECKING:
+    from shpi.data.logged import LoggedData
+
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
+FILLED = ("mean", "zero", "indicator")  # missing-value policies that fill
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +47,56 @@ def learn_encoding(
     columns.check_present(names)
     types = table.frame.collect_schema()
     _check_types(columns, types)
-    candidates = _per_action(columns.candidates, "candidates", names)
-    behaviour = _per_action(columns.behaviour, "behaviour", names)
+    # Action id → column, for a glob such as ``can_*``; empty for a list column.
+    per_action: dict[str, dict[str, str]] = {"candidates": {}, "behaviour": {}}
+    for role, named in per_action.items():
+        pattern = getattr(columns, role)
+        if pattern is not None and pattern not in names:
+            hits = fnmatch.filter(names, pattern)
+            if not hits:
+                raise missing_column(role, pattern, names)
+            head, _, tail = pattern.partition("*")
+            named.update({name[len(head) : len(name) - len(tail)]: name for name in hits})
     if schema is None:
         schema = _learn_schema(table, columns, columns.context_columns(names), types)
     if action_space is None:
-        extra = sorted({*candidates, *behaviour})
+        extra = sorted({label for named in per_action.values() for label in named})
         action_space = _learn_actions(table, columns, types, extra, action_features)
     ids = [str(label) for label in action_space.ids]
+    for role, named in per_action.items():
+        absent = [label for label in ids if named and label not in named]
+        if absent:
+            raise ColumnError(
+                expected=f"one {role} column for each of the {len(ids)} actions",
+                found=f"none for action {absent[0]!r}",
+            )
+    candidates, behaviour = (tuple(named[i] for i in ids if named) for named in per_action.values())
     return Encoding(
         schema=schema,
         action_space=action_space,
-        candidate_columns=_in_order("candidates", candidates, ids),
-        behaviour_columns=_in_order("behaviour", behaviour, ids),
+        candidate_columns=candidates,
+        behaviour_columns=behaviour,
     )
+
+
+def note_filled(logs: LoggedData, frame: pl.LazyFrame) -> LoggedData:
+    """The log with one ledger note per column whose missing values were filled.
+
+    The source is counted: the encoded log does not show them.
+    """
+    features = [feature for feature in logs.schema.features if feature.missing in FILLED]
+    if not features:
+        return logs
+    types = frame.collect_schema()
+    counts = frame.select(
+        _without_nan(f.name, types[f.name]).is_null().sum().alias(f.name) for f in features
+    ).collect()
+    notes = [
+        f"column '{feature.name}': {count:,} missing values filled (policy '{feature.missing}')"
+        for feature, count in zip(features, counts.row(0), strict=True)
+        if count
+    ]
+    return replace(logs, ledger=replace(logs.ledger, notes=(*logs.ledger.notes, *notes)))
 
 
 def _check_types(columns: Columns, types: pl.Schema) -> None:
@@ -85,29 +125,6 @@ def _check_types(columns: Columns, types: pl.Schema) -> None:
         )
 
 
-def _per_action(pattern: str | None, role: str, names: Sequence[str]) -> dict[str, str]:
-    """Action id → column, for a glob such as ``can_*``; empty for a list column."""
-    if pattern is None or pattern in names:
-        return {}
-    hits = fnmatch.filter(names, pattern)
-    if not hits:
-        raise missing_column(role, pattern, names)
-    head, _, tail = pattern.partition("*")
-    return {name[len(head) : len(name) - len(tail)]: name for name in hits}
-
-
-def _in_order(role: str, named: dict[str, str], ids: list[str]) -> tuple[str, ...]:
-    if not named:
-        return ()
-    absent = [label for label in ids if label not in named]
-    if absent:
-        raise ColumnError(
-            expected=f"one {role} column for each of the {len(ids)} actions",
-            found=f"none for action {absent[0]!r}",
-        )
-    return tuple(named[label] for label in ids)
-
-
 def _learn_schema(
     table: TableSource, columns: Columns, names: Sequence[str], types: pl.Schema
 ) -> ContextSchema:
@@ -131,7 +148,7 @@ def _learn_schema(
         categories: tuple[str, ...] = ()
         if kinds[name] == "categorical":
             counts = (
-                table.frame.select(_labels(name, types[name]).drop_nulls().alias("value"))
+                table.frame.select(value=_without_nan(name, types[name]).cast(pl.String).drop_nulls())
                 .group_by("value")
                 .len()
                 .sort(["len", "value"], descending=[True, False])
@@ -157,9 +174,9 @@ def _single(value: float) -> float:
         return float(np.float32(value))
 
 
-def _labels(name: str, dtype: pl.DataType) -> pl.Expr:
-    column = pl.col(name)
-    return (column.fill_nan(None) if dtype.is_float() else column).cast(pl.String)
+def _without_nan(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column in which NaN is a missing value, too."""
+    return pl.col(name).fill_nan(None) if dtype.is_float() else pl.col(name)
 
 
 def _kind(name: str, dtype: pl.DataType, columns: Columns) -> Kind:

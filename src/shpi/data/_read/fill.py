@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from shpi.data._log.checks import LARGEST_REWARD, SUM_TOLERANCE, usable_rewards
+from shpi.data._log.checks import LARGEST_REWARD, SUM_TOLERANCE
 from shpi.data._read.encoding import Encoding
 from shpi.data._read.order import RowOrder
 from shpi.data._read.sources import TableSource
@@ -131,7 +131,7 @@ def _place(
             finite, kind = np.isfinite(values), name.partition(":")[0]
             for bad, what in (
                 (~finite, "missing or not finite"),
-                (finite & ~usable_rewards(values), f"beyond {LARGEST_REWARD:g}"),
+                (finite & (np.abs(values) > LARGEST_REWARD), f"beyond {LARGEST_REWARD:g}"),
             ):
                 report.rows(
                     bad & has_action,

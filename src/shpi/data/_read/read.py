@@ -19,10 +19,9 @@ from shpi._core.memory import require_memory
 from shpi._core.progress import progress_bar
 from shpi.data._log.ledger import Drop, Ledger
 from shpi.data._log.slicing import cut
-from shpi.data._read.assemble import Layout, duplicated, lay_out
-from shpi.data._read.encoding import Encoding, learn_encoding
+from shpi.data._read.assemble import Duplicates, Layout, duplicated, lay_out
+from shpi.data._read.encoding import Encoding, learn_encoding, note_filled
 from shpi.data._read.fill import Filled, Problem, fill
-from shpi.data._read.missing import note_filled
 from shpi.data._read.order import RowOrder, order_rows
 from shpi.data._read.sources import TableSource, open_table
 from shpi.data.actions import ActionSpace
@@ -41,7 +40,6 @@ from shpi.protocols import BoolArray
 
 ROW_BYTES, READ_FACTOR = 50, 2.5  # bytes per row besides contexts; measured peak memory / array bytes
 Invalid = Literal["error", "drop"]
-Duplicates = Literal["drop", "keep", "error"]
 
 
 def read_log(
@@ -165,12 +163,19 @@ def read_table(
     progress: bool | None = False,
 ) -> LoggedData:
     """Read an opened table with a known encoding."""
-    _require_memory(table, encoding)
+    # A failed allocation inside polars ends the process. Counting the lines of a text file means reading it.
+    if all(file.suffix == ".parquet" for file in table.files):
+        rows = int(table.frame.select(pl.len()).collect().item())
+        require_memory(
+            int(READ_FACTOR * rows * (4 * encoding.schema.width + ROW_BYTES)),
+            f"{rows:,} rows with {encoding.schema.width:,} context dimensions",
+            "read fewer rows or columns, or prepare the log into shards (shpi.data.prepare_shards)",
+        )
     order = order_rows(table, columns)
     small = len(order.target) < 2_000_000  # read in a moment, so a progress bar would only flicker
     with progress_bar("reading the log", len(order.target), False if small else progress) as advance:
         filled = fill(table, columns, encoding, order, advance)
-    duplicate = _duplicates(table, columns, order, filled, duplicates)
+    duplicate = duplicated(table, columns, order, filled.actions, duplicates)
     layout = lay_out(order, filled, duplicate)
     ledger = _ledger(table, columns, order, filled, duplicate, layout, invalid)
     # Context dimensions that differ between repeated rows of one decision were updated later.
@@ -178,40 +183,6 @@ def read_table(
     differs = (filled.contexts[again] != filled.contexts[again - 1]).any(axis=0)
     changing = tuple(np.array(encoding.schema.dimensions, dtype=object)[differs])
     return _build(columns, encoding, order, filled, layout, replace(ledger, changing=changing))
-
-
-def _require_memory(table: TableSource, encoding: Encoding) -> None:
-    """Raise if the table cannot fit into memory: a failed allocation inside polars ends the process."""
-    if any(file.suffix != ".parquet" for file in table.files):
-        return  # counting the lines of a text file means reading it
-    rows = int(table.frame.select(pl.len()).collect().item())
-    arrays = rows * (4 * encoding.schema.width + ROW_BYTES)
-    require_memory(
-        int(READ_FACTOR * arrays),
-        f"{rows:,} rows with {encoding.schema.width:,} context dimensions",
-        "read fewer rows or columns, or prepare the log into shards (shpi.data.prepare_shards)",
-    )
-
-
-def _duplicates(
-    table: TableSource, columns: Columns, order: RowOrder, filled: Filled, duplicates: Duplicates
-) -> BoolArray:
-    if duplicates == "keep" or (columns.user is None and not columns.identity):
-        return np.zeros(len(order.target), dtype=bool)
-    if columns.identity:
-        unique = pl.struct(list(columns.identity)).is_first_distinct()
-        repeat = np.zeros(len(order.target), dtype=bool)
-        repeat[order.target] = ~table.frame.select(unique).collect().to_series().to_numpy()
-    else:
-        repeat = duplicated(order, filled.actions)
-    if duplicates == "error" and repeat.any():
-        raise DataError(
-            expected="every decision once",
-            found=f"{int(repeat.sum())} that repeat an earlier one",
-            where=table.locate(int(order.source_row[np.flatnonzero(repeat)].min())),
-            remedy="remove them, read with duplicates='drop' or 'keep', or name an order column",
-        )
-    return repeat
 
 
 def _ledger(
@@ -299,36 +270,35 @@ def _invalid(table: TableSource, errors: list[tuple[Problem, int]]) -> DataError
 def _build(
     columns: Columns, encoding: Encoding, order: RowOrder, filled: Filled, layout: Layout, ledger: Ledger
 ) -> LoggedData:
-    rows = layout.decisions
-    everything = len(rows) == len(order.target)  # the common case: take the arrays as they are
-
-    def take(values: Any) -> Any:
-        return values if values is None or everything else values[rows]
-
-    final_contexts = filled.contexts[layout.final_from]
-    masks = filled.candidates
+    by_row: dict[str, Any] = {
+        "contexts": filled.contexts,
+        "actions": filled.actions,
+        "rewards": filled.rewards,
+        "times": order.times,
+        "propensities": filled.propensities,
+        "behaviour": filled.behaviour,
+        "candidates": filled.candidates,
+    }
+    metrics, masks, rows = filled.metrics, filled.candidates, layout.decisions
+    if len(rows) < len(order.target):  # else the arrays are taken as they are
+        by_row = {name: None if values is None else values[rows] for name, values in by_row.items()}
+        metrics = {name: values[rows] for name, values in metrics.items()}
     told = bool(columns.terminated or columns.truncated) or bool(layout.final_observed.all())
     return LoggedData(
-        contexts=take(filled.contexts),
-        actions=take(filled.actions),
-        rewards=take(filled.rewards),
+        **by_row,
         offsets=layout.offsets,
         session_offsets=layout.session_offsets,
         users=order.user_labels[layout.user_of_trajectory],
-        times=take(order.times),
         time_unit="us" if order.has_calendar else "step",
         terminated=layout.terminated,
-        final_contexts=final_contexts,
+        final_contexts=filled.contexts[layout.final_from],
         final_observed=layout.final_observed,
         schema=encoding.schema,
         action_space=encoding.action_space,
         ledger=ledger,
-        propensities=take(filled.propensities),
         propensity_mode="absent" if filled.propensities is None else "logged",
-        behaviour=take(filled.behaviour),
-        candidates=take(masks),
         final_candidates=None if masks is None else _final_masks(masks[layout.final_from]),
-        metrics={name: take(values) for name, values in filled.metrics.items()},
+        metrics=metrics,
         endings="marked" if told else "unknown",
     )
 

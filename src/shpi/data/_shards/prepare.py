@@ -19,8 +19,9 @@ from pathlib import Path
 import polars as pl
 
 from shpi._core.versions import versions
+from shpi.data._read.assemble import Duplicates
 from shpi.data._read.encoding import Encoding
-from shpi.data._read.read import Duplicates, Invalid, apply_metric, known_part, read_table
+from shpi.data._read.read import Invalid, apply_metric, known_part, read_table
 from shpi.data._read.sources import BLOCK, TableSource
 from shpi.data._shards.buckets import Buckets, by_bucket
 from shpi.data._shards.manifest import ShardCounts, file_digest

@@ -38,7 +38,12 @@ def scan_partitions(files: list[Path], roots: list[Path], columns: list[str]) ->
         roots: the places that were asked for; only folders below them are partitions.
         columns: columns of the files.
     """
-    partitions = [_partitions(file, roots) for file in files]
+    partitions: list[dict[str, str | None]] = []  # the values in the names of the folders below a root
+    for file in files:
+        below = [file.relative_to(root).parts[:-1] for root in roots if file.is_relative_to(root)]
+        folders = max(below, key=len, default=())
+        pairs = (folder.split("=", 1) for folder in folders if re.fullmatch(r"[^=]+=.*", folder))
+        partitions.append({name: None if value == _MISSING else unquote(value) for name, value in pairs})
     if not any(partitions):
         return pl.scan_parquet(files, hive_partitioning=False)
     for file, values in zip(files, partitions, strict=True):
@@ -67,14 +72,6 @@ def scan_partitions(files: list[Path], roots: list[Path], columns: list[str]) ->
             for file, values in zip(files, partitions, strict=True)
         ]
     )
-
-
-def _partitions(file: Path, roots: list[Path]) -> dict[str, str | None]:
-    """The partition values in the names of the folders between a root and a file."""
-    below = [file.relative_to(root).parts[:-1] for root in roots if file.is_relative_to(root)]
-    parts = max(below, key=len, default=())
-    pairs = (folder.split("=", 1) for folder in parts if re.fullmatch(r"[^=]+=.*", folder))
-    return {name: None if value == _MISSING else unquote(value) for name, value in pairs}
 
 
 def _parsed(value: str | None, dtype: type[pl.DataType]) -> str | int | date | None:

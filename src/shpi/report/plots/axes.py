@@ -69,7 +69,10 @@ class Scale:
         wanted = many or max(3, int(abs(end - start) / 85))
         if log:
             free = (high / low) ** room
-            return cls._log(low / free, high * free, start, end, wanted)
+            low, high = low / free, high * free
+            if high < low * 1.001:
+                low, high = low / 3, high * 3
+            return cls(low=low, high=high, start=start, end=end, log=True, ticks=log_ticks(low, high, wanted))
         span = high - low
         if not span > 1e-9 * max(abs(low), abs(high)):
             half = 0.5 * max(abs(low), abs(high)) or 0.5
@@ -77,12 +80,6 @@ class Scale:
         elif room:
             low, high = low - room * span, high + room * span
         return cls(low=low, high=high, start=start, end=end, ticks=round_ticks(low, high, wanted))
-
-    @classmethod
-    def _log(cls, low: float, high: float, start: float, end: float, many: int) -> Scale:
-        if high < low * 1.001:
-            low, high = low / 3, high * 3
-        return cls(low=low, high=high, start=start, end=end, log=True, ticks=log_ticks(low, high, many))
 
 
 def log_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], ...]:
@@ -111,18 +108,16 @@ def round_ticks(low: float, high: float, many: int) -> tuple[tuple[float, str], 
     if last - first > 50:  # the step is lost in rounding: the limits are nearly equal
         return ((low, number(low, 6)), (high, number(high, 6)))
     values = [index * step for index in range(first, last + 1)]
-    return tuple((value, label) for value, label in zip(values, _labels(values, step), strict=True))
-
-
-def _labels(values: list[float], step: float) -> list[str]:
     largest = max((abs(value) for value in values), default=0.0)
     if largest >= 1e6 or (0 < largest < 1e-3):
         digits = 1 + max(0, round(math.log10(largest / step)) if largest else 0) + 1
-        return [_tidy(number(value, min(digits, 9))) for value in values]
+        return tuple((value, _tidy(number(value, min(digits, 9)))) for value in values)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
         decimals += 1
-    return [f"{value + 0.0:,.{decimals}f}".replace("-", MINUS) if value else "0" for value in values]
+    return tuple(
+        (value, f"{value + 0.0:,.{decimals}f}".replace("-", MINUS) if value else "0") for value in values
+    )
 
 
 def _tidy(label: str) -> str:
@@ -135,10 +130,13 @@ def _tidy(label: str) -> str:
 
 def bottom_axis(canvas: Canvas, scale: Scale, top: float, bottom: float, label: str = "") -> float:
     """Grid lines, tick labels and a label below; returns where the axis ends, in px."""
-    for value, words in _spaced(scale):
-        x = scale(value)
-        canvas.line(x, top, x, bottom, cls="grid")
-        canvas.text(x, bottom + 17, words, anchor="middle", cls="soft", size=SMALL)
+    reach = -math.inf  # right end of the last label: a tick whose label would overlap it is left out
+    for value, words in scale.ticks:
+        x, half = scale(value), text_width(words, SMALL) / 2
+        if x - half >= reach:
+            reach = x + half + 6
+            canvas.line(x, top, x, bottom, cls="grid")
+            canvas.text(x, bottom + 17, words, anchor="middle", cls="soft", size=SMALL)
     canvas.line(scale.start, bottom, scale.end, bottom)
     end = bottom + 24
     if label:
@@ -162,15 +160,3 @@ def left_axis(canvas: Canvas, scale: Scale, left: float, right: float, label: st
 def tick_room(scale: Scale) -> float:
     """The width of the labels of a left axis, in px."""
     return max((text_width(words, SMALL) for _, words in scale.ticks), default=0.0) + 10
-
-
-def _spaced(scale: Scale) -> list[tuple[float, str]]:
-    """The ticks whose labels do not overlap the one before."""
-    kept: list[tuple[float, str]] = []
-    reach = -math.inf
-    for value, words in scale.ticks:
-        half = text_width(words, SMALL) / 2
-        if scale(value) - half >= reach:
-            kept.append((value, words))
-            reach = scale(value) + half + 6
-    return kept

@@ -14,6 +14,7 @@ SMALL = 12.0  # size of ticks and notes in px
 _LONGEST = 400  # most characters of a tooltip
 _NARROW = frozenset("iljtfrI.,:;!|'()[]·` ")
 _BROAD = frozenset("mwMWQO@%—…")
+_STYLE = f"<style>{style_sheet()}</style>"  # the same in every chart
 
 
 class Canvas:
@@ -125,7 +126,7 @@ class Canvas:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(self.width)} {_n(height)}"'
             f' width="{_n(self.width)}" height="{_n(height)}" role="img" aria-labelledby="{labels}"'
             f' class="shpi-plot" font-family="{FONT}">'
-            f"<title id='t{key}'>{_clean(title)}</title>{about}<style>{style_sheet()}</style>"
+            f"<title id='t{key}'>{_clean(title)}</title>{about}{_STYLE}"
             f'<rect class="shpi-paper" fill="currentColor" width="{_n(self.width)}" height="{_n(height)}"/>'
             + "".join(self._parts)
             + "</svg>"

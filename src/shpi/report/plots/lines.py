@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis, left_axis, tick_room
-from shpi.report.plots.canvas import SMALL, Canvas, polygon
-from shpi.report.plots.legend import Draw, Key, legend, stroke
+from shpi.report.plots.canvas import Canvas, polygon
+from shpi.report.plots.legend import Key, legend, stroke
 from shpi.report.plots.theme import SERIES
 from shpi.report.plots.theme import series as series_class
 
@@ -64,7 +65,7 @@ def lines(
     }
     levels = dict(reference or {})
     canvas = Canvas(width)
-    keys = [Key(name=name, draw=_sign(j, dots)) for j, name in enumerate(data)]
+    keys = [Key(name=name, draw=partial(_sign, j, dots)) for j, name in enumerate(data)]
     keys += [Key(name=name, draw=stroke("ink", "4 3", 1.4)) for name in levels]
     top = legend(canvas, keys if len(keys) > 1 else [], 4) + (24 if y_label else 10)
     bottom = top + height
@@ -72,9 +73,7 @@ def lines(
     heights = [float(number) for values in shown for number in values] + list(levels.values())
     up = Scale.over([*heights, *([0.0] if zero else [])], bottom, top, log=log_y, many=5, room=0.04)
     along = Scale.over(at, tick_room(up), canvas.width - 14, log=log_x)
-    left_axis(canvas, up, along.start, along.end)
-    if y_label:
-        canvas.text(2, top - 10, y_label, cls="soft", size=SMALL, most=canvas.width - 4)
+    left_axis(canvas, up, along.start, along.end, y_label)
     end = bottom_axis(canvas, along, bottom, bottom, x_label)
     for j, name in enumerate(data):
         if name in areas:
@@ -102,35 +101,29 @@ def _check(at: Float64Array, data: Mapping[str, Float64Array], log: bool) -> Non
         )
 
 
-def _sign(index: int, dots: bool) -> Draw:
-    def draw(canvas: Canvas, x: float, y: float) -> None:
-        stroke(series_class(index), DASHES[index % SERIES])(canvas, x, y)
-        if dots:
-            canvas.dot(x + 10, y, 3, cls=series_class(index))
-
-    return draw
+def _sign(index: int, dots: bool, canvas: Canvas, x: float, y: float) -> None:
+    """The sign of a series in the legend."""
+    stroke(series_class(index), DASHES[index % SERIES])(canvas, x, y)
+    if dots:
+        canvas.dot(x + 10, y, 3, cls=series_class(index))
 
 
-def _runs(good: Sequence[bool]) -> list[list[int]]:
-    """Runs of consecutive points that can be drawn."""
+def _runs(log: bool, *columns: Float64Array) -> list[list[int]]:
+    """Runs of consecutive points that can be drawn: finite in all columns, and positive if ``log``."""
     runs: list[list[int]] = [[]]
-    for index, fine in enumerate(good):
-        if fine:
+    for index, values in enumerate(zip(*columns, strict=True)):
+        if all(math.isfinite(value) and (value > 0 or not log) for value in values):
             runs[-1].append(index)
         elif runs[-1]:
             runs.append([])
     return [run for run in runs if run]
 
 
-def _drawable(value: float, log: bool) -> bool:
-    return math.isfinite(value) and (value > 0 or not log)
-
-
 def _line(
     canvas: Canvas, at: Float64Array, values: Float64Array, along: Scale, up: Scale, index: int, dots: bool
 ) -> None:
     cls = series_class(index)
-    for run in _runs([_drawable(float(value), up.log) for value in values]):
+    for run in _runs(up.log, values):
         points = [(along(float(at[i])), up(float(values[i]))) for i in run]
         if len(points) > 1:
             canvas.path(polygon(points, closed=False), cls=cls, width=2.2, dash=DASHES[index % SERIES])
@@ -142,10 +135,7 @@ def _line(
 def _band(
     canvas: Canvas, at: Float64Array, low: Float64Array, high: Float64Array, along: Scale, up: Scale, cls: str
 ) -> None:
-    both = [
-        _drawable(float(a), up.log) and _drawable(float(b), up.log) for a, b in zip(low, high, strict=True)
-    ]
-    for run in _runs(both):
+    for run in _runs(up.log, low, high):
         there = [(along(float(at[i])), up(float(high[i]))) for i in run]
         back = [(along(float(at[i])), up(float(low[i]))) for i in reversed(run)]
         canvas.path(polygon([*there, *back]), cls=cls, fill=True, opacity=0.16)

@@ -7,9 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shpi.report import svg
-from shpi.report.marks import sign
 from shpi.report.numbers import count, level, number, percent, signed
-from shpi.report.page import Section, esc, figure, table
+from shpi.report.page import Section, esc, figure, sign, table
 from shpi.report.sections.verdict import KINDS, relative
 
 if TYPE_CHECKING:

@@ -14,12 +14,22 @@ if TYPE_CHECKING:
     from shpi.ope.results import Estimate, Evaluation
 
 MANY = 30  # most estimators shown, and most notes
+_BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}  # CSS class of a role in the verdict
 
 
 def lift(evaluation: Evaluation) -> Section:
     """The forest plot of all estimators."""
-    shown, left_out = _shown(evaluation)
+    # The estimate that decides, then those without a model, then those with one.
+    others = [estimate for estimate in evaluation.estimates if estimate.name != evaluation.main]
+    ordered = [evaluation.decisive, *sorted(others, key=lambda estimate: may_be_biased(evaluation, estimate))]
+    shown, left_out = ordered[:MANY], len(ordered) - MANY
     sure = level(evaluation.decisive.lift_interval.level)
+    explained = []
+    for estimate in shown:
+        said, known = mark(evaluation, estimate), about(evaluation, estimate.name)
+        name = f"<b>{esc(estimate.name, 80)}</b><br>{esc(known.full)}"
+        badge = f'<span class="badge {_BADGES.get(said, "warning")}">{said}</span>'
+        explained.append([name, badge, esc(known.sentence)])
     return Section(
         key="lift",
         title="Lift over the logging policy",
@@ -35,10 +45,10 @@ def lift(evaluation: Evaluation) -> Section:
         + (" Hollow rows failed a check: do not rely on them." if failing(evaluation) else "")
         + ("" if evaluation.mixture is None else f" {esc(evaluation.mixture.sentence())}"),
         body=_forest(evaluation, shown)
-        + (f'<p class="soft">{left_out} further estimators are not shown.</p>' if left_out else "")
+        + (f'<p class="soft">{left_out} further estimators are not shown.</p>' if left_out > 0 else "")
         + "<h3>What each of them is</h3>"
-        + _explained(evaluation, shown)
-        + folded("The numbers", _numbers(evaluation, shown) + _notes(shown)),
+        + table(["estimator", "", "what it does"], explained, caption="Estimators in words")
+        + folded("The numbers", _numbers(evaluation, shown)),
     )
 
 
@@ -49,27 +59,6 @@ def failing(evaluation: Evaluation) -> set[str]:
         for diagnostic in evaluation.diagnostics
         if diagnostic.severity == "fatal" and diagnostic.estimator
     }
-
-
-def _shown(evaluation: Evaluation) -> tuple[list[Estimate], int]:
-    """The estimate that decides, then those without a model, then those with one; and how many are hidden."""
-    others = [estimate for estimate in evaluation.estimates if estimate.name != evaluation.main]
-    ordered = [evaluation.decisive, *sorted(others, key=lambda estimate: may_be_biased(evaluation, estimate))]
-    return ordered[:MANY], max(0, len(ordered) - MANY)
-
-
-_BADGES = {"decides": "note", "agrees": "fine", "may be biased": "calm"}
-
-
-def _explained(evaluation: Evaluation, shown: list[Estimate]) -> str:
-    """Every estimator's full name, one sentence about it, and its role in the verdict."""
-    rows = []
-    for estimate in shown:
-        said, known = mark(evaluation, estimate), about(evaluation, estimate.name)
-        name = f"<b>{esc(estimate.name, 80)}</b><br>{esc(known.full)}"
-        badge = f'<span class="badge {_BADGES.get(said, "warning")}">{said}</span>'
-        rows.append([name, badge, esc(known.sentence)])
-    return table(["estimator", "", "what it does"], rows, caption="Estimators in words")
 
 
 def _forest(evaluation: Evaluation, shown: list[Estimate]) -> str:
@@ -103,6 +92,7 @@ def _forest(evaluation: Evaluation, shown: list[Estimate]) -> str:
 
 
 def _numbers(evaluation: Evaluation, shown: list[Estimate]) -> str:
+    """All numbers of the estimators, and what they assumed on the way."""
     head = ["estimator", "value", "lift", "std. error", "interval of the lift", "eff. users"]
     rows = [
         [
@@ -116,12 +106,10 @@ def _numbers(evaluation: Evaluation, shown: list[Estimate]) -> str:
         for estimate in shown
     ]
     kinds = ", ".join(sorted({estimate.lift_interval.method for estimate in shown}))
-    return table(head, rows, caption="All estimators", numbers=range(1, 6), main=0) + (
-        f'<p class="soft">Users are the independent units of every error. Intervals: {esc(kinds)}.</p>'
-    )
-
-
-def _notes(shown: list[Estimate]) -> str:
     said = [(estimate.name, note) for estimate in shown for note in estimate.notes][:MANY]
     items = "".join(f"<li><b>{esc(name, 80)}</b>: {esc(note)}</li>" for name, note in said)
-    return f"<p>What was assumed on the way:</p><ul>{items}</ul>" if items else ""
+    return (
+        table(head, rows, caption="All estimators", numbers=range(1, 6), main=0)
+        + f'<p class="soft">Users are the independent units of every error. Intervals: {esc(kinds)}.</p>'
+        + (f"<p>What was assumed on the way:</p><ul>{items}</ul>" if items else "")
+    )

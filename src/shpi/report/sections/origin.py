@@ -11,7 +11,7 @@ from shpi.report.numbers import count, level, number, percent, signed
 from shpi.report.page import Section, esc, figure, folded, table
 
 if TYPE_CHECKING:
-    from shpi.ope.results import ActionShift, Evaluation, Segment
+    from shpi.ope.results import ActionShift, Evaluation
 
 MANY_SEGMENTS, MANY_ACTIONS = 16, 16  # most segments and actions shown
 
@@ -34,7 +34,8 @@ def _segments(evaluation: Evaluation) -> str:
     everyone = evaluation.segments
     if not everyone:
         return ""
-    shown = _largest(everyone)
+    largest = sorted(range(len(everyone)), key=lambda i: -everyone[i].users)[:MANY_SEGMENTS]
+    shown = [everyone[i] for i in sorted(largest)]
     hidden = len(everyone) - len(shown)
     labels = [f"{segment.column}: {segment.label}" for segment in shown]
     sure = level(shown[0].interval.level)
@@ -68,14 +69,6 @@ def _segments(evaluation: Evaluation) -> str:
         f"segments: among {count(len(everyone))} some may stand out by chance.{note}</p>{figure(chart)}"
         + folded("The numbers", table(head, rows, caption="Segments", numbers=(1, 2, 3, 4)))
     )
-
-
-def _largest(everyone: Sequence[Segment]) -> list[Segment]:
-    """The segments with the most users, in their own order."""
-    if len(everyone) <= MANY_SEGMENTS:
-        return list(everyone)
-    chosen = sorted(range(len(everyone)), key=lambda i: -everyone[i].users)[:MANY_SEGMENTS]
-    return [everyone[i] for i in sorted(chosen)]
 
 
 def _actions(everyone: Sequence[ActionShift]) -> str:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shpi.protocols import Float64Array
 from shpi.report import svg
 from shpi.report.numbers import count, number, percent
 from shpi.report.page import Section, figure, folded, table, tile
 
 if TYPE_CHECKING:
-    from shpi.ope.results import Evaluation, Histogram, Overlap, Weights
+    from shpi.ope.results import Evaluation, Histogram, Overlap
 
 BINS = 41  # edges of the histogram of users
 _FEW = 30  # with fewer effective users, weighted estimates are unreliable
@@ -23,7 +22,16 @@ _FEW = 30  # with fewer effective users, weighted estimates are unreliable
 def overlap(evaluation: Evaluation) -> Section:
     """Overlap and importance weights, as far as the evaluation has them."""
     measured, weights = evaluation.overlap, evaluation.decisive.weights
-    parts = [_tiles(evaluation, weights)] if weights is not None else []
+    parts = []
+    if weights is not None:
+        share = weights.ess / evaluation.users if evaluation.users else math.nan
+        tiles = (
+            tile(percent(share, 2), "of the users: effective sample size"),
+            tile(number(weights.mean), "mean weight; should be near 1"),
+            tile(number(weights.max), "largest weight of a user"),
+            tile(percent(weights.top_share, 2), "of all weight is on 1 % of the users"),
+        )
+        parts.append(f'<div class="tiles">{"".join(tiles)}</div>')
     if measured is not None:
         parts += [_chances(measured), _ratios(measured)]
         parts += [_steps(measured)] if len(measured.steps) > 1 else []
@@ -39,19 +47,13 @@ def overlap(evaluation: Evaluation) -> Section:
     )
 
 
-def _tiles(evaluation: Evaluation, weights: Weights) -> str:
-    share = weights.ess / evaluation.users if evaluation.users else math.nan
-    tiles = [
-        tile(percent(share, 2), "of the users: effective sample size"),
-        tile(number(weights.mean), "mean weight; should be near 1"),
-        tile(number(weights.max), "largest weight of a user"),
-        tile(percent(weights.top_share, 2), "of all weight is on 1 % of the users"),
-    ]
-    return f'<div class="tiles">{"".join(tiles)}</div>'
-
-
 def _chances(measured: Overlap) -> str:
-    edges, logged, policy = _both_trimmed(measured)
+    total = max(sum(measured.logged.counts), 1)
+    both = np.asarray([measured.logged.counts, measured.policy.counts], dtype=np.float64)
+    used = np.flatnonzero(both.any(axis=0))
+    # Without the bins at the low end that are empty in both.
+    first = max(0, min(int(used[0]) - 1 if len(used) else 0, both.shape[1] - 5))
+    edges, (logged, policy) = np.asarray(measured.logged.edges[first:]), 100 * both[:, first:] / total
     series = {"logging policy": logged, "this policy": policy}
     chart = partial(
         svg.histogram,
@@ -73,7 +75,7 @@ def _chances(measured: Overlap) -> str:
     ]
     caption = "<b>How likely was the logged action</b> under both policies?"
     if measured.never:
-        share = percent(measured.never / max(sum(measured.logged.counts), 1), 2)
+        share = percent(measured.never / total, 2)
         caption += f" In {share} of the decisions this policy would never take it; these are not drawn."
     heads = ["probability", "logging policy, %", "this policy, %"]
     return figure(chart, caption) + folded(
@@ -83,7 +85,11 @@ def _chances(measured: Overlap) -> str:
 
 def _ratios(measured: Overlap) -> str:
     total = sum(measured.ratios.counts) + measured.never
-    edges, counts = _trimmed(measured.ratios)
+    edges, counts = np.asarray(measured.ratios.edges), np.asarray(measured.ratios.counts, dtype=np.float64)
+    # Without the empty bins at both ends; 1 stays inside.
+    used = np.flatnonzero((counts > 0) | ((edges[:-1] <= 1.01) & (edges[1:] >= 0.99)))
+    first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
+    edges, counts = edges[first : last + 2], counts[first : last + 1]
     if not total or not len(counts):
         return ""
     shares = 100 * counts / total
@@ -172,16 +178,6 @@ def _users(evaluation: Evaluation) -> str:
     return figure(chart, caption)
 
 
-def _both_trimmed(measured: Overlap) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """Edges and shares in % of both histograms, without the bins at the low end that are empty in both."""
-    total = max(sum(measured.logged.counts), 1)
-    both = np.asarray([measured.logged.counts, measured.policy.counts], dtype=np.float64)
-    used = np.flatnonzero(both.any(axis=0))
-    first = max(0, min(int(used[0]) - 1 if len(used) else 0, both.shape[1] - 5))
-    shares = 100 * both[:, first:] / total
-    return np.asarray(measured.logged.edges[first:]), shares[0], shares[1]
-
-
 def _middle(histogram: Histogram) -> str:
     """The bin that holds the median."""
     total = np.cumsum(histogram.counts)
@@ -189,11 +185,3 @@ def _middle(histogram: Histogram) -> str:
         return "unknown"
     j = int(np.searchsorted(total, total[-1] / 2))
     return f"{number(histogram.edges[j], 2)} to {number(histogram.edges[j + 1], 2)}"
-
-
-def _trimmed(histogram: Histogram) -> tuple[Float64Array, Float64Array]:
-    """A histogram without the empty bins at both ends; 1 stays inside."""
-    edges, counts = np.asarray(histogram.edges), np.asarray(histogram.counts, dtype=np.float64)
-    used = np.flatnonzero((counts > 0) | ((edges[:-1] <= 1.01) & (edges[1:] >= 0.99)))
-    first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
-    return edges[first : last + 2], counts[first : last + 1]

@@ -24,24 +24,23 @@ def now_and_later(evaluation: Evaluation) -> Section | None:
         return None
     long = evaluation.decisive
     pair = (("next reward", short), ("all that follows", long))
+    now, later = (
+        "better" if interval.lower > 0 else "worse" if interval.upper < 0 else "not proven to be different"
+        for interval in (short.lift_interval, long.lift_interval)
+    )
+    said = (
+        f"On the next reward and in the long run the policy is <b>{now}</b>."
+        if now == later
+        else f"On the next reward the policy is <b>{now}</b>; in the long run it is <b>{later}</b>."
+    )
     return Section(
         key="terms",
         title="Short-term against long-term",
         how="Upper row: every decision judged by its next reward alone, as a bandit would. Lower row: by "
         "everything that follows. Where the two differ, the policy changes what happens later: users "
         "who come back, or who do not.",
-        body=f"<p>{_sentence(short, long)}</p>{_relative(pair)}{folded('The numbers', _numbers(pair))}",
+        body=f"<p>{said}</p>{_relative(pair)}{folded('The numbers', _numbers(pair))}",
     )
-
-
-def _sentence(short: Estimate, long: Estimate) -> str:
-    now, later = (
-        "better" if interval.lower > 0 else "worse" if interval.upper < 0 else "not proven to be different"
-        for interval in (short.lift_interval, long.lift_interval)
-    )
-    if now == later:
-        return f"On the next reward and in the long run the policy is <b>{now}</b>."
-    return f"On the next reward the policy is <b>{now}</b>; in the long run it is <b>{later}</b>."
 
 
 def _relative(pair: Sequence[tuple[str, Estimate]]) -> str:

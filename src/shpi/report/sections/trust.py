@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shpi.report.marks import badge
 from shpi.report.numbers import count, number
-from shpi.report.page import Section, esc, folded, table
+from shpi.report.page import Section, badge, esc, folded, table
 
 if TYPE_CHECKING:
     from shpi.ope.results import Diagnostic, Evaluation
@@ -23,11 +22,29 @@ def diagnostics(evaluation: Evaluation) -> Section:
     others = [check for check in checks if check.estimator not in (None, evaluation.main)]
     worth = [check for check in deciding if check.severity != "fine"]
     fine = [check for check in deciding if check.severity == "fine"]
-    body = f"<p>{_tally(deciding, evaluation.main)}</p>" if checks else "<p>No checks were made.</p>"
+    counts = [(word, sum(check.severity == word for check in deciding)) for word in _ORDER]
+    words = ", ".join(f"{number_of} {word}" for word, number_of in counts if number_of) or "none"
+    body = "<p>No checks were made.</p>"
+    if checks:
+        whose = f"the log and of {esc(evaluation.main, 80)}, which decides"
+        body = f"<p>{len(deciding)} checks of {whose}: {words}.</p>"
     body += _checks(worth) if worth else ""
     body += folded(f"{len(fine)} checks that found nothing wrong", _checks(fine)) if fine else ""
     if others:
-        body += "<h3>Estimators that do not decide</h3>" + _by_check(others)
+        failed: dict[tuple[str, str], list[str]] = {}  # the estimators that failed each check
+        for check in others:
+            if check.severity != "fine" and len(failed) < MANY_CHECKS:
+                failed.setdefault((check.severity, check.name), []).append(str(check.estimator))
+        rows = [
+            [badge(severity), esc(name, 80), esc(", ".join(dict.fromkeys(names)))]
+            for (severity, name), names in failed.items()
+        ]
+        body += "<h3>Estimators that do not decide</h3>"
+        body += (
+            table(["", "check", "estimators"], rows, caption="Checks of the other estimators")
+            if rows
+            else "<p>Nothing wrong was found with the others.</p>"
+        )
         body += folded("All of these checks", _checks(others), paper=False)
     return Section(
         key="checks",
@@ -38,43 +55,19 @@ def diagnostics(evaluation: Evaluation) -> Section:
     )
 
 
-def _tally(checks: Sequence[Diagnostic], main: str) -> str:
-    counts = [(word, sum(check.severity == word for check in checks)) for word in _ORDER]
-    words = ", ".join(f"{number_of} {word}" for word, number_of in counts if number_of) or "none"
-    return f"{len(checks)} checks of the log and of {esc(main, 80)}, which decides: {words}."
-
-
-def _by_check(checks: Sequence[Diagnostic]) -> str:
-    """One row per check: which estimators failed it, and how badly."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for check in checks:
-        if check.severity != "fine" and len(rows) < MANY_CHECKS:
-            rows.setdefault((check.severity, check.name), []).append(str(check.estimator))
-    if not rows:
-        return "<p>Nothing wrong was found with the others.</p>"
-    cells = [
-        [badge(severity), esc(name, 80), esc(", ".join(dict.fromkeys(names)))]
-        for (severity, name), names in rows.items()
-    ]
-    return table(["", "check", "estimators"], cells, caption="Checks of the other estimators")
-
-
 def _checks(checks: Sequence[Diagnostic]) -> str:
-    items = "".join(
-        f"<li><div>{badge(check.severity)}</div>"
-        f"<div><p>{esc(check.sentence, 900)}</p>{_figure(check)}</div></li>"
-        for check in checks[:MANY_CHECKS]
-    )
+    items = ""
+    for check in checks[:MANY_CHECKS]:
+        facts = [esc(check.name, 80)]
+        facts += [f"about {esc(check.estimator, 80)}"] if check.estimator else []
+        facts += [f"found {number(check.figure)}"] if check.figure is not None else []
+        facts += [f"threshold {number(check.threshold)}"] if check.threshold is not None else []
+        items += (
+            f"<li><div>{badge(check.severity)}</div><div><p>{esc(check.sentence, 900)}</p>"
+            f'<p class="soft">{" · ".join(facts)}</p></div></li>'
+        )
     more = len(checks) - MANY_CHECKS
     return f'<ul class="checks">{items}</ul>' + (f"<p>… and {count(more)} more.</p>" if more > 0 else "")
-
-
-def _figure(check: Diagnostic) -> str:
-    facts = [esc(check.name, 80)]
-    facts += [f"about {esc(check.estimator, 80)}"] if check.estimator else []
-    facts += [f"found {number(check.figure)}"] if check.figure is not None else []
-    facts += [f"threshold {number(check.threshold)}"] if check.threshold is not None else []
-    return f'<p class="soft">{" · ".join(facts)}</p>'
 
 
 def configuration(evaluation: Evaluation) -> Section:

@@ -6,13 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from shpi.report.estimators import may_be_biased
-from shpi.report.marks import badge, sign
 from shpi.report.numbers import count, level, number, percent, signed
-from shpi.report.page import esc, table, tile
+from shpi.report.page import badge, esc, sign, table, tile
 from shpi.report.terminal import needed_words
 
 if TYPE_CHECKING:
-    from shpi.ope.results import Diagnostic, Evaluation
+    from shpi.ope.results import Evaluation
 
 MANY_REASONS = 12  # most reasons shown
 
@@ -43,6 +42,7 @@ def header(evaluation: Evaluation) -> str:
 
 
 def _card(evaluation: Evaluation) -> str:
+    """The verdict, its reasons, the key numbers and the guards."""
     verdict = evaluation.verdict
     if verdict is None:
         kind, word, lead = "none", "No verdict", "No gate was used; the numbers below stand on their own."
@@ -55,10 +55,14 @@ def _card(evaluation: Evaluation) -> str:
         needed = f"<p>{esc(needed_words(verdict))}</p>"
     more = len(reasons) - MANY_REASONS
     listed += f"<li>… and {more} more reasons</li>" if more > 0 else ""
+    guards = ""
+    if verdict is not None and verdict.guards:
+        rows = [[badge(guard.severity), esc(guard.sentence)] for guard in verdict.guards]
+        guards = f"<h3>Metrics that must not fall</h3>{table(['', 'guard'], rows, caption='Guard metrics')}"
     return (
         f'<div class="verdict {kind}" role="region" aria-label="Verdict"><p class="word">{sign(kind, 30)}'
         f'<span>{word}</span></p><p class="lead">{lead}</p>{f"<ul>{listed}</ul>" if listed else ""}'
-        f"{needed}{_tiles(evaluation)}{_guards(() if verdict is None else verdict.guards)}</div>"
+        f"{needed}{_tiles(evaluation)}{guards}</div>"
     )
 
 
@@ -84,13 +88,6 @@ def _tiles(evaluation: Evaluation) -> str:
     )
     said = "" if evaluation.mixture is None else f"<p>{esc(evaluation.mixture.sentence())}</p>"
     return f'<div class="tiles">{"".join(tiles)}</div>{said}'
-
-
-def _guards(guards: tuple[Diagnostic, ...]) -> str:
-    if not guards:
-        return ""
-    rows = [[badge(guard.severity), esc(guard.sentence)] for guard in guards]
-    return f"<h3>Metrics that must not fall</h3>{table(['', 'guard'], rows, caption='Guard metrics')}"
 
 
 def relative(lift: float, baseline: float) -> float | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shpi.data._log.slicing import cut
-from shpi.data._log.users import folds_of_users, sample_users
+from shpi.data._log.users import first_users, folds_of_users
 from shpi.data.logged import LoggedData
 from shpi.features import Chain, FeatureMap, Hinges, Powers, Recipe, Standardise
 from shpi.features.base import fit_features
@@ -158,7 +158,8 @@ def _some_users(logs: LoggedData, max_rows: int, draws: np.random.Generator) -> 
     """Random users with about ``max_rows`` decisions in total; a longer trajectory is cut."""
     if len(logs) <= max_rows:
         return logs
-    sample = logs.select(np.isin(logs.user_codes, sample_users(logs, max_rows, draws)))
+    users = first_users(logs, draws.permutation(logs.n_users), max_rows)
+    sample = logs.select(np.isin(logs.user_codes, users))
     return sample if len(sample) <= 2 * max_rows else cut(sample, np.arange(len(sample)) < max_rows)
 
 
