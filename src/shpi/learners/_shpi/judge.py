@@ -123,38 +123,28 @@ class Judge:
 
     def lift(self, rho: FloatArray, followed: float = FOLLOWED) -> Influence:
         """The lift of the policy with these ratios pi(a_t|x_t) / mu(a_t|x_t) [n]."""
-        weights = self._weights(rho)
-        results = [
-            self._lift(states, sums, weights, followed)
-            for states, sums in zip(self.maps, self._changes(weights), strict=True)
-        ]
-        lifts = np.array([lift for lift, _, _ in results])
-        below = np.array([_negative_share(visits[self.steps.usable]) for *_, visits in results])
-        own = np.array([_negative_share(v[self.steps.usable]) for v in self._visits_of_mu(followed)])
+        weights, steps, c = self._weights(rho), self.steps, 1 - 1 / followed
+        of_mu, m = self._visits_of_mu(followed), len(self.maps)
+        lifts, negative, parts = np.empty(m), np.empty(m), np.empty((m, steps.users))
+        for j, (states, sums) in enumerate(zip(self.maps, self._changes(weights), strict=True)):
+            pi = states.moved(weights, sums, BOTH, c, states.surprise if self.realised else states.delta)
+            theta = solved(pi.system, states.sum_of(pi.target))
+            here, visits = states.at_rows(theta, solved(pi.system.T, states.starts))
+            unexpected = states.columns.unexpected[:, : len(theta)] @ (pi.kept * theta).astype(np.float32)
+            ahead = states.ahead(here, theta) + weights * unexpected.astype(np.float64)
+            residual = np.where(steps.usable, pi.target - here + steps.gamma * c * ahead, 0.0)
+            parts[j] = steps.by_user(visits * residual)
+            if not self.realised:  # the error of V^mu; beside what followed it is the same for pi and mu
+                parts[j] += states.error_of_value(visits * weights)
+            starts = here[self.logs.offsets[:-1]]
+            own = np.bincount(self.logs.user_codes, weights=starts, minlength=steps.users) / steps.users
+            lifts[j] = own.sum()
+            parts[j] = parts[j] + own - lifts[j] / steps.users
+            below, usual = (_negative_share(v[steps.usable]) for v in (visits, of_mu[j]))
+            negative[j] = max(below - usual, 0.0)
         return Influence(
-            lifts=self.unit * lifts,
-            parts=self.unit * np.stack([parts for _, parts, _ in results]),
-            off_log=self.unit * 2 * np.maximum(below - own, 0.0) * lifts,
+            lifts=self.unit * lifts, parts=self.unit * parts, off_log=self.unit * 2 * negative * lifts
         )
-
-    def _lift(
-        self, states: StateMap, sums: Float64Array, weights: Float64Array, followed: float
-    ) -> tuple[float, Float64Array, Float64Array]:
-        """The lift, every user's part of its error, and the visits d_pi / d_mu [n], up to a factor."""
-        steps, c, users = self.steps, 1 - 1 / followed, self.steps.users
-        pi = states.moved(weights, sums, BOTH, c, states.surprise if self.realised else states.delta)
-        theta = solved(pi.system, states.sum_of(pi.target))
-        moved = pi.kept * theta
-        here, visits = states.at_rows(theta, solved(pi.system.T, states.starts))
-        ahead = states.ahead(here, theta) + weights * states.of_unexpected(moved)
-        residual = np.where(steps.usable, pi.target - here + steps.gamma * c * ahead, 0.0)
-        parts = steps.by_user(visits * residual)
-        if not self.realised:  # the error of V^mu; beside what followed it is the same for pi and mu
-            parts += states.error_of_value(visits * weights)
-        starts = here[self.logs.offsets[:-1]]
-        own = np.bincount(self.logs.user_codes, weights=starts, minlength=users) / users
-        lift = float(own.sum())
-        return lift, parts + own - lift / users, visits
 
     def _weights(self, rho: FloatArray) -> Float64Array:
         """Rho - 1 [n] where the log says what followed, else 0."""

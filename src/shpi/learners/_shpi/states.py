@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -75,12 +74,6 @@ class Steps:
             gamma=gamma,
         )
 
-    def ahead(self, here: Float64Array, final: Float64Array) -> Float64Array:
-        """A number of the next state [n], from those of every state [n] and of the ends [N]; 0 if unknown."""
-        following = np.append(here[1:], 0.0)
-        following[self.last] = final
-        return np.where(self.usable, following, 0.0)
-
     def summed(self, delta: Float64Array) -> Float64Array:
         """Sum of gamma^i delta_{t+i} to the end of the trajectory [n], or to where the log breaks off."""
         total, lengths = delta.copy(), np.diff(self.offsets)
@@ -106,6 +99,7 @@ class Columns:
     penalty: Float64Array  # [p]
     under_mu: Float64Array  # [2, 2, p, p] sums of phi phi' and of phi phi'' over each half
     unexpected: Float32Array  # [n, p] e = phi' - B'phi; 0 where the log does not say what followed
+    spread: Float64Array  # [p] the mean square of e
 
     @classmethod
     def of(cls, wide: LoggedData, features: FeatureMap, steps: Steps, width: int) -> Columns:
@@ -129,16 +123,17 @@ class Columns:
         for first in range(0, len(wide), BLOCK):
             rows = slice(first, min(first + BLOCK, len(wide)))
             ahead[rows] -= (phi[rows] @ carry) * steps.usable[rows, None]
-        usual = wide.contexts[:, width:].mean(axis=0, dtype=np.float64)
+        squares: Float64Array = np.einsum("np,np->p", ahead, ahead, dtype=np.float64)
         return cls(
             features=features,
             phi=phi,
             final=final,
             steps=steps,
-            usual=usual,
+            usual=wide.contexts[:, width:].mean(axis=0, dtype=np.float64),
             penalty=penalty,
             under_mu=under_mu,
             unexpected=ahead,
+            spread=squares / max(int(steps.usable.sum()), 1),
         )
 
     def changes(self, weights: Float64Array) -> Float64Array:
@@ -155,16 +150,6 @@ class Columns:
             total[half, 0] = square * (np.sum(weights[rows] ** 2) / max(np.sum(weights[some] ** 2), LEAST))
             total[half, 1] = _product(self.phi, self.unexpected, weights, rows)
         return total
-
-    @cached_property
-    def spread(self) -> Float64Array:
-        """The mean square of e [p]."""
-        total: Float64Array = np.einsum("np,np->p", self.unexpected, self.unexpected, dtype=np.float64)
-        return total / max(int(self.steps.usable.sum()), 1)
-
-    def maps(self, *widths: int) -> tuple[StateMap, ...]:
-        """V^mu in the first columns, for several numbers of columns, and in all."""
-        return tuple(StateMap.of(self, width) for width in (*widths, self.phi.shape[1]))
 
 
 def _product(left: Float32Array, right: Float32Array, weights: Float64Array, rows: IntArray) -> Float64Array:
@@ -195,6 +180,7 @@ class StateMap:
 
     columns: Columns
     steps: Steps
+    phi: Float32Array  # [n, p] of the logged states
     penalty: Float64Array  # [p]
     starts: Float64Array  # [p] mean phi of the first decisions, per user
     delta: Float64Array  # [n] of the half's own V^mu; 0 where the log does not say what followed
@@ -202,12 +188,13 @@ class StateMap:
     by_user: Float64Array  # [users, p] sum of phi delta
 
     @classmethod
-    def of(cls, columns: Columns, width: int) -> StateMap:
-        """Estimate V^mu in the first columns."""
+    def of(cls, columns: Columns, width: int | None = None) -> StateMap:
+        """Estimate V^mu in the first columns, or in all."""
         steps, none, phi = columns.steps, np.zeros(0), columns.phi[:, :width]
         states = cls(
             columns=columns,
             steps=steps,
+            phi=phi,
             penalty=columns.penalty[:width],
             starts=phi[steps.offsets[:-1]].sum(axis=0, dtype=np.float64) / steps.users,
             delta=none,
@@ -225,11 +212,6 @@ class StateMap:
             by_user=np.asarray(rows @ phi, dtype=np.float64),
         )
 
-    @property
-    def phi(self) -> Float32Array:
-        """Phi of the logged states [n, p]."""
-        return self.columns.phi[:, : len(self.penalty)]
-
     def value(self, sides: Sequence[int]) -> Float64Array:
         """Theta of V^mu, learned from one half or both."""
         keep = self.steps.usable & np.isin(self.steps.half, sides)
@@ -237,14 +219,9 @@ class StateMap:
 
     def system(self, sides: Sequence[int], c: float, more: Float64Array | float = 0.0) -> Float64Array:
         """Sum phi (phi - gamma c phi')' [p, p] and the penalty; ``more`` is what pi adds to sum phi phi''."""
-        here, ahead = self._of(sides, self.columns.under_mu)
+        p = len(self.penalty)
+        here, ahead = self.columns.under_mu[list(sides), :, :p, :p].sum(axis=0)
         total: Float64Array = here - self.steps.gamma * c * (ahead + more) + np.diag(self.penalty)
-        return total
-
-    def _of(self, sides: Sequence[int], sums: Float64Array) -> Float64Array:
-        """Both sums over some halves, of the first columns [2, p, p]."""
-        width = len(self.penalty)
-        total: Float64Array = sums[list(sides), :, :width, :width].sum(axis=0)
         return total
 
     def residual(self, theta: Float64Array) -> Float64Array:
@@ -270,43 +247,27 @@ class StateMap:
         advantage: Float64Array,
     ) -> Moved:
         """What pi does, from weights rho - 1 [n] and their `Columns.changes`; A^mu of every row is given."""
-        (here, _), (square, change) = self._of(sides, self.columns.under_mu), self._of(sides, sums)
-        gram, rows = here + np.diag(self.penalty), np.isin(self.steps.half, sides)
-        kept = self._not_by_chance(gram, square, change)
+        p, rows = len(self.penalty), np.isin(self.steps.half, sides)
+        here, _ = self.columns.under_mu[list(sides), :, :p, :p].sum(axis=0)
+        square, change = sums[list(sides), :, :p, :p].sum(axis=0)
+        gram = here + np.diag(self.penalty)
+        # Of each feature's change, the share that chance does not explain.
+        size = np.einsum("ij,ij->j", change, solved(gram, change))
+        noise = float(np.trace(solved(gram, square))) * self.columns.spread[:p]
+        kept = np.maximum(0.0, 1 - np.divide(noise, size, out=np.ones(p), where=size > 0))
+        # phi'b [n]: without it, weights times advantages have the least noise.
         some = np.where(rows, weights, 0.0)
-        expected = self._expected(gram, square, some, advantage, int((rows & self.steps.usable).sum()))
+        heavy = some**2
+        usual = float(np.square(heavy).sum()) / max(float(heavy.sum()), LEAST)  # a weight that matters
+        ridge = p * usual * np.diag(gram) / max(int((rows & self.steps.usable).sum()), 1) + LEAST
+        (expected,) = self.at_rows(solved(square + np.diag(ridge), self.sum_of(heavy * advantage)))
         system = self.system(sides, c, change * kept)
         return Moved(system=system, kept=kept, target=some * (advantage - expected))
-
-    def _not_by_chance(self, gram: Float64Array, square: Float64Array, change: Float64Array) -> Float64Array:
-        """The share of the change of each feature that chance does not explain [p]."""
-        size = np.einsum("ij,ij->j", change, solved(gram, change))
-        noise = float(np.trace(solved(gram, square))) * self.columns.spread[: len(gram)]
-        ratio = np.divide(noise, size, out=np.ones(len(gram)), where=size > 0)
-        kept: Float64Array = np.maximum(0.0, 1 - ratio)
-        return kept
-
-    def _expected(
-        self, gram: Float64Array, square: Float64Array, weights: Float64Array, advantage: Float64Array, n: int
-    ) -> Float64Array:
-        """Phi'b [n]: without it, weights times advantages have the least noise."""
-        heavy = weights**2
-        usual = float(np.square(heavy).sum()) / max(float(heavy.sum()), LEAST)  # a weight that matters
-        ridge = len(gram) * usual * np.diag(gram) / max(n, 1) + LEAST
-        expected: Float64Array = self.at_rows(
-            solved(square + np.diag(ridge), self.sum_of(heavy * advantage))
-        )[0]
-        return expected
 
     def at_rows(self, *thetas: Float64Array) -> Float64Array:
         """The products phi'theta at the logged states, [m, n] for m thetas, in single precision."""
         columns = np.stack(thetas, axis=1).astype(np.float32)
         return np.ascontiguousarray((self.phi @ columns).T, dtype=np.float64)
-
-    def of_unexpected(self, theta: Float64Array) -> Float64Array:
-        """The product e'theta [n]."""
-        unexpected = self.columns.unexpected[:, : len(self.penalty)]
-        return (unexpected @ theta.astype(np.float32)).astype(np.float64)
 
     def at_ends(self, theta: Float64Array) -> Float64Array:
         """The same after the last decisions [N]."""
@@ -314,7 +275,9 @@ class StateMap:
 
     def ahead(self, here: Float64Array, theta: Float64Array) -> Float64Array:
         """The product at the next states [n], where that at the states is known; 0 where there is none."""
-        return self.steps.ahead(here, self.at_ends(theta))
+        following = np.append(here[1:], 0.0)
+        following[self.steps.last] = self.at_ends(theta)
+        return np.where(self.steps.usable, following, 0.0)
 
     def sum_of(self, values: Float64Array) -> Float64Array:
         """Sum of phi times a number of every row [p]."""
@@ -347,7 +310,7 @@ def described(logs: LoggedData, table: FeatureMap | None, steps: Steps, seed: in
     they would only tell that pi, by earning more, is unlike anybody in the log.
     """
     if table is not None:
-        return Columns.of(logs, table, steps, logs.schema.width).maps()
+        return (StateMap.of(Columns.of(logs, table, steps, logs.schema.width)),)
     past = with_past(logs)
 
     def columns(wide: LoggedData, draw: int = 0, degree: int = 1) -> Columns:
@@ -357,11 +320,12 @@ def described(logs: LoggedData, table: FeatureMap | None, steps: Steps, seed: in
         features = Chain((Standardise(), shape)).fit(wide.contexts[:: 1 + len(wide) // MAP_ROWS])
         return Columns.of(wide, features, steps, logs.schema.width)
 
-    wide, (first,), (widened,) = logs, columns(logs).maps(), columns(past).maps()
+    wide, first, widened = logs, StateMap.of(columns(logs)), StateMap.of(columns(past))
     if widened.held_out_error() < (1 - PREDICTIVE) * first.held_out_error():
         wide, first = past, widened
     del widened  # a large log has no room for a set that is not used
     if wide.schema.width <= NARROW:
-        return first, *columns(wide, draw=1).maps()
+        return first, StateMap.of(columns(wide, draw=1))
     del first
-    return columns(wide, degree=2).maps(1 + wide.schema.width)
+    squared = columns(wide, degree=2)
+    return StateMap.of(squared, 1 + wide.schema.width), StateMap.of(squared)
