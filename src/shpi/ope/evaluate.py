@@ -225,7 +225,7 @@ def _run(
     failures: list[Diagnostic] = []
     first: ShpiError | None = None
     works = [partial(_estimated, estimator, problem) for estimator in chosen]
-    results = problem.together(works if beside is None else [*works, beside])
+    results = problem.visits.scheduler.run(works if beside is None else [*works, beside])
     for estimator, result in zip(chosen, results[: len(chosen)], strict=True):
         if isinstance(result, ShpiError):
             first, error = first or result, result

@@ -37,7 +37,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,8 +48,17 @@ from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
 from shpi.ope._log.chunk import Chunk, Kept, Part, once
-from shpi.ope._log.facts import Facts, Known, check_policy, check_source, cut_at, metric_of, survival
-from shpi.ope._log.gather import Both, ByUser, InList
+from shpi.ope._log.facts import (
+    Facts,
+    Known,
+    check_policy,
+    check_source,
+    cut_at,
+    known_rows,
+    metric_of,
+    survival,
+)
+from shpi.ope._log.gather import ByUser, InList
 from shpi.ope._log.visits import Visits
 from shpi.ope.inference.intervals import interval_of
 from shpi.ope.results import Interval
@@ -93,6 +102,8 @@ class Problem:
     token: int  # tells this problem from others about the same log
     policy_token: int  # tells its policy from others
     known_shares: Mapping[Known, Float64Array]  # [2, H] of decisions, by whether the user goes on, and step
+    per_user: float  # trajectories per user
+    discounts: Float64Array  # [H] gamma^t
     endings_told: bool = True  # by the log or by `Settings.truncated`
     values_only: bool = False  # nobody asks for errors: what the noise of fits adds to them is left out
     metric: Rewards | None = None  # None: the reward of the log
@@ -126,10 +137,23 @@ class Problem:
         check_source(logs)
         visits = Visits.of(logs, executor)
         look = partial(Facts.of, policy=policy, metric=metric, settings=chosen)
-        facts: Facts = visits.ask(_AsLogged(), look, TreeSum(visits.count))
-        return cls._from_facts(
+        facts: Facts = visits.ask(None, look, TreeSum(visits.count))
+        problem = cls._from_facts(
             facts, policy=policy, source=logs, settings=chosen, metric=metric, visits=visits
         )
+        if problem.users < 2:
+            raise DataError(
+                expected="at least two users, for an error to be estimated",
+                found=f"{problem.users}",
+                remedy="evaluate on more users; decisions of one user say nothing about the next one",
+            )
+        if not np.isfinite(facts.least):
+            raise DataError(
+                expected="at least one decision whose reward was observed",
+                found="none: every reward is censored",
+                remedy="wait until the futures that define the reward have passed, or use a shorter one",
+            )
+        return problem
 
     @classmethod
     def _from_facts(
@@ -148,18 +172,17 @@ class Problem:
         endings_told = settings.truncated is not None or not unknown
         if settings.truncated is None:
             settings = replace(settings, truncated="complete" if unknown else "censored")
-        horizon = settings.horizon or facts.longest
+        by_length = facts.lengths.sum(axis=0)  # [L + 1]
+        horizon, trajectories = settings.horizon or len(by_length) - 1, int(by_length.sum())
         complete = settings.truncated == "complete"
         alive, uncensored, ended = survival(facts, horizon, complete)
-        _check_facts(facts)
-        by_length = facts.lengths.sum(axis=0)  # [L + 1]
         return cls(
             policy=policy,
             source=source,
             settings=settings,
             horizon=horizon,
             users=facts.users,
-            trajectories=int(by_length.sum()),
+            trajectories=trajectories,
             decisions=int(by_length @ np.minimum(np.arange(len(by_length)), horizon)),
             reward_range=(facts.least, facts.most),
             any_terminated=complete or bool(facts.lengths[1].any()),
@@ -176,6 +199,8 @@ class Problem:
             token=next(visits.tokens),
             policy_token=visits.number_of(policy),
             known_shares=facts.known_shares(horizon),
+            per_user=trajectories / facts.users,
+            discounts=np.power(settings.gamma, np.arange(horizon, dtype=np.float64)),
             endings_told=endings_told,
             metric=metric,
             base=base,
@@ -213,17 +238,6 @@ class Problem:
     def gamma(self) -> float:
         """The discount."""
         return self.settings.gamma
-
-    @property
-    def per_user(self) -> float:
-        """Trajectories per user."""
-        return self.trajectories / self.users
-
-    @cached_property
-    def discounts(self) -> Float64Array:
-        """gamma^t, [H]."""
-        powers: Float64Array = np.power(self.gamma, np.arange(self.horizon, dtype=np.float64))
-        return powers
 
     def with_metric(self, metric: Rewards) -> Problem:
         """The same problem about another reward: a metric of the log, or a function of a log to [n]."""
@@ -264,9 +278,7 @@ class Problem:
     def by_user_and_total(self, function: Callable[[Chunk], tuple[Any, T]]) -> tuple[Any, T]:
         """`by_user` of the first, `total` of the second thing that the function returns."""
         visits = self.visits
-        both: tuple[Any, T] = visits.ask(
-            self, function, Both(ByUser(visits.blocks.places), TreeSum(visits.count))
-        )
+        both: tuple[Any, T] = visits.ask(self, function, ByUser(visits.blocks.places), TreeSum(visits.count))
         return both
 
     def for_blocks(self, values: Any) -> dict[int, Any]:
@@ -390,13 +402,9 @@ class Problem:
         numbered.append(thing)
         return len(numbered) - 1
 
-    def together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The results of several computations, whose passes are made together; errors in place of results."""
-        return self.visits.scheduler.run(works)
-
     def all_of(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The same, where the first error is raised."""
-        results = self.together(works)
+        """The results of several computations, whose passes are made together; the first error is raised."""
+        results = self.visits.scheduler.run(works)
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -408,7 +416,10 @@ class Problem:
         def make() -> Float64Array:
             shares = self.known_shares[what]  # [2, H]
             share = shares[chunk.goes_on.astype(np.int64), chunk.steps]
-            weights: Float64Array = np.where(chunk.known(what), 1.0, 0.0) / np.where(share > 0, share, 1.0)
+            known = known_rows(chunk.logs, chunk.observed, what)
+            if what in ("return", "paired return"):  # rewards after the horizon do not count
+                known = known | ((chunk.steps == chunk.horizon - 1) & chunk.observed)
+            weights: Float64Array = np.where(known, 1.0, 0.0) / np.where(share > 0, share, 1.0)
             if what in ("next", "inside"):  # model fits: a step with too little to go by is left out
                 weights[shares[1][chunk.steps] < _LEAST_KNOWN] = 0.0
             return weights
@@ -428,32 +439,8 @@ class Problem:
 # ---------------------------------------------------------------------- what is looked at first
 
 
-@dataclass(frozen=True)
-class _AsLogged:
-    """Stands for a problem before there is one."""
-
-    def chunk_of(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> LoggedData:
-        """The block as it is."""
-        return logs
-
-
 def _facts_of_view(chunk: Chunk, view: View, settings: Settings) -> Facts:
     return Facts.of(view(chunk.logs), chunk.policy, None, settings)
-
-
-def _check_facts(facts: Facts) -> None:
-    if facts.users < 2:
-        raise DataError(
-            expected="at least two users, for an error to be estimated",
-            found=f"{facts.users}",
-            remedy="evaluate on more users; decisions of one user say nothing about the next one",
-        )
-    if not np.isfinite(facts.least):
-        raise DataError(
-            expected="at least one decision whose reward was observed",
-            found="none: every reward is censored",
-            remedy="wait until the futures that define the reward have passed, or use a shorter one",
-        )
 
 
 def _small_hashes(chunk: Chunk, most_rows: int, seed: int, share: float) -> LoggedData | None:

@@ -12,7 +12,7 @@ import numpy as np
 from shpi._core.hashing import hash_users
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, ShpiError
-from shpi.ope._log.facts import Known, known_rows
+from shpi.ope._log.facts import Known as Known  # version 0.1 had it here
 from shpi.ope._log.scratch import Keeper
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
 from shpi.values.transitions import goes_on
@@ -71,11 +71,6 @@ class Chunk:
     whole: Chunk | None = None  # the chunk that this one is a view of, if any; see `Problem.seen_as`
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
-    @property
-    def origin(self) -> Chunk:
-        """The chunk that this one is a view of, or this chunk itself."""
-        return self if self.whole is None else self.whole
-
     @cached_property
     def steps(self) -> Int64Array:
         """The step t of each decision [n]."""
@@ -116,13 +111,6 @@ class Chunk:
             return self.memo(key, make)
         owner = ("asked", kept.policy) if for_all else kept.problem
         return self.memo(key, lambda: kept.keeper.keep(kept.number, (owner, key), make, kind))
-
-    def known(self, what: Known) -> BoolArray:
-        """The decisions for which this quantity is known [n]; see `Known`."""
-        known = known_rows(self.logs, self.observed, what)
-        if what in ("return", "paired return"):  # rewards after the horizon do not count
-            known = known | ((self.steps == self.horizon - 1) & self.observed)
-        return known
 
     @cached_property
     def by_step(self) -> tuple[Int64Array, Int64Array]:

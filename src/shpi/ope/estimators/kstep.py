@@ -207,7 +207,7 @@ class Deltas:
 
     def terms(self, counted: Problem, chunk: Chunk, *, sessions: bool) -> Terms:
         """The deltas. Chunks of a session view have the same rows as those of the problem itself."""
-        own = chunk if not sessions else chunk.origin
+        own = chunk.whole or chunk
         values = kept_predictions(self.problem, own, self.fits, self.key)
         z = own.rewards + self.problem.gamma * values.following(own) - values.value
         counts = self.problem.known_weights(own, "return")
@@ -224,7 +224,8 @@ class Deltas:
 
     def _gradients_of(self, counted: Chunk, slope: _Slope) -> Float64Array:
         """The derivative of the lift by theta_h of every fold's fit [K, H + 1, p]."""
-        problem, design, chunk, slopes = self.problem, self.fits[0].design, counted.origin, slope.of(counted)
+        problem, design, slopes = self.problem, self.fits[0].design, slope.of(counted)
+        chunk = counted.whole or counted
         logs = chunk.logs
         if slope.counted is not problem:
             slopes = slopes * session_discounts(problem, chunk)
