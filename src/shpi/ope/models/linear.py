@@ -206,12 +206,8 @@ def model_sums(problem: Problem, design: Design) -> ModelSums:
     return replace(total, **put_together)
 
 
-def reward_sums(problem: Problem, design: Design) -> Float64Array:
-    """The sums of phi r alone [K, p], for another reward of the same decisions."""
-    return problem.total(partial(_rewards_of, problem=problem, design=design))
-
-
-def _rewards_of(chunk: Chunk, problem: Problem, design: Design) -> Float64Array:
+def reward_sums(chunk: Chunk, problem: Problem, design: Design) -> Float64Array:
+    """The sums of phi r alone over a chunk [K, p], for another reward of the same decisions."""
     n, q, folds = len(chunk.logs), design.codes.shape[1], problem.settings.folds
     total = np.zeros((folds, q, design.d))
     size = max(_ENTRIES // (design.d + q), 64)
@@ -275,7 +271,9 @@ def products(codes: Float64Array, features: Float64Array) -> Float64Array:
     """The features of contexts and actions, m (x) f [b, p]."""
     if codes.shape[1] == 1:
         return features if (codes == 1).all() else codes * features
-    return (codes[:, :, None] * features[:, None, :]).reshape(len(features), -1)
+    return (codes[:, :, None] * features[:, None, :]).reshape(
+        len(features), codes.shape[1] * features.shape[1]
+    )
 
 
 def _add_by_action(
