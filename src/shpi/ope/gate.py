@@ -109,6 +109,8 @@ class Gate:
         """The verdict on one policy; guards, the confirming estimator and first steps need the problem."""
         deliberation = Deliberation(gate=self, evaluation=evaluation, problem=problem)
         verdict = deliberation.verdict()
+        if problem is None or verdict.decision not in ("ship", "first step"):
+            return verdict
         cautioned = cautious(self, evaluation, problem, verdict)
         if cautioned.decision == verdict.decision:
             return cautioned

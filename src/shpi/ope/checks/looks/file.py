@@ -65,10 +65,6 @@ class Looks:
             return cls()
         except (UnicodeDecodeError, json.JSONDecodeError, OSError) as error:
             raise DataError(expected="a file of looks in JSON", found=str(error), where=str(path)) from None
-        return cls._parsed(content, path)
-
-    @classmethod
-    def _parsed(cls, content: Any, path: Path) -> Looks:
         fine = isinstance(content, Mapping) and (content.get("format"), content.get("version")) == (
             FORMAT,
             VERSION,
