@@ -83,6 +83,7 @@ class Problem:
     policy: Policy
     source: LoggedData | ShardedLog
     settings: Settings
+    gamma: float  # the discount
     horizon: int  # H
     users: int  # U
     trajectories: int  # N
@@ -138,7 +139,7 @@ class Problem:
         visits = Visits.of(logs, executor)
         look = partial(Facts.of, policy=policy, metric=metric, settings=chosen)
         facts: Facts = visits.ask(None, look, TreeSum(visits.count))
-        problem = cls._from_facts(
+        problem = cls.from_facts(
             facts, policy=policy, source=logs, settings=chosen, metric=metric, visits=visits
         )
         if problem.users < 2:
@@ -156,7 +157,7 @@ class Problem:
         return problem
 
     @classmethod
-    def _from_facts(
+    def from_facts(
         cls,
         facts: Facts,
         *,
@@ -168,6 +169,7 @@ class Problem:
         base: Problem | None = None,
         view: View | None = None,
     ) -> Problem:
+        """The problem about a log with these facts; with ``view``, as another one sees it: ``base``."""
         unknown = facts.endings == "unknown"
         endings_told = settings.truncated is not None or not unknown
         if settings.truncated is None:
@@ -180,6 +182,7 @@ class Problem:
             policy=policy,
             source=source,
             settings=settings,
+            gamma=settings.gamma,
             horizon=horizon,
             users=facts.users,
             trajectories=trajectories,
@@ -207,21 +210,6 @@ class Problem:
             view=view,
         )
 
-    def seen_as(self, view: View) -> Problem:
-        """The same decisions and users, with the trajectories of ``view(log)``."""
-        settings = replace(self.settings, horizon=None, truncated="censored")
-        facts = self.total(partial(_facts_of_view, view=view, settings=settings))
-        return self._from_facts(
-            facts,
-            policy=self.policy,
-            source=self.source,
-            settings=settings,
-            metric=None,
-            visits=self.visits,
-            base=self,
-            view=view,
-        )
-
     def __getstate__(self) -> dict[str, Any]:
         """What other processes need: neither the log nor what was computed so far."""
         names = [
@@ -233,11 +221,6 @@ class Problem:
             "_memo": {"elsewhere": self.visits.keeper},
             "family": {},
         }
-
-    @property
-    def gamma(self) -> float:
-        """The discount."""
-        return self.settings.gamma
 
     def with_metric(self, metric: Rewards) -> Problem:
         """The same problem about another reward: a metric of the log, or a function of a log to [n]."""
@@ -393,15 +376,6 @@ class Problem:
             return result
         return self.visits.scheduler.make_once(key, make, self._memo)
 
-    def number_of(self, thing: object) -> int:
-        """A number for an object, for keys of memos: the same object, the same number. It is kept alive."""
-        numbered: list[object] = self._memo.setdefault("kept", [])
-        for number, known in enumerate(numbered):
-            if known is thing:
-                return number
-        numbered.append(thing)
-        return len(numbered) - 1
-
     def all_of(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """The results of several computations, whose passes are made together; the first error is raised."""
         results = self.visits.scheduler.run(works)
@@ -437,10 +411,6 @@ class Problem:
 
 
 # ---------------------------------------------------------------------- what is looked at first
-
-
-def _facts_of_view(chunk: Chunk, view: View, settings: Settings) -> Facts:
-    return Facts.of(view(chunk.logs), chunk.policy, None, settings)
 
 
 def _small_hashes(chunk: Chunk, most_rows: int, seed: int, share: float) -> LoggedData | None:

@@ -37,7 +37,9 @@ def once(function: Callable[P, T]) -> Callable[P, T]:
         given: tuple[Any, ...] = (*tuple(arguments), *options.values())
         owner, *others = given
         plain = (str, int, float, type(None))
-        told = [each if isinstance(each, plain) else ("object", owner.number_of(each)) for each in others]
+        told = [
+            each if isinstance(each, plain) else ("object", owner.visits.number_of(each)) for each in others
+        ]
         result: T = owner.memo((function.__qualname__, *told), partial(function, *arguments, **options))
         return result
 
@@ -68,7 +70,7 @@ class Chunk:
     number: int = 0  # of the block
     kept: Kept | None = None  # None: a sample, whose results are kept in this object only
     shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)  # between chunks of all problems
-    whole: Chunk | None = None  # the chunk that this one is a view of, if any; see `Problem.seen_as`
+    whole: Chunk | None = None  # the chunk that this one is a view of, if any: by sessions
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @cached_property

@@ -122,10 +122,12 @@ class Visits:
 
     def _visit(self, requests: list[Request]) -> None:
         self.passes += 1
-        visited = self._elsewhere(requests)
+        visited: Iterator[tuple[int, list[Outcome]]]
         if self.serial:
             here = partial(answers, self.blocks, requests, lasting=self.lasting)
             visited = ((number, here(number)) for number in range(self.count))
+        else:
+            visited = self._elsewhere(requests)
         for number, outcomes in visited:
             for request, outcome in zip(requests, outcomes, strict=True):
                 if outcome.error is not None:

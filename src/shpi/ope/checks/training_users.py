@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 
 from shpi._core.distributions import binomial_tail
-from shpi.data.logged import LoggedData
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Diagnostic, Severity
 from shpi.policies.training_users import (
@@ -46,26 +45,6 @@ class Shared:
             same_decisions=self.same_decisions + other.same_decisions,
             by_chance=self.by_chance + other.by_chance,
             numbered=self.numbered and other.numbered,
-        )
-
-    @classmethod
-    def of(cls, trained: TrainingUsers, logs: LoggedData) -> Shared:
-        """Compare one chunk of a log with the training users."""
-        ids, first = np.unique(logs.users, return_index=True)
-        hashes = hash_ids(ids, trained.salt)
-        sampled = hashes <= np.uint64(trained.threshold)
-        place = np.searchsorted(trained.hashes, hashes[sampled])
-        place = np.minimum(place, len(trained.hashes) - 1)
-        same = trained.hashes[place] == hashes[sampled]
-        trajectories = first[sampled][same]
-        contents = hash_decisions(logs, trajectories, trained.salt)
-        remembered = trained.contents[place[same]]
-        return cls(
-            compared=int(sampled.sum()),
-            same_id=int(same.sum()),
-            same_decisions=int(np.sum(contents == remembered)),
-            by_chance=int(np.sum(contents == np.roll(remembered, 1))) if len(contents) > 1 else 0,
-            numbered=trained.numbered and are_numbered(ids),
         )
 
     @property
@@ -106,7 +85,27 @@ def about_training_users(problem: Problem) -> list[Diagnostic]:
 
 
 def _in_common(chunk: Chunk, known: Sequence[TrainingUsers]) -> list[Shared]:
-    return [Shared.of(training, chunk.raw) for training in known]
+    """Compare the users of a chunk with those of every training log."""
+    logs, counts = chunk.raw, []
+    ids, first = np.unique(logs.users, return_index=True)
+    for trained in known:
+        hashes = hash_ids(ids, trained.salt)
+        sampled = hashes <= np.uint64(trained.threshold)
+        place = np.searchsorted(trained.hashes, hashes[sampled])
+        place = np.minimum(place, len(trained.hashes) - 1)
+        same = trained.hashes[place] == hashes[sampled]
+        contents = hash_decisions(logs, first[sampled][same], trained.salt)
+        remembered = trained.contents[place[same]]
+        counts.append(
+            Shared(
+                compared=int(sampled.sum()),
+                same_id=int(same.sum()),
+                same_decisions=int(np.sum(contents == remembered)),
+                by_chance=int(np.sum(contents == np.roll(remembered, 1))) if len(contents) > 1 else 0,
+                numbered=trained.numbered and are_numbered(ids),
+            )
+        )
+    return counts
 
 
 def _added(left: list[Shared], right: list[Shared]) -> list[Shared]:

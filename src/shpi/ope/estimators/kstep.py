@@ -182,7 +182,7 @@ class Deltas:
         return cls(
             problem=problem,
             fits=cross_fits(problem, "state", features, ridge),
-            key=("backups", "state", problem.number_of(features), ridge),
+            key=("backups", "state", problem.visits.number_of(features), ridge),
         )
 
     def terms(self, counted: Problem, chunk: Chunk) -> Terms:

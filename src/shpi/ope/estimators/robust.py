@@ -34,7 +34,6 @@ from shpi.ope.inference.weighting import StepWeights, Terms, add_up
 from shpi.ope.models.backups import (
     Backups,
     adjoint,
-    by_decisions_to_go,
     contributions,
     fit_backups,
     value_gradients,
@@ -129,7 +128,7 @@ class Residuals:
         paired: bool,
     ) -> Residuals:
         """Fit Q without each fold in turn, once for all estimators with the same settings."""
-        key = ("backups", "pi", problem.number_of(features), ridge)
+        key = ("backups", "pi", problem.visits.number_of(features), ridge)
         fits = cross_fits(problem, "pi", features, ridge)
         possible = problem.head.behaviour is not None
         notes = [*note_of(fits[0].design.features)]
@@ -153,13 +152,12 @@ class Residuals:
                 partial(on_policy, self.problem),
             ]
         )
-        by_steps = []
+        by_steps, at_start = [], [float(values.mean()) for values in start]
         for j, of_pi in enumerate(means):
-            value, influence = _with_start(of_pi, start[0])
+            value, influence = at_start[0] + of_pi.value, start[0] - at_start[0] + of_pi.influence
             if self.paired:
-                itself, moved = _with_start(own[j], start[1])
-                value = base.value + value - itself
-                influence = base.influence + influence - moved
+                value = base.value + value - (at_start[1] + own[j].value)
+                influence = base.influence + influence - (start[1] - at_start[1] + own[j].influence)
             by_steps.append(Summed(value=value, influence=influence, weights=of_pi.weights))
         return by_steps
 
@@ -233,8 +231,8 @@ class Residuals:
             own = discounts * of_mu.shares(chunk, StepWeights.equal(chunk), terms)
             ahead -= value_gradients(problem, chunk, replace(design, target="mu"), own, start=start)
             taken = taken - own
-        by_step = sums_by_step(chunk, design, taken, problem, taken=True)
-        return np.stack([ahead, by_decisions_to_go(by_step)])
+        by_step = sums_by_step(chunk, design, taken, problem, taken=True)[:, ::-1]  # H - t to go at step t
+        return np.stack([ahead, np.pad(by_step, ((0, 0), (1, 0), (0, 0)))])
 
     def _starts(self, chunk: Chunk) -> Float64Array:
         """Per-user sums of V(x_0) under pi and, if mu(.|x) is known, under mu [1 or 2, users]."""
@@ -248,10 +246,6 @@ class Residuals:
         z = chunk.rewards + problem.gamma * ahead - predicted.taken
         known: Known = "paired return" if self.paired else "return"
         return Terms(values=z, counts=problem.known_weights(chunk, known))
-
-
-def _with_start(means: StepMeans, start: Float64Array) -> tuple[float, Float64Array]:
-    return float(start.mean()) + means.value, start - start.mean() + means.influence
 
 
 def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Array) -> Float64Array:

@@ -227,12 +227,14 @@ def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, nor
         np.exp(np.minimum(rows - scale[chunk.steps], _LARGEST)) * terms.counts / problem.kept[chunk.steps]
     )
     z = np.where(known, terms.values, 0.0)
+    terminated = np.full(horizon + 1, -np.inf)  # log sums by the first step without a decision
+    np.logaddexp.at(terminated, ended.steps, ended.after)
     return StepSums(
         top=top,
         weighted=add_up(chunk.steps, scaled * z, horizon),
         squared=add_up(chunk.steps, scaled * z**2, horizon),
         squares=add_up(chunk.steps, scaled**2, horizon) + ended.weight(scale, power=2),
-        ended=ended.before(),
+        ended=np.logaddexp.accumulate(terminated)[:horizon],
         weight=add_up(chunk.steps, scaled, horizon) + ended.weight(scale),
         known=add_up(chunk.steps, known.astype(np.float64), horizon),
         scaled=normalise,

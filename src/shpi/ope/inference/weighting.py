@@ -73,12 +73,6 @@ class Ended:
             here = np.flatnonzero(self.steps + j < self.horizon)
             yield here, self.steps[here] + j, tail(j)[self.which[here]] + self.log_b[here]
 
-    def before(self) -> Float64Array:
-        """The log of the sum of exp(``after``) over trajectories that terminated before each step [H]."""
-        log_sums = np.full(self.horizon + 1, -np.inf)
-        np.logaddexp.at(log_sums, self.steps, self.after)
-        return np.logaddexp.accumulate(log_sums)[: self.horizon]
-
     def top(self) -> Float64Array:
         """The largest log b w of a terminated trajectory at every step [H]."""
         top = np.full(self.horizon + 1, -np.inf)

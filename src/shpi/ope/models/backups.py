@@ -189,7 +189,8 @@ def value_gradients(
     logs = chunk.logs
     coefficients = np.append(0.0, problem.gamma * slopes[:-1])
     coefficients[logs.offsets[:-1]] = start
-    gradients = by_decisions_to_go(sums_by_step(chunk, design, coefficients - here, problem))
+    by_step = sums_by_step(chunk, design, coefficients - here, problem)[:, ::-1]  # H - t to go at step t
+    gradients = np.pad(by_step, ((0, 0), (1, 0), (0, 0)))
     lengths = np.diff(logs.offsets)
     final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
     codes = np.ones((len(final), 1)) if design.target == "state" else chunk.final_probs[final] @ design.codes
@@ -197,11 +198,6 @@ def value_gradients(
     psi = psi * (problem.gamma * slopes[logs.offsets[1:][final] - 1])[:, None]
     np.add.at(gradients, (chunk.fold_of_user[logs.user_codes[final]], problem.horizon - lengths[final]), psi)
     return gradients
-
-
-def by_decisions_to_go(by_step: Float64Array) -> Float64Array:
-    """Numbers by step [K, H, p], by decisions to go [K, H + 1, p]: at step t there are H - t."""
-    return np.pad(by_step[:, ::-1], ((0, 0), (1, 0), (0, 0)))
 
 
 def contributions(

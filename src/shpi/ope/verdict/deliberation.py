@@ -145,7 +145,7 @@ class Deliberation:
     def _about(self, guard: Guard) -> tuple[Problem, Per]:
         assert self.problem is not None
         problem = self.problem
-        key = ("guard", problem.number_of(guard.metric))
+        key = ("guard", problem.visits.number_of(guard.metric))
         return problem.memo(key, lambda: problem.with_metric(guard.metric)), guard.per or self.main.per
 
     def _weakest(

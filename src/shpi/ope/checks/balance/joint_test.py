@@ -131,6 +131,10 @@ def clearest(problem: Problem) -> Finding:
     ratio = tail / levels  # below 1: significant
     g, j = np.unravel_index(int(np.argmin(ratio)), ratio.shape)
     expected = sums.expected[g, j] / max(sums.weight[g, j], 1e-12)
+    visible = None
+    if groups.exact:  # what is detected in four of five logs, towards one action
+        standard_errors = float(normal_upper_quantile(float(levels[0]) / 2)) + SEEN
+        visible = standard_errors * float(np.sqrt(sums.variance[:, 0].max()) / sums.weight[0, 0])
     names = (*instruments.names, EARLIER)
     return Finding(
         where=names[j],
@@ -141,16 +145,8 @@ def clearest(problem: Problem) -> Finding:
         ratio=float(ratio[g, j]),
         comparisons=groups.candidates * columns,
         outcome=instruments.first_outcome <= int(j) < len(instruments.names),
-        visible=_visible(sums, groups, float(levels[0])),
+        visible=visible,
     )
-
-
-def _visible(sums: Imbalance, groups: Groups, level: float) -> float | None:
-    """The share of decisions whose override towards one action is detected in four of five logs."""
-    if not groups.exact:
-        return None
-    standard_errors = float(normal_upper_quantile(level / 2)) + SEEN
-    return standard_errors * float(np.sqrt(sums.variance[:, 0].max()) / sums.weight[0, 0])
 
 
 def _sums(
