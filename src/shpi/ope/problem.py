@@ -66,7 +66,7 @@ from shpi.ope.settings import IntervalMethod, Rewards, Settings, Truncated
 from shpi.passes import Executor, TreeSum
 from shpi.passes.over import below_share
 from shpi.protocols import Float64Array, Int64Array, Policy
-from shpi.values.transitions import rewards_of
+from shpi.values.transitions import goes_on, rewards_of
 
 __all__ = ["Chunk", "IntervalMethod", "Known", "Part", "Problem", "Rewards", "Settings", "Truncated", "once"]
 
@@ -170,14 +170,12 @@ class Problem:
         view: View | None = None,
     ) -> Problem:
         """The problem about a log with these facts; with ``view``, as another one sees it: ``base``."""
-        unknown = facts.endings == "unknown"
-        endings_told = settings.truncated is not None or not unknown
-        if settings.truncated is None:
-            settings = replace(settings, truncated="complete" if unknown else "censored")
+        unknown, asked = facts.endings == "unknown", settings.truncated is not None
+        settings = settings if asked else replace(settings, truncated="complete" if unknown else "censored")
         by_length = facts.lengths.sum(axis=0)  # [L + 1]
         horizon, trajectories = settings.horizon or len(by_length) - 1, int(by_length.sum())
         complete = settings.truncated == "complete"
-        alive, uncensored, ended = survival(facts, horizon, complete)
+        alive, kept, ended = survival(facts, horizon, complete)
         return cls(
             policy=policy,
             source=source,
@@ -190,7 +188,7 @@ class Problem:
             reward_range=(facts.least, facts.most),
             any_terminated=complete or bool(facts.lengths[1].any()),
             alive=alive,
-            kept=uncensored,
+            kept=kept,
             ended=ended,
             censored=0 if complete else int(facts.lengths[0, :horizon].sum()),
             propensity_mode=facts.mode,
@@ -204,7 +202,7 @@ class Problem:
             known_shares=facts.known_shares(horizon),
             per_user=trajectories / facts.users,
             discounts=np.power(settings.gamma, np.arange(horizon, dtype=np.float64)),
-            endings_told=endings_told,
+            endings_told=asked or not unknown,
             metric=metric,
             base=base,
             view=view,
@@ -291,10 +289,18 @@ class Problem:
         return chunk
 
     def _seen(self, chunk: Chunk, view: View) -> Chunk:
+        logs = chunk.memo(("view of logs", view), partial(view, chunk.logs))
         return chunk.memo(
             ("view", view),
             lambda: replace(
-                chunk, logs=view(chunk.logs), horizon=self.horizon, kept=None, whole=chunk, _memo={}
+                chunk,
+                logs=logs,
+                steps=logs.steps,
+                goes_on=goes_on(logs),
+                horizon=self.horizon,
+                kept=None,
+                whole=chunk,
+                _memo={},
             ),
         )
 
@@ -316,9 +322,14 @@ class Problem:
                 (self.policy_token, self.horizon),
             )
             kept = Kept(keeper=keeper, number=number, problem=self.token, policy=policy)
+        observed = short.reward_observed
         return Chunk(
             logs=short,
+            steps=short.steps,
+            users=short.user_of_row,
             rewards=rewards_of(short),
+            observed=np.ones(len(short), dtype=bool) if observed is None else observed,
+            goes_on=goes_on(short),
             policy=self.policy,
             horizon=self.horizon,
             folds=self.settings.folds,

@@ -15,7 +15,6 @@ from shpi.errors import ConfigError, DataError, ShpiError
 from shpi.ope._log.facts import Known as Known  # version 0.1 had it here
 from shpi.ope._log.scratch import Keeper
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
-from shpi.values.transitions import goes_on
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -61,7 +60,11 @@ class Chunk:
     """Whole users of a log, cut at the horizon. n decisions, N trajectories, U users in this chunk."""
 
     logs: LoggedData
+    steps: Int64Array  # [n] the step t of each decision
+    users: Int64Array  # [n] the index of each decision's user within this chunk
     rewards: Float64Array  # [n] of the metric at hand
+    observed: BoolArray  # [n] decisions whose reward is known
+    goes_on: BoolArray  # [n] decisions after which the user is not gone for good
     policy: Policy
     horizon: int  # H
     folds: int
@@ -72,27 +75,6 @@ class Chunk:
     shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)  # between chunks of all problems
     whole: Chunk | None = None  # the chunk that this one is a view of, if any: by sessions
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def steps(self) -> Int64Array:
-        """The step t of each decision [n]."""
-        return self.logs.steps
-
-    @cached_property
-    def users(self) -> Int64Array:
-        """The index of each decision's user within this chunk [n]."""
-        return self.logs.user_of_row
-
-    @cached_property
-    def observed(self) -> BoolArray:
-        """Decisions whose reward is known [n]."""
-        observed = self.logs.reward_observed
-        return np.ones(len(self.logs), dtype=bool) if observed is None else observed
-
-    @cached_property
-    def goes_on(self) -> BoolArray:
-        """Decisions after which the user is not gone for good [n]."""
-        return goes_on(self.logs)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """The result of ``make``, computed once while this chunk is open."""

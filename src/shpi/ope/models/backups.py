@@ -231,11 +231,7 @@ def _contributions_of(
     of_step = np.zeros(users)
     if ahead:
         # For each fold, the sum over the fits that use its users; a single entry if there is one fit to all.
-        kept = (
-            [adjoints]
-            if len(adjoints) == 1
-            else [[fit for fit in adjoints if fit is not out] for out in adjoints]
-        )
+        kept = [[fit for fit in adjoints if fit is not out] or [out] for out in adjoints]
         through = [
             (reduce(np.add, [fit.ahead for fit in fits]), reduce(np.add, [fit.here for fit in fits]))
             for fits in kept
