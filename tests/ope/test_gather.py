@@ -6,7 +6,9 @@ from itertools import permutations
 
 import numpy as np
 
-from shpi.ope._log.gather import Both, ByUser, InList
+from shpi.data.logged import LoggedData
+from shpi.ope._log.gather import ByUser, InList
+from shpi.ope._log.visits import Visits
 from shpi.passes import TreeSum
 
 PLACES = [np.array([2, 0]), np.array([4]), np.array([1, 3])]  # users of three blocks among five
@@ -43,8 +45,14 @@ def test_the_first_block_does_not_decide_the_type() -> None:
         np.testing.assert_array_equal(total, [0, 1, 2, 3, 4.5])
 
 
-def test_pairs_are_gathered_apart() -> None:
-    pairs = Both(InList(3), TreeSum(3))
-    for number in (2, 0, 1):
-        pairs.give(number, (f"block {number}", 10.0**number))
-    assert pairs.total() == (["block 0", "block 1", "block 2"], 111.0)
+def test_a_request_with_two_collectors_gets_both_totals() -> None:
+    rng = np.random.default_rng(0)
+    logs = LoggedData.from_arrays(
+        contexts=rng.normal(size=(40, 1)), actions=rng.integers(0, 2, 40), rewards=rng.random(40),
+        propensities=np.full(40, 0.5), offsets=np.arange(0, 41, 2), n_actions=2,
+    )  # fmt: skip
+    names, total = Visits(logs, None).ask(
+        None, lambda block: (f"{len(block)} rows", 1.0), InList(1), TreeSum(1)
+    )
+    assert names == ["40 rows"]
+    assert total == 1.0

@@ -228,7 +228,7 @@ def test_an_interrupted_pass_ends_all_computations() -> None:
     with pytest.raises(KeyboardInterrupt):
         scheduler.run([waits, waits])
     assert ended == [True, True]
-    assert not scheduler.running
+    assert scheduler.run([lambda: "again"]) == ["again"]
 
 
 def test_a_worker_opens_no_message_but_its_own(tmp_path: Path) -> None:

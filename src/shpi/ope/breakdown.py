@@ -78,10 +78,27 @@ def segments(
         if unknown:
             raise ConfigError(expected=f"context dimensions among {list(names)}", found=str(unknown))
         varying = [names.index(column) for column in columns]
-    all_segments: list[Segment] = []
+    own, found = on_policy(problem).influence, []
     for j in varying:
-        all_segments += _segments_of(problem, estimate, names[j], first[:, j].astype(np.float64))
-    return tuple(all_segments)
+        labels, codes = _labels(first[:, j].astype(np.float64))
+        for code, label in enumerate(labels):
+            mine = codes == code
+            if mine.sum() < LEAST_USERS:
+                continue
+            pseudo = estimate.lift + estimate.influence_lift[mine]
+            base, lift = estimate.baseline + own[mine], float(pseudo.mean())
+            found.append(
+                Segment(
+                    column=names[j],
+                    label=label,
+                    users=int(mine.sum()),
+                    baseline=float(base.mean()),
+                    lift=lift,
+                    error=standard_error(pseudo),
+                    interval=interval_of(lift, pseudo - lift, level=problem.settings.confidence),
+                )
+            )
+    return tuple(found)
 
 
 def _first_contexts(chunk: Chunk) -> Float32Array:
@@ -89,32 +106,6 @@ def _first_contexts(chunk: Chunk) -> Float32Array:
     _, first = np.unique(chunk.logs.user_codes, return_index=True)
     contexts: Float32Array = chunk.logs.contexts[chunk.logs.offsets[:-1][first]].T
     return contexts
-
-
-def _segments_of(problem: Problem, estimate: Estimate, name: str, values: Float64Array) -> list[Segment]:
-    labels, codes = _labels(values)
-    own = on_policy(problem).influence
-    cells = []
-    for code, label in enumerate(labels):
-        mine = codes == code
-        users = int(mine.sum())
-        if users < LEAST_USERS:
-            continue
-        pseudo = estimate.lift + estimate.influence_lift[mine]
-        base = estimate.baseline + own[mine]
-        lift = float(pseudo.mean())
-        cells.append(
-            Segment(
-                column=name,
-                label=label,
-                users=users,
-                baseline=float(base.mean()),
-                lift=lift,
-                error=standard_error(pseudo),
-                interval=interval_of(lift, pseudo - lift, level=problem.settings.confidence),
-            )
-        )
-    return cells
 
 
 def _labels(values: Float64Array) -> tuple[list[str], Int64Array]:
@@ -137,7 +128,15 @@ def decomposition(problem: Problem, estimator: Estimator) -> tuple[Factor, ...]:
     Each count is estimated by the same estimator; the discount is left out, since counts have none.
     """
     totals = problem.all_of([partial(estimator.estimate, variant) for variant in variants(problem)])
-    periods, period = _periods(problem)
+    # A user counts for so many months; without calendar time, the log itself is the period.
+    periods, period = 1.0, "log"
+    if problem.head.time_unit == "us":
+        metric = None if problem.head.counted is None else problem.head.counted.metric
+        span = float(problem.times[1] - problem.times[0])
+        if metric is not None and metric.window is not None:
+            span = in_time_unit(metric.per or metric.window, "us")
+        if span > 0:
+            periods, period = span / MONTH, "month"
     (r0, d0, s0), (r1, d1, s1) = ([total.baseline for total in totals], [total.value for total in totals])
     if min(d0, d1, s0, s1) <= 0:
         return ()
@@ -158,14 +157,3 @@ def variants(problem: Problem) -> tuple[Problem, ...]:
     others = problem.all_of([partial(of, metric=metric) for metric in wanted])
     cheap = [replace(problem.share(other), values_only=True) for other in others]
     return tuple(cheap) if problem.gamma != 1 else (problem, *cheap)
-
-
-def _periods(problem: Problem) -> tuple[float, str]:
-    """The time for which a user counts, in months; without calendar time, the log itself is the period."""
-    if problem.head.time_unit != "us":
-        return 1.0, "log"
-    metric = None if problem.head.counted is None else problem.head.counted.metric
-    if metric is not None and metric.window is not None:
-        return in_time_unit(metric.per or metric.window, "us") / MONTH, "month"
-    span = problem.times[1] - problem.times[0]
-    return (span / MONTH, "month") if span > 0 else (1.0, "log")

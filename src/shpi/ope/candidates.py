@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,11 +109,11 @@ def compare(
     return Comparison(evaluations=evaluations, best=None if best is None else best.policy_name)
 
 
+@dataclass
 class _KeptProblems:
     """The problem of every evaluation, kept for the verdict on all of them together."""
 
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
+    problems: list[Problem] = field(default_factory=list)
 
     def decide(self, evaluation: Evaluation, problem: Problem) -> None:
         """No verdict yet."""

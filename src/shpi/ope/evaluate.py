@@ -35,7 +35,7 @@ from shpi.ope.estimators.robust import DR, WDR
 from shpi.ope.inference.per import PerUnit, check_per, counted_per
 from shpi.ope.overlap import overlap
 from shpi.ope.problem import IntervalMethod, Problem, Rewards, Settings, Truncated
-from shpi.ope.results import Diagnostic, Estimate, Evaluation, MixtureEstimate, Per, Verdict
+from shpi.ope.results import Diagnostic, Estimate, Evaluation, Per, Verdict
 from shpi.ope.verdict.events import events
 from shpi.ope.verdict.longer import longest
 from shpi.ope.verdict.whole_horizon import largest_mixture, whole
@@ -123,15 +123,19 @@ def evaluate(
     begin("checks")
     decisive = _main(main, chosen, estimates, problem)
     answer = next(estimate for estimate in estimates if estimate.name == decisive.name)
-    longer, mixture, diagnostics, explained = problem.all_of(
+    # What the verdict will most likely need is computed in the same passes.
+    foreseen: list[Callable[[], Any]] = [partial(whole, problem, per), partial(events, problem)]
+    if gate is None or problem.propensity_mode == "absent":
+        foreseen = []
+    longer, mixture, diagnostics, explained, *_ = problem.all_of(
         [
             partial(longest, problem, answer),
-            partial(_mixture, problem, answer, per),
+            partial(largest_mixture, problem, answer, per),
             partial(diagnose, problem, estimates, decisive.name),
             partial(_details, problem, decisive, answer, segment_by, per) if details else dict,
-            *([partial(_foresee, problem, per)] if gate is not None else []),
+            *foreseen,
         ]
-    )[:4]
+    )
     evaluation = Evaluation(
         policy_name=policy_name or type(policy).__name__,
         metric=describe(problem, per),
@@ -225,7 +229,7 @@ def _run(
     failures: list[Diagnostic] = []
     first: ShpiError | None = None
     works = [partial(_estimated, estimator, problem) for estimator in chosen]
-    results = problem.together(works if beside is None else [*works, beside])
+    results = problem.visits.scheduler.run(works if beside is None else [*works, beside])
     for estimator, result in zip(chosen, results[: len(chosen)], strict=True):
         if isinstance(result, ShpiError):
             first, error = first or result, result
@@ -250,13 +254,6 @@ def _estimated(estimator: Estimator, problem: Problem) -> Estimate:
     estimate = estimator.estimate(problem)
     begin(estimator.name)  # what is done is counted: they are under way side by side
     return estimate
-
-
-def _mixture(problem: Problem, answer: Estimate, per: Per) -> MixtureEstimate | None:
-    """The largest mixture with an interval over the whole horizon, if the policy itself has none."""
-    if (answer.consistent and has_enough_support(problem, answer)) or problem.propensity_mode == "absent":
-        return None
-    return largest_mixture(problem, per)
 
 
 def _main(
@@ -289,12 +286,6 @@ def _main(
     return known[name]
 
 
-def _foresee(problem: Problem, per: Per) -> None:
-    """Compute in the present passes what the verdict will most likely need."""
-    if problem.propensity_mode != "absent":
-        problem.all_of([partial(whole, problem, per), partial(events, problem)])
-
-
 def _details(
     problem: Problem, decisive: Estimator, answer: Estimate, segment_by: Sequence[str] | None, per: Per
 ) -> dict[str, Any]:
@@ -325,21 +316,19 @@ def _unless_refused(work: Callable[[], Any], otherwise: Any = None) -> Any:
 
 
 def _configuration(problem: Problem, chosen: Sequence[Estimator], per: Per) -> dict[str, Any]:
+    described = []
+    for estimator in chosen:
+        inner, settings = _inner(estimator), {}
+        if is_dataclass(inner):
+            settings = {key: repr(value) for key, value in vars(inner).items() if key != "name"}
+        described.append({"name": estimator.name, "kind": type(inner).__name__, **settings})
     return {
         "settings": asdict(problem.settings),
         "horizon": problem.horizon,
         "per": per,
-        "estimators": [_described(estimator) for estimator in chosen],
+        "estimators": described,
     }
 
 
 def _inner(estimator: Any) -> Any:
     return estimator.estimator if isinstance(estimator, PerUnit) else estimator
-
-
-def _described(estimator: Any) -> dict[str, Any]:
-    inner = _inner(estimator)
-    settings = {}
-    if is_dataclass(inner) and not isinstance(inner, type):
-        settings = {key: repr(value) for key, value in vars(inner).items() if key != "name"}
-    return {"name": estimator.name, "kind": type(inner).__name__, **settings}

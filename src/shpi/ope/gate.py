@@ -109,6 +109,8 @@ class Gate:
         """The verdict on one policy; guards, the confirming estimator and first steps need the problem."""
         deliberation = Deliberation(gate=self, evaluation=evaluation, problem=problem)
         verdict = deliberation.verdict()
+        if problem is None or verdict.decision not in ("ship", "first step"):
+            return verdict
         cautioned = cautious(self, evaluation, problem, verdict)
         if cautioned.decision == verdict.decision:
             return cautioned
@@ -143,14 +145,14 @@ class Gate:
                 found=f"{len(logs)} different ones",
                 remedy="evaluate all candidates with the same log and the same options",
             )
+        if len(evaluations) == 1:
+            return (self.decide(evaluations[0], known[0]),)
         influences = [evaluation.decisive.influence_lift for evaluation in evaluations]
         level = joint_level(influences, self.confidence, seed=self.seed)
         strict = replace(self, confidence=level)
         verdicts = tuple(
             strict.decide(evaluation, problem) for evaluation, problem in zip(evaluations, known, strict=True)
         )
-        if len(evaluations) == 1:
-            return verdicts
         note = (
             f"One of {len(evaluations)} candidates: each bound is at {level:.1%}, so that all of them hold "
             f"together at {self.confidence:.0%}."

@@ -22,11 +22,18 @@ def overlap(problem: Problem) -> Overlap:
     """One pass over the log. Refuses a log without propensities."""
     chances, ratios, never = problem.total(_counts, _add)
     steps = np.unique(np.linspace(0, problem.horizon - 1, MANY_STEPS).round().astype(np.int64))
-    effective = _effective_users(problem)[steps]
+    # (sum b w)^2 / sum (b w)^2 with the whole product w_{0:t} [H], as a number of users
+    _, total, squares = problem.total(partial(_weights_by_step, problem=problem), _rescaled)
+    users: Float64Array = np.where(squares > 0, total**2 / np.where(squares > 0, squares, 1.0), 0.0)
+    effective = (users * problem.users / problem.trajectories)[steps]
+    logged, policy, of_ratios = (
+        Histogram(edges=tuple(edges.tolist()), counts=tuple(int(count) for count in counts))
+        for edges, counts in ((CHANCES, chances[0]), (CHANCES, chances[1]), (RATIOS, ratios))
+    )
     return Overlap(
-        logged=_histogram(CHANCES, chances[0]),
-        policy=_histogram(CHANCES, chances[1]),
-        ratios=_histogram(RATIOS, ratios),
+        logged=logged,
+        policy=policy,
+        ratios=of_ratios,
         never=int(never),
         steps=tuple(int(t) + 1 for t in steps),
         effective_users=tuple(float(users) for users in effective),
@@ -38,29 +45,22 @@ Scaled = tuple[Float64Array, Float64Array, Float64Array]
 
 
 def _counts(chunk: Chunk) -> Counts:
-    """Of mu(a|x) and pi(a|x) of the logged actions [2, bins], of their ratio, and where pi(a|x) = 0."""
+    """Of mu(a|x) and pi(a|x) of the logged actions [2, bins], of their ratio, and where pi(a|x) = 0.
+
+    Only positive values count, and the outer bins are open.
+    """
     ratio = np.exp(np.minimum(chunk.log_ratios, 700.0))
     logged = chunk.logs.propensities
     assert logged is not None  # log_ratios has refused already
-    both = np.stack([_count(logged, CHANCES), _count(chunk.taken, CHANCES)])
-    return both, _count(ratio, RATIOS), float((ratio == 0).sum())
-
-
-def _count(values: Float64Array, edges: Float64Array) -> Float64Array:
-    """How many of the positive values fall into each bin; the outer bins are open."""
-    inside = np.clip(values[values > 0], edges[0], edges[-1])
-    return np.histogram(inside, edges)[0].astype(np.float64)
+    of_logged, of_taken, of_ratio = (
+        np.histogram(np.clip(values[values > 0], edges[0], edges[-1]), edges)[0].astype(np.float64)
+        for values, edges in ((logged, CHANCES), (chunk.taken, CHANCES), (ratio, RATIOS))
+    )
+    return np.stack([of_logged, of_taken]), of_ratio, float((ratio == 0).sum())
 
 
 def _add(first: Counts, second: Counts) -> Counts:
     return first[0] + second[0], first[1] + second[1], first[2] + second[2]
-
-
-def _effective_users(problem: Problem) -> Float64Array:
-    """(sum b w)^2 / sum (b w)^2 with the whole product w_{0:t} [H], as a number of users."""
-    _, total, squares = problem.total(partial(_weights_by_step, problem=problem), _rescaled)
-    users: Float64Array = np.where(squares > 0, total**2 / np.where(squares > 0, squares, 1.0), 0.0)
-    return users * problem.users / problem.trajectories
 
 
 def _weights_by_step(chunk: Chunk, problem: Problem) -> Scaled:
@@ -87,7 +87,3 @@ def _rescaled(left: Scaled, right: Scaled) -> Scaled:
         factor = np.where(known, np.exp(np.where(known, mine, 0.0) - np.where(known, top, 0.0)), 0.0)
         totals = [total + own * factor**power for total, own, power in zip(totals, sums, (1, 2), strict=True)]
     return top, totals[0], totals[1]
-
-
-def _histogram(edges: Float64Array, counts: Float64Array) -> Histogram:
-    return Histogram(edges=tuple(edges.tolist()), counts=tuple(int(count) for count in counts))

@@ -37,7 +37,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,8 +48,17 @@ from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import DataError
 from shpi.ope._log.chunk import Chunk, Kept, Part, once
-from shpi.ope._log.facts import Facts, Known, check_policy, check_source, cut_at, metric_of, survival
-from shpi.ope._log.gather import Both, ByUser, InList
+from shpi.ope._log.facts import (
+    Facts,
+    Known,
+    check_policy,
+    check_source,
+    cut_at,
+    known_rows,
+    metric_of,
+    survival,
+)
+from shpi.ope._log.gather import ByUser, InList
 from shpi.ope._log.visits import Visits
 from shpi.ope.inference.intervals import interval_of
 from shpi.ope.results import Interval
@@ -57,7 +66,7 @@ from shpi.ope.settings import IntervalMethod, Rewards, Settings, Truncated
 from shpi.passes import Executor, TreeSum
 from shpi.passes.over import below_share
 from shpi.protocols import Float64Array, Int64Array, Policy
-from shpi.values.transitions import rewards_of
+from shpi.values.transitions import goes_on, rewards_of
 
 __all__ = ["Chunk", "IntervalMethod", "Known", "Part", "Problem", "Rewards", "Settings", "Truncated", "once"]
 
@@ -74,6 +83,7 @@ class Problem:
     policy: Policy
     source: LoggedData | ShardedLog
     settings: Settings
+    gamma: float  # the discount
     horizon: int  # H
     users: int  # U
     trajectories: int  # N
@@ -93,6 +103,8 @@ class Problem:
     token: int  # tells this problem from others about the same log
     policy_token: int  # tells its policy from others
     known_shares: Mapping[Known, Float64Array]  # [2, H] of decisions, by whether the user goes on, and step
+    per_user: float  # trajectories per user
+    discounts: Float64Array  # [H] gamma^t
     endings_told: bool = True  # by the log or by `Settings.truncated`
     values_only: bool = False  # nobody asks for errors: what the noise of fits adds to them is left out
     metric: Rewards | None = None  # None: the reward of the log
@@ -126,13 +138,26 @@ class Problem:
         check_source(logs)
         visits = Visits.of(logs, executor)
         look = partial(Facts.of, policy=policy, metric=metric, settings=chosen)
-        facts: Facts = visits.ask(_AsLogged(), look, TreeSum(visits.count))
-        return cls._from_facts(
+        facts: Facts = visits.ask(None, look, TreeSum(visits.count))
+        problem = cls.from_facts(
             facts, policy=policy, source=logs, settings=chosen, metric=metric, visits=visits
         )
+        if problem.users < 2:
+            raise DataError(
+                expected="at least two users, for an error to be estimated",
+                found=f"{problem.users}",
+                remedy="evaluate on more users; decisions of one user say nothing about the next one",
+            )
+        if not np.isfinite(facts.least):
+            raise DataError(
+                expected="at least one decision whose reward was observed",
+                found="none: every reward is censored",
+                remedy="wait until the futures that define the reward have passed, or use a shorter one",
+            )
+        return problem
 
     @classmethod
-    def _from_facts(
+    def from_facts(
         cls,
         facts: Facts,
         *,
@@ -144,27 +169,26 @@ class Problem:
         base: Problem | None = None,
         view: View | None = None,
     ) -> Problem:
-        unknown = facts.endings == "unknown"
-        endings_told = settings.truncated is not None or not unknown
-        if settings.truncated is None:
-            settings = replace(settings, truncated="complete" if unknown else "censored")
-        horizon = settings.horizon or facts.longest
-        complete = settings.truncated == "complete"
-        alive, uncensored, ended = survival(facts, horizon, complete)
-        _check_facts(facts)
+        """The problem about a log with these facts; with ``view``, as another one sees it: ``base``."""
+        unknown, asked = facts.endings == "unknown", settings.truncated is not None
+        settings = settings if asked else replace(settings, truncated="complete" if unknown else "censored")
         by_length = facts.lengths.sum(axis=0)  # [L + 1]
+        horizon, trajectories = settings.horizon or len(by_length) - 1, int(by_length.sum())
+        complete = settings.truncated == "complete"
+        alive, kept, ended = survival(facts, horizon, complete)
         return cls(
             policy=policy,
             source=source,
             settings=settings,
+            gamma=settings.gamma,
             horizon=horizon,
             users=facts.users,
-            trajectories=int(by_length.sum()),
+            trajectories=trajectories,
             decisions=int(by_length @ np.minimum(np.arange(len(by_length)), horizon)),
             reward_range=(facts.least, facts.most),
             any_terminated=complete or bool(facts.lengths[1].any()),
             alive=alive,
-            kept=uncensored,
+            kept=kept,
             ended=ended,
             censored=0 if complete else int(facts.lengths[0, :horizon].sum()),
             propensity_mode=facts.mode,
@@ -176,24 +200,11 @@ class Problem:
             token=next(visits.tokens),
             policy_token=visits.number_of(policy),
             known_shares=facts.known_shares(horizon),
-            endings_told=endings_told,
+            per_user=trajectories / facts.users,
+            discounts=np.power(settings.gamma, np.arange(horizon, dtype=np.float64)),
+            endings_told=asked or not unknown,
             metric=metric,
             base=base,
-            view=view,
-        )
-
-    def seen_as(self, view: View) -> Problem:
-        """The same decisions and users, with the trajectories of ``view(log)``."""
-        settings = replace(self.settings, horizon=None, truncated="censored")
-        facts = self.total(partial(_facts_of_view, view=view, settings=settings))
-        return self._from_facts(
-            facts,
-            policy=self.policy,
-            source=self.source,
-            settings=settings,
-            metric=None,
-            visits=self.visits,
-            base=self,
             view=view,
         )
 
@@ -208,22 +219,6 @@ class Problem:
             "_memo": {"elsewhere": self.visits.keeper},
             "family": {},
         }
-
-    @property
-    def gamma(self) -> float:
-        """The discount."""
-        return self.settings.gamma
-
-    @property
-    def per_user(self) -> float:
-        """Trajectories per user."""
-        return self.trajectories / self.users
-
-    @cached_property
-    def discounts(self) -> Float64Array:
-        """gamma^t, [H]."""
-        powers: Float64Array = np.power(self.gamma, np.arange(self.horizon, dtype=np.float64))
-        return powers
 
     def with_metric(self, metric: Rewards) -> Problem:
         """The same problem about another reward: a metric of the log, or a function of a log to [n]."""
@@ -264,9 +259,7 @@ class Problem:
     def by_user_and_total(self, function: Callable[[Chunk], tuple[Any, T]]) -> tuple[Any, T]:
         """`by_user` of the first, `total` of the second thing that the function returns."""
         visits = self.visits
-        both: tuple[Any, T] = visits.ask(
-            self, function, Both(ByUser(visits.blocks.places), TreeSum(visits.count))
-        )
+        both: tuple[Any, T] = visits.ask(self, function, ByUser(visits.blocks.places), TreeSum(visits.count))
         return both
 
     def for_blocks(self, values: Any) -> dict[int, Any]:
@@ -296,10 +289,18 @@ class Problem:
         return chunk
 
     def _seen(self, chunk: Chunk, view: View) -> Chunk:
+        logs = chunk.memo(("view of logs", view), partial(view, chunk.logs))
         return chunk.memo(
             ("view", view),
             lambda: replace(
-                chunk, logs=view(chunk.logs), horizon=self.horizon, kept=None, whole=chunk, _memo={}
+                chunk,
+                logs=logs,
+                steps=logs.steps,
+                goes_on=goes_on(logs),
+                horizon=self.horizon,
+                kept=None,
+                whole=chunk,
+                _memo={},
             ),
         )
 
@@ -321,9 +322,14 @@ class Problem:
                 (self.policy_token, self.horizon),
             )
             kept = Kept(keeper=keeper, number=number, problem=self.token, policy=policy)
+        observed = short.reward_observed
         return Chunk(
             logs=short,
+            steps=short.steps,
+            users=short.user_of_row,
             rewards=rewards_of(short),
+            observed=np.ones(len(short), dtype=bool) if observed is None else observed,
+            goes_on=goes_on(short),
             policy=self.policy,
             horizon=self.horizon,
             folds=self.settings.folds,
@@ -381,22 +387,9 @@ class Problem:
             return result
         return self.visits.scheduler.make_once(key, make, self._memo)
 
-    def number_of(self, thing: object) -> int:
-        """A number for an object, for keys of memos: the same object, the same number. It is kept alive."""
-        numbered: list[object] = self._memo.setdefault("kept", [])
-        for number, known in enumerate(numbered):
-            if known is thing:
-                return number
-        numbered.append(thing)
-        return len(numbered) - 1
-
-    def together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The results of several computations, whose passes are made together; errors in place of results."""
-        return self.visits.scheduler.run(works)
-
     def all_of(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The same, where the first error is raised."""
-        results = self.together(works)
+        """The results of several computations, whose passes are made together; the first error is raised."""
+        results = self.visits.scheduler.run(works)
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -408,7 +401,10 @@ class Problem:
         def make() -> Float64Array:
             shares = self.known_shares[what]  # [2, H]
             share = shares[chunk.goes_on.astype(np.int64), chunk.steps]
-            weights: Float64Array = np.where(chunk.known(what), 1.0, 0.0) / np.where(share > 0, share, 1.0)
+            known = known_rows(chunk.logs, chunk.observed, what)
+            if what in ("return", "paired return"):  # rewards after the horizon do not count
+                known = known | ((chunk.steps == chunk.horizon - 1) & chunk.observed)
+            weights: Float64Array = np.where(known, 1.0, 0.0) / np.where(share > 0, share, 1.0)
             if what in ("next", "inside"):  # model fits: a step with too little to go by is left out
                 weights[shares[1][chunk.steps] < _LEAST_KNOWN] = 0.0
             return weights
@@ -426,34 +422,6 @@ class Problem:
 
 
 # ---------------------------------------------------------------------- what is looked at first
-
-
-@dataclass(frozen=True)
-class _AsLogged:
-    """Stands for a problem before there is one."""
-
-    def chunk_of(self, logs: LoggedData, number: int, shared: dict[Hashable, Any]) -> LoggedData:
-        """The block as it is."""
-        return logs
-
-
-def _facts_of_view(chunk: Chunk, view: View, settings: Settings) -> Facts:
-    return Facts.of(view(chunk.logs), chunk.policy, None, settings)
-
-
-def _check_facts(facts: Facts) -> None:
-    if facts.users < 2:
-        raise DataError(
-            expected="at least two users, for an error to be estimated",
-            found=f"{facts.users}",
-            remedy="evaluate on more users; decisions of one user say nothing about the next one",
-        )
-    if not np.isfinite(facts.least):
-        raise DataError(
-            expected="at least one decision whose reward was observed",
-            found="none: every reward is censored",
-            remedy="wait until the futures that define the reward have passed, or use a shorter one",
-        )
 
 
 def _small_hashes(chunk: Chunk, most_rows: int, seed: int, share: float) -> LoggedData | None:

@@ -12,10 +12,9 @@ import numpy as np
 from shpi._core.hashing import hash_users
 from shpi.data.logged import LoggedData
 from shpi.errors import ConfigError, DataError, ShpiError
-from shpi.ope._log.facts import Known, known_rows
+from shpi.ope._log.facts import Known as Known  # version 0.1 had it here
 from shpi.ope._log.scratch import Keeper
 from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Policy
-from shpi.values.transitions import goes_on
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -37,7 +36,9 @@ def once(function: Callable[P, T]) -> Callable[P, T]:
         given: tuple[Any, ...] = (*tuple(arguments), *options.values())
         owner, *others = given
         plain = (str, int, float, type(None))
-        told = [each if isinstance(each, plain) else ("object", owner.number_of(each)) for each in others]
+        told = [
+            each if isinstance(each, plain) else ("object", owner.visits.number_of(each)) for each in others
+        ]
         result: T = owner.memo((function.__qualname__, *told), partial(function, *arguments, **options))
         return result
 
@@ -59,7 +60,11 @@ class Chunk:
     """Whole users of a log, cut at the horizon. n decisions, N trajectories, U users in this chunk."""
 
     logs: LoggedData
+    steps: Int64Array  # [n] the step t of each decision
+    users: Int64Array  # [n] the index of each decision's user within this chunk
     rewards: Float64Array  # [n] of the metric at hand
+    observed: BoolArray  # [n] decisions whose reward is known
+    goes_on: BoolArray  # [n] decisions after which the user is not gone for good
     policy: Policy
     horizon: int  # H
     folds: int
@@ -68,34 +73,8 @@ class Chunk:
     number: int = 0  # of the block
     kept: Kept | None = None  # None: a sample, whose results are kept in this object only
     shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)  # between chunks of all problems
-    whole: Chunk | None = None  # the chunk that this one is a view of, if any; see `Problem.seen_as`
+    whole: Chunk | None = None  # the chunk that this one is a view of, if any: by sessions
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def origin(self) -> Chunk:
-        """The chunk that this one is a view of, or this chunk itself."""
-        return self if self.whole is None else self.whole
-
-    @cached_property
-    def steps(self) -> Int64Array:
-        """The step t of each decision [n]."""
-        return self.logs.steps
-
-    @cached_property
-    def users(self) -> Int64Array:
-        """The index of each decision's user within this chunk [n]."""
-        return self.logs.user_of_row
-
-    @cached_property
-    def observed(self) -> BoolArray:
-        """Decisions whose reward is known [n]."""
-        observed = self.logs.reward_observed
-        return np.ones(len(self.logs), dtype=bool) if observed is None else observed
-
-    @cached_property
-    def goes_on(self) -> BoolArray:
-        """Decisions after which the user is not gone for good [n]."""
-        return goes_on(self.logs)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """The result of ``make``, computed once while this chunk is open."""
@@ -116,13 +95,6 @@ class Chunk:
             return self.memo(key, make)
         owner = ("asked", kept.policy) if for_all else kept.problem
         return self.memo(key, lambda: kept.keeper.keep(kept.number, (owner, key), make, kind))
-
-    def known(self, what: Known) -> BoolArray:
-        """The decisions for which this quantity is known [n]; see `Known`."""
-        known = known_rows(self.logs, self.observed, what)
-        if what in ("return", "paired return"):  # rewards after the horizon do not count
-            known = known | ((self.steps == self.horizon - 1) & self.observed)
-        return known
 
     @cached_property
     def by_step(self) -> tuple[Int64Array, Int64Array]:

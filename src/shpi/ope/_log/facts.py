@@ -90,11 +90,6 @@ class Facts:
     times: tuple[int, int]  # the first and the last time within the horizon
     end: int  # the last time in the log, also beyond the horizon
 
-    @property
-    def longest(self) -> int:
-        """The number of decisions of the longest trajectory."""
-        return int(self.lengths.shape[1]) - 1
-
     @classmethod
     def of(
         cls,
@@ -205,8 +200,9 @@ def survival(facts: Facts, horizon: int, complete: bool) -> tuple[Float64Array, 
 
     G_t is the probability not to be censored before step t.
     """
-    by_length = np.zeros((2, max(horizon, facts.longest) + 1), dtype=np.int64)
-    by_length[:, : facts.longest + 1] = facts.lengths
+    longest = facts.lengths.shape[1] - 1
+    by_length = np.zeros((2, max(horizon, longest) + 1), dtype=np.int64)
+    by_length[:, : longest + 1] = facts.lengths
     by_length[:, horizon] = by_length[:, horizon:].sum(axis=1)
     stops = by_length[:, : horizon + 1].sum(axis=0)  # [H + 1] trajectories that stop after so many decisions
     alive = stops.sum() - np.cumsum(stops)[:horizon]  # [H] trajectories with a decision at step t

@@ -1,4 +1,4 @@
-"""Collect the results of blocks, which arrive in any order: into a list, per-user arrays, or a pair of these.
+"""Collect the results of blocks, which arrive in any order: into a list, or arrays by user.
 
 `shpi.passes.TreeSum` does the same for sums.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,6 +41,7 @@ class InList:
         return self._results
 
 
+@dataclass(eq=False)
 class ByUser:
     """Collects arrays [..., users of the block], or tuples of them, in arrays [..., U] of all users.
 
@@ -47,45 +49,23 @@ class ByUser:
     memory again, in pieces so small that the allocator rarely returns them.
     """
 
-    def __init__(self, places: Sequence[Int64Array]) -> None:
-        """Start empty.
-
-        Args:
-            places: for each block, the positions of its users among all users.
-        """
-        self._places = places
-        self._users = sum(len(mine) for mine in places)
-        self._joined: list[Any] = []
-        self._several = False
+    places: Sequence[Int64Array]  # for each block, the positions of its users among all users
+    _joined: list[Any] = field(default_factory=list, init=False)
+    _several: bool = field(default=False, init=False)
 
     def give(self, number: int, value: Any) -> None:
         """Copy the values of one block's users to their positions."""
         self._several = isinstance(value, tuple)
         arrays = value if self._several else (value,)
         if not self._joined:
-            self._joined = [np.empty((*each.shape[:-1], self._users), dtype=each.dtype) for each in arrays]
+            users = sum(len(mine) for mine in self.places)
+            self._joined = [np.empty((*each.shape[:-1], users), dtype=each.dtype) for each in arrays]
         for j, each in enumerate(arrays):
             wide = np.promote_types(self._joined[j].dtype, each.dtype)
             if wide != self._joined[j].dtype:  # the first block to arrive must not decide the type
                 self._joined[j] = self._joined[j].astype(wide)
-            self._joined[j][..., self._places[number]] = each
+            self._joined[j][..., self.places[number]] = each
 
     def total(self) -> Any:
         """The array of all users, or the tuple of such arrays."""
         return tuple(self._joined) if self._several else self._joined[0]
-
-
-class Both:
-    """Collects pairs: the first elements in one collector, the second in another."""
-
-    def __init__(self, first: Gathers, second: Gathers) -> None:
-        self._first, self._second = first, second
-
-    def give(self, number: int, value: tuple[Any, Any]) -> None:
-        """Take the pair of one block."""
-        self._first.give(number, value[0])
-        self._second.give(number, value[1])
-
-    def total(self) -> tuple[Any, Any]:
-        """The totals of both collectors."""
-        return self._first.total(), self._second.total()

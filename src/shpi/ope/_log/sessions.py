@@ -8,18 +8,35 @@ for censoring.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from shpi.data.logged import LoggedData
-from shpi.ope.problem import Chunk, Problem, once
+from shpi.ope._log.facts import Facts
+from shpi.ope.problem import Chunk, Problem, Settings, once
 from shpi.protocols import Float64Array
 
 
 @once
 def as_sessions(problem: Problem) -> Problem:
     """The same decisions, users and metric, with steps counted within sessions."""
-    return problem.seen_as(session_view)
+    settings = replace(problem.settings, horizon=None, truncated="censored")
+    facts = problem.total(partial(_facts_of_sessions, settings=settings))
+    return problem.from_facts(
+        facts,
+        policy=problem.policy,
+        source=problem.source,
+        settings=settings,
+        metric=None,
+        visits=problem.visits,
+        base=problem,
+        view=session_view,
+    )
+
+
+def _facts_of_sessions(chunk: Chunk, settings: Settings) -> Facts:
+    return Facts.of(session_view(chunk.logs), chunk.policy, None, settings)
 
 
 def session_view(logs: LoggedData) -> LoggedData:

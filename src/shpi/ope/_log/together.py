@@ -37,27 +37,22 @@ class _Cancelled(BaseException):
     """Ends the thread of a computation that was abandoned after an error."""
 
 
+@dataclass(eq=False)
 class Scheduler:
     """Runs computations in turns; ``run_pass`` makes one pass for all requests collected so far."""
 
-    def __init__(self, run_pass: Callable[[list[Any]], None]) -> None:
-        self._run_pass = run_pass
-        self._fibers: list[_Fiber] = []
-        self._requests: list[Any] = []
-        self._main = threading.Semaphore(0)
-        self._current: _Fiber | None = None
-        self._making: set[Hashable] = set()
-
-    @property
-    def running(self) -> bool:
-        """Whether the caller is one of the computations."""
-        return self._current is not None
+    run_pass: Callable[[list[Any]], None]
+    _fibers: list[_Fiber] = field(default_factory=list, init=False)
+    _requests: list[Any] = field(default_factory=list, init=False)
+    _main: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0), init=False)
+    _current: _Fiber | None = field(default=None, init=False)  # the computation whose turn it is, if any
+    _making: set[Hashable] = field(default_factory=set, init=False)
 
     def run(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """The results in order; where a computation raised an exception, that exception."""
         fibers = [_Fiber(work) for work in works]
         self._fibers += fibers
-        if self.running:
+        if self._current is not None:
             self._wait(lambda: all(fiber.done for fiber in fibers))
         else:
             self._loop()
@@ -67,9 +62,12 @@ class Scheduler:
         return [fiber.result if fiber.error is None else fiber.error for fiber in fibers]
 
     def wait_for(self, request: Any) -> None:
-        """Wait until a pass has answered the request."""
-        self._requests.append(request)
-        self._wait(lambda: request.answered)
+        """Wait until a pass has answered the request; outside of computations, make that pass now."""
+        if self._current is None:
+            self.run_pass([request])
+        else:
+            self._requests.append(request)
+            self._wait(lambda: request.answered)
 
     def make_once(self, key: Hashable, make: Callable[[], T], known: dict[Hashable, Any]) -> T:
         """``known[key]``, made by the first that asks; other computations wait for it."""
@@ -97,7 +95,7 @@ class Scheduler:
                 if not ready:
                     requests, self._requests = self._requests, []
                     assert requests, "computations wait for each other"
-                    self._run_pass(requests)
+                    self.run_pass(requests)
         finally:
             for fiber in [fiber for fiber in self._fibers if fiber.thread is not None and not fiber.done]:
                 fiber.cancelled = True

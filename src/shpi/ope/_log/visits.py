@@ -6,7 +6,7 @@ import pickle
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -38,29 +38,13 @@ class Opens(Protocol):
 
 @dataclass(eq=False)
 class Request:
-    """A function to apply to every block, and the collector of its results."""
+    """A function to apply to every block, and the collectors of its results."""
 
-    problem: Opens
+    problem: Opens | None  # None: the function takes the log of the block as it is
     function: Callable[[Any], Any]
-    results: Gathers | None  # None in messages to other processes, and after `answer`
+    results: Sequence[Gathers] = ()  # one for each thing that the function returns
     errors: dict[int, ShpiError] = field(default_factory=dict)
     answered: bool = False
-
-    def give(self, number: int, outcome: Outcome) -> None:
-        """Take the outcome of one block."""
-        if outcome.error is not None:
-            self.errors[number] = outcome.error
-        elif not self.errors:
-            assert self.results is not None
-            self.results.give(number, outcome.value)
-
-    def answer(self) -> Any:
-        """Hand over the collected results, once; raise the error of the first block that failed."""
-        results, self.results = self.results, None
-        if self.errors:
-            raise self.errors[min(self.errors)]
-        assert results is not None
-        return results.total()
 
 
 @dataclass(frozen=True)
@@ -87,6 +71,9 @@ class Visits:
             self.blocks = InMemory(source) if self.serial else InFolder.of_log(source)
         folder = self.blocks.scratch if isinstance(self.blocks, InFolder) else None
         self.keeper = Keeper(folder, HELD if folder is None else 0)
+        self.count = len(self.blocks.places)
+        # A log that is a single block in memory keeps everything computed from it.
+        self.lasting = self.count == 1 and folder is None
         self.scheduler = Scheduler(self._visit)
         self._source = source
         self.tokens = count()
@@ -101,16 +88,6 @@ class Visits:
             visits = cls(source, executor)
             vars(source)[_KEPT] = weakref.ref(visits)
         return visits
-
-    @cached_property
-    def count(self) -> int:
-        """The number of blocks."""
-        return len(self.blocks.places)
-
-    @property
-    def lasting(self) -> bool:
-        """Whether the log is a single block in memory, which keeps everything computed from it."""
-        return self.count == 1 and isinstance(self.blocks, InMemory)
 
     @cached_property
     def _log_digest(self) -> str:
@@ -130,31 +107,42 @@ class Visits:
         self._numbered.append(thing)
         return len(self._numbered) - 1
 
-    def ask(self, problem: Opens, function: Callable[[Any], Any], results: Gathers) -> Any:
-        """Apply a function to all blocks; return the total of its results in the collector ``results``."""
+    def ask(self, problem: Opens | None, function: Callable[[Any], Any], *results: Gathers) -> Any:
+        """Apply a function to all blocks; return the total of its results in the collector.
+
+        With several collectors, the function returns as many things, and so does this.
+        """
         request = Request(problem, function, results)
-        if self.scheduler.running:
-            self.scheduler.wait_for(request)
-        else:
-            self._visit([request])
-        return request.answer()
+        self.scheduler.wait_for(request)
+        if request.errors:
+            raise request.errors[min(request.errors)]
+        request.results = ()  # the request may live on for a while: do not keep them twice
+        totals = [collector.total() for collector in results]
+        return totals[0] if len(totals) == 1 else tuple(totals)
 
     def _visit(self, requests: list[Request]) -> None:
         self.passes += 1
-        for number, outcomes in self._here(requests) if self.serial else self._elsewhere(requests):
+        visited: Iterator[tuple[int, list[Outcome]]]
+        if self.serial:
+            here = partial(answers, self.blocks, requests, lasting=self.lasting)
+            visited = ((number, here(number)) for number in range(self.count))
+        else:
+            visited = self._elsewhere(requests)
+        for number, outcomes in visited:
             for request, outcome in zip(requests, outcomes, strict=True):
-                request.give(number, outcome)
+                if outcome.error is not None:
+                    request.errors[number] = outcome.error
+                elif not request.errors:
+                    values = outcome.value if len(request.results) > 1 else (outcome.value,)
+                    for collector, value in zip(request.results, values, strict=True):
+                        collector.give(number, value)
         for request in requests:
             request.answered = True
-
-    def _here(self, requests: list[Request]) -> Iterator[tuple[int, list[Outcome]]]:
-        for number in range(self.count):
-            yield number, answers(self.blocks, requests, number, lasting=self.lasting)
 
     def _elsewhere(self, requests: list[Request]) -> Iterator[tuple[int, list[Outcome]]]:
         """Answer in worker processes; the requests are written once, not sent with every block."""
         assert isinstance(self.blocks, InFolder)
-        asked = [Request(request.problem, request.function, None) for request in requests]
+        asked = [Request(request.problem, request.function) for request in requests]
         path = self.blocks.scratch.path / f"asked-{self.passes}"
         message = pickle.dumps((self.blocks, asked), protocol=pickle.HIGHEST_PROTOCOL)
         path.write_bytes(message)
@@ -172,12 +160,14 @@ def answers(
     shared: dict[Hashable, Any] = {}  # shared by all problems while this block is open
     for request in requests:
         try:
-            outcomes.append(Outcome(value=request.function(request.problem.chunk_of(logs, number, shared))))
+            problem = request.problem
+            opened = logs if problem is None else problem.chunk_of(logs, number, shared)
+            outcomes.append(Outcome(value=request.function(opened)))
         except ShpiError as error:
             outcomes.append(Outcome(error=error))
     if not lasting:  # chunks and shared results form reference cycles: clear them to free memory now
-        for opened in shared.values():
-            getattr(opened, "_memo", {}).clear()
+        for chunk in shared.values():
+            getattr(chunk, "_memo", {}).clear()
     shared.clear()
     return outcomes
 

@@ -84,11 +84,15 @@ class Claimed:
         return None if chosen is None else clusters_of(self.problem, chosen)
 
 
-def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdict: Verdict) -> Verdict:
-    """The verdict, or a weaker one with its reasons."""
-    claimed = _claimed(gate, evaluation, problem, verdict)
-    if claimed is None:
-        return verdict
+def cautious(gate: Gate, evaluation: Evaluation, problem: Problem, verdict: Verdict) -> Verdict:
+    """A ship or a first step, or a weaker verdict with its reasons."""
+    share, estimate = 1.0, evaluation.decisive
+    if verdict.first_step is not None:
+        share = verdict.first_step.share
+        mixture = whole(problem, estimate.per, share)
+        assert mixture is not None  # it was proven just before
+        estimate = mixture
+    claimed = Claimed(gate=gate, problem=problem, estimate=estimate, share=share)
     checks: tuple[Callable[[Claimed], Caution | None], ...] = (
         _hidden_cause,
         _overridden,
@@ -104,7 +108,7 @@ def cautious(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdic
         "hold" if any(caution.decision == "hold" for caution in against) else "need more data"
     )
     factors = [caution.users_factor for caution in against if caution.users_factor is not None]
-    users = round(max(factors) * problem.users) if factors and problem is not None else None
+    users = round(max(factors) * problem.users) if factors else None
     return _weakened(verdict, decision, tuple(caution.sentence for caution in against), users)
 
 
@@ -119,19 +123,6 @@ def _weakened(verdict: Verdict, decision: Decision, why: tuple[str, ...], users:
         users_range=None,
         first_step=None,
     )
-
-
-def _claimed(gate: Gate, evaluation: Evaluation, problem: Problem | None, verdict: Verdict) -> Claimed | None:
-    """The claim behind a ship or a first step; None for other verdicts."""
-    if problem is None or verdict.decision not in ("ship", "first step"):
-        return None
-    share, estimate = 1.0, evaluation.decisive
-    if verdict.first_step is not None:
-        share = verdict.first_step.share
-        mixture = whole(problem, estimate.per, share)
-        assert mixture is not None  # it was proven just before
-        estimate = mixture
-    return Claimed(gate=gate, problem=problem, estimate=estimate, share=share)
 
 
 # ---------------------------------------------------------------------- the five checks

@@ -32,28 +32,20 @@ class Days:
     count: int  # number of days
     correlation: float  # of the residuals within days
     p_value: float  # if every decision was its own draw
+    switched: bool  # whether the users of a day share their arm
 
-    @property
-    def switched(self) -> bool:
-        """Whether the users of a day share their arm."""
-        return self.p_value < LEVEL and self.correlation > SHARED
-
-    def diagnostics(self) -> list[Diagnostic]:
-        """One diagnostic if the days were switched as a whole, else none."""
-        if not self.switched:
-            return []
+    def diagnostic(self) -> Diagnostic:
+        """The diagnostic of days that were switched as a whole."""
         few = self.count < FEW_DAYS
-        return [
-            Diagnostic(
-                name="switched by day",
-                severity="fatal" if few else "warning",
-                sentence=f"The users of a day got the same arm (correlation {self.correlation:.2f} within "
-                f"days): the bounds count the {self.count} days, not the users, as independent."
-                + (f" Fewer than {FEW_DAYS} days are too few." if few else ""),
-                figure=self.correlation,
-                threshold=SHARED,
-            )
-        ]
+        return Diagnostic(
+            name="switched by day",
+            severity="fatal" if few else "warning",
+            sentence=f"The users of a day got the same arm (correlation {self.correlation:.2f} within "
+            f"days): the bounds count the {self.count} days, not the users, as independent."
+            + (f" Fewer than {FEW_DAYS} days are too few." if few else ""),
+            figure=self.correlation,
+            threshold=SHARED,
+        )
 
 
 @once
@@ -75,11 +67,9 @@ def days_of(problem: Problem) -> Days | None:
     possible = np.where(enough, (counts - 1) * squares, 0.0).sum(axis=0)
     correlation = pairs / np.maximum(possible, 1e-300)
     g = int(np.argmax(correlation))
-    return Days(
-        count=len(table),
-        correlation=float(correlation[g]),
-        p_value=float(min(p_values[g] * len(p_values), 1.0)),
-    )
+    p_value, shared = float(min(p_values[g] * len(p_values), 1.0)), float(correlation[g])
+    switched = p_value < LEVEL and shared > SHARED
+    return Days(count=len(table), correlation=shared, p_value=p_value, switched=switched)
 
 
 def by_day(day: Int64Array, residuals: Float64Array) -> Float64Array:

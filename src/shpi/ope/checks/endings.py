@@ -36,28 +36,23 @@ LEAST_CUT = 20  # censored trajectories that the normal approximation needs
 
 def about_endings(problem: Problem) -> list[Diagnostic]:
     """Whether the log says how trajectories end, and whether censoring is independent of the user."""
-    missing_endings = _told(problem)
-    if missing_endings is not None:
-        return [missing_endings]
+    early = problem.trajectories - int(problem.alive[-1])
+    if not problem.endings_told and early > FEW * problem.trajectories:
+        return [
+            Diagnostic(
+                name="endings",
+                severity="fatal",
+                sentence=f"The log does not say how users end: {early:,} of {problem.trajectories:,} "
+                f"trajectories stop before {problem.horizon:,} decisions, because the user left or because "
+                "the log ended (censored). Say which: a column 'terminated', churn_after (such as '30d'), a "
+                "metric with a window, or truncated='complete' if no more would follow.",
+                figure=float(early),
+                threshold=FEW * problem.trajectories,
+            )
+        ]
     if problem.censored < LEAST_CUT or problem.horizon < 2:
         return []
     return [_cut_for_no_reason(problem)]
-
-
-def _told(problem: Problem) -> Diagnostic | None:
-    early = problem.trajectories - int(problem.alive[-1])
-    if problem.endings_told or early <= FEW * problem.trajectories:
-        return None
-    return Diagnostic(
-        name="endings",
-        severity="fatal",
-        sentence=f"The log does not say how users end: {early:,} of {problem.trajectories:,} trajectories "
-        f"stop before {problem.horizon:,} decisions, because the user left or because the log ended "
-        "(censored). Say which: a column 'terminated', churn_after (such as '30d'), a metric with a window, "
-        "or truncated='complete' if no more would follow.",
-        figure=float(early),
-        threshold=FEW * problem.trajectories,
-    )
 
 
 # ---------------------------------------------------------------------- does anything predict a cut?

@@ -41,12 +41,8 @@ class Change:
     before: float  # lift of the others
     z: float
     p_value: float  # two-sided
+    clear: bool  # whether the change is significant
     late: BoolArray  # [U] users of the last third
-
-    @property
-    def clear(self) -> bool:
-        """Whether the change is significant."""
-        return self.p_value < LEVEL
 
     def diagnostic(self) -> Diagnostic:
         """The diagnostic for an evaluation. If the change is clear, the gate judges by the last third."""
@@ -107,11 +103,13 @@ def change_of(problem: Problem, estimate: Estimate) -> Change | None:
     recent, before = pseudo[late], pseudo[early]
     error = math.hypot(standard_error(recent), standard_error(before))
     z = float((recent.mean() - before.mean()) / error) if error > 0 else 0.0
+    p_value = float(2 * normal_tail(abs(z)))
     return Change(
         recent=float(recent.mean()),
         before=float(before.mean()),
         z=z,
-        p_value=float(2 * normal_tail(abs(z))),
+        p_value=p_value,
+        clear=p_value < LEVEL,
         late=late,
     )
 
@@ -168,10 +166,14 @@ def lift_over_time(problem: Problem, estimate: Estimate, own: Float64Array) -> t
             continue
         pseudo = estimate.lift + estimate.influence_lift[mine]
         lift = float(pseudo.mean())
+        first, last = (
+            datetime.fromtimestamp(int(moment) // 1_000_000, tz=UTC).strftime("%Y-%m-%d")
+            for moment in (when[mine].min(), when[mine].max())
+        )
         periods.append(
             Segment(
                 column="time of entry",
-                label=f"{_day(int(when[mine].min()))} to {_day(int(when[mine].max()))}",
+                label=f"{first} to {last}",
                 users=int(mine.sum()),
                 baseline=float(estimate.baseline + own[mine].mean()),
                 lift=lift,
@@ -180,7 +182,3 @@ def lift_over_time(problem: Problem, estimate: Estimate, own: Float64Array) -> t
             )
         )
     return tuple(periods)
-
-
-def _day(moment: int) -> str:
-    return datetime.fromtimestamp(moment // 1_000_000, tz=UTC).strftime("%Y-%m-%d")

@@ -32,17 +32,35 @@ def about_table(problem: Problem) -> list[Diagnostic]:
     if problem.censored or unknown:
         return [_censored(problem, value, mean)]
     agrees = math.isclose(value, mean, rel_tol=0.0, abs_tol=ROUNDING * max(scale, 1e-300))
-    diagnostics = [
-        Diagnostic(
-            name="value of the log",
-            severity="fine" if agrees else "fatal",
-            sentence=f"The logging policy brought {value:.5g} per user, "
-            + ("as in the table." if agrees else f"but the table holds {mean:.5g}."),
-            figure=value - mean,
-            threshold=ROUNDING * scale,
-        )
-    ]
-    return diagnostics + _window(problem, value)
+    with_table = Diagnostic(
+        name="value of the log",
+        severity="fine" if agrees else "fatal",
+        sentence=f"The logging policy brought {value:.5g} per user, "
+        + ("as in the table." if agrees else f"but the table holds {mean:.5g}."),
+        figure=value - mean,
+        threshold=ROUNDING * scale,
+    )
+    counted = problem.head.counted
+    plain = problem.metric is None and problem.gamma == 1 and problem.settings.horizon is None
+    if counted is None or counted.metric.window is None or not plain or counted.observed_less == 0:
+        return [with_table]
+    # The plain mean of users observed for the whole window, and the weighted value of all users.
+    error = math.hypot(standard_error(on_policy(problem).influence), counted.by_hand_error)
+    far = abs(value - counted.by_hand) > APART * error
+    sentence = (
+        f"The {counted.by_hand_users:,} users who are observed for the whole window brought "
+        f"{counted.by_hand:.5g} each; with those observed for less it is {value:.5g}."
+    )
+    if far:
+        sentence += " Users who came early and late differ: the weights assume that they do not."
+    with_window = Diagnostic(
+        name="value of the log",
+        severity="warning" if far else "fine",
+        sentence=sentence,
+        figure=value - counted.by_hand,
+        threshold=APART * error,
+    )
+    return [with_table, with_window]
 
 
 def table_mean(problem: Problem) -> tuple[float, float, int]:
@@ -84,28 +102,3 @@ def _censored(problem: Problem, value: float, mean: float) -> Diagnostic:
     return Diagnostic(
         name="value of the log", severity=severity, sentence=sentence, figure=value - mean, threshold=FAR
     )
-
-
-def _window(problem: Problem, value: float) -> list[Diagnostic]:
-    """Compare the plain mean of users observed for the whole window with the weighted value of all users."""
-    counted = problem.head.counted
-    plain = problem.metric is None and problem.gamma == 1 and problem.settings.horizon is None
-    if counted is None or counted.metric.window is None or not plain or counted.observed_less == 0:
-        return []
-    error = math.hypot(standard_error(on_policy(problem).influence), counted.by_hand_error)
-    far = abs(value - counted.by_hand) > APART * error
-    sentence = (
-        f"The {counted.by_hand_users:,} users who are observed for the whole window brought "
-        f"{counted.by_hand:.5g} each; with those observed for less it is {value:.5g}."
-    )
-    if far:
-        sentence += " Users who came early and late differ: the weights assume that they do not."
-    return [
-        Diagnostic(
-            name="value of the log",
-            severity="warning" if far else "fine",
-            sentence=sentence,
-            figure=value - counted.by_hand,
-            threshold=APART * error,
-        )
-    ]

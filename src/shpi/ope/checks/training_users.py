@@ -14,9 +14,8 @@ from functools import partial
 import numpy as np
 
 from shpi._core.distributions import binomial_tail
-from shpi.data.logged import LoggedData
 from shpi.ope.problem import Chunk, Problem
-from shpi.ope.results import Diagnostic
+from shpi.ope.results import Diagnostic, Severity
 from shpi.policies.training_users import (
     TrainingUsers,
     are_numbered,
@@ -48,26 +47,6 @@ class Shared:
             numbered=self.numbered and other.numbered,
         )
 
-    @classmethod
-    def of(cls, trained: TrainingUsers, logs: LoggedData) -> Shared:
-        """Compare one chunk of a log with the training users."""
-        ids, first = np.unique(logs.users, return_index=True)
-        hashes = hash_ids(ids, trained.salt)
-        sampled = hashes <= np.uint64(trained.threshold)
-        place = np.searchsorted(trained.hashes, hashes[sampled])
-        place = np.minimum(place, len(trained.hashes) - 1)
-        same = trained.hashes[place] == hashes[sampled]
-        trajectories = first[sampled][same]
-        contents = hash_decisions(logs, trajectories, trained.salt)
-        remembered = trained.contents[place[same]]
-        return cls(
-            compared=int(sampled.sum()),
-            same_id=int(same.sum()),
-            same_decisions=int(np.sum(contents == remembered)),
-            by_chance=int(np.sum(contents == np.roll(remembered, 1))) if len(contents) > 1 else 0,
-            numbered=trained.numbered and are_numbered(ids),
-        )
-
     @property
     def beyond_chance(self) -> bool:
         """Whether some of these users are the same, beyond chance."""
@@ -85,42 +64,49 @@ def about_training_users(problem: Problem) -> list[Diagnostic]:
     if not known:
         return []
     in_common = problem.total(partial(_in_common, known=known), _added)
-    return [_said(max(in_common, key=lambda shared: (shared.beyond_chance, shared.same_id)))]
+    shared = max(in_common, key=lambda shared: (shared.beyond_chance, shared.same_id))
+    severity: Severity = "fine"
+    sentence = f"None of {shared.compared:,} compared users is one that the policy was learned from."
+    share = shared.same_id / max(shared.compared, 1)
+    if shared.beyond_chance:
+        severity = "fatal"
+        sentence = (
+            f"{share:.1%} of the users of this log are users that the policy was learned from "
+            f"({shared.same_id:,} of {shared.compared:,} compared): its estimate is too optimistic. "
+            "Learn from some users and evaluate on others (logs.split_users)."
+        )
+    elif shared.same_id:
+        severity = "note"
+        sentence = (
+            f"{shared.same_id:,} users have the id of a training user but other decisions, and "
+            "count as different users."
+        )
+    return [Diagnostic(name=NAME, severity=severity, sentence=sentence, figure=share, threshold=0.0)]
 
 
 def _in_common(chunk: Chunk, known: Sequence[TrainingUsers]) -> list[Shared]:
-    return [Shared.of(training, chunk.raw) for training in known]
+    """Compare the users of a chunk with those of every training log."""
+    logs, counts = chunk.raw, []
+    ids, first = np.unique(logs.users, return_index=True)
+    for trained in known:
+        hashes = hash_ids(ids, trained.salt)
+        sampled = hashes <= np.uint64(trained.threshold)
+        place = np.searchsorted(trained.hashes, hashes[sampled])
+        place = np.minimum(place, len(trained.hashes) - 1)
+        same = trained.hashes[place] == hashes[sampled]
+        contents = hash_decisions(logs, first[sampled][same], trained.salt)
+        remembered = trained.contents[place[same]]
+        counts.append(
+            Shared(
+                compared=int(sampled.sum()),
+                same_id=int(same.sum()),
+                same_decisions=int(np.sum(contents == remembered)),
+                by_chance=int(np.sum(contents == np.roll(remembered, 1))) if len(contents) > 1 else 0,
+                numbered=trained.numbered and are_numbered(ids),
+            )
+        )
+    return counts
 
 
 def _added(left: list[Shared], right: list[Shared]) -> list[Shared]:
     return [a + b for a, b in zip(left, right, strict=True)]
-
-
-def _said(shared: Shared) -> Diagnostic:
-    share = shared.same_id / max(shared.compared, 1)
-    if shared.beyond_chance:
-        return Diagnostic(
-            name=NAME,
-            severity="fatal",
-            sentence=f"{share:.1%} of the users of this log are users that the policy was learned from "
-            f"({shared.same_id:,} of {shared.compared:,} compared): its estimate is too optimistic. "
-            "Learn from some users and evaluate on others (logs.split_users).",
-            figure=share,
-            threshold=0.0,
-        )
-    if shared.same_id:
-        return Diagnostic(
-            name=NAME,
-            severity="note",
-            sentence=f"{shared.same_id:,} users have the id of a training user but other decisions, and "
-            "count as different users.",
-            figure=share,
-            threshold=0.0,
-        )
-    return Diagnostic(
-        name=NAME,
-        severity="fine",
-        sentence=f"None of {shared.compared:,} compared users is one that the policy was learned from.",
-        figure=0.0,
-        threshold=0.0,
-    )

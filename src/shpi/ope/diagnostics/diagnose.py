@@ -9,9 +9,8 @@
     diagnostics.log            users, support
     checks.table               the value of the logging policy against the table's own mean
     diagnostics.propensities   the logging policy evaluated on its own log, calibration
-    diagnostics.answers        range, top users, disagreement, sensitivity to clipping
+    diagnostics.answers        range, top users, disagreement, sensitivity to clipping, late value
     diagnostics.steps          sensitivity to k
-    diagnostics.late           value that comes at decisions which few users reach
 
 Each threshold is defined next to its use, with its reason. None depends on the size of the lift, so better
 policies are checked as strictly as worse ones.

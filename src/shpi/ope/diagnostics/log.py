@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,16 +24,6 @@ _SHORT = 3.0  # standard errors by which the mean of pi/mu must fall below 1 to 
 
 def about_log(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     """The diagnostics that concern every estimator."""
-    diagnostics = [_users(problem)]
-    if problem.propensity_mode == "absent":
-        return [*diagnostics, _no_propensities(decisive)]
-    return [*diagnostics, _support(problem), *about_propensities(problem)]
-
-
-# ---------------------------------------------------------------------- users and propensities
-
-
-def _users(problem: Problem) -> Diagnostic:
     severity: Severity = "fine"
     if problem.users < LEAST_USERS:
         severity = "fatal"
@@ -43,13 +32,16 @@ def _users(problem: Problem) -> Diagnostic:
     few = "" if severity == "fine" else " That is too few for an interval of the stated confidence."
     if severity == "warning":
         few = " With so few, the stated confidence is approximate."
-    return Diagnostic(
+    users = Diagnostic(
         name="users",
         severity=severity,
         sentence=f"The log has {problem.users:,} users; decisions of one user count as one observation.{few}",
         figure=float(problem.users),
         threshold=float(LEAST_USERS),
     )
+    if problem.propensity_mode == "absent":
+        return [users, _no_propensities(decisive)]
+    return [users, _support(problem), *about_propensities(problem)]
 
 
 def _no_propensities(decisive: Estimate) -> Diagnostic:
@@ -65,33 +57,15 @@ def _no_propensities(decisive: Estimate) -> Diagnostic:
 # ---------------------------------------------------------------------- support
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Reached:
-    """Sums over decisions, for the support of mu."""
-
-    count: float  # number of decisions
-    never: float  # sum of pi's probability of actions with mu = 0, or that the log never took
-    rarely: float  # sum of pi's probability of actions that the log hardly ever takes
-    ratios: Float64Array  # [U] sum of pi/mu over each user's decisions
-    decisions: Float64Array  # [U] number of each user's decisions
-
-    @property
-    def shortfall(self) -> tuple[float, float]:
-        """1 - mean of pi/mu over single decisions, and its standard error, clustered by user."""
-        users = len(self.ratios)
-        mean = float(self.ratios.sum() / self.count)
-        spread = float(np.std(self.ratios - mean * self.decisions, ddof=1))
-        return 1 - mean, spread * np.sqrt(users) / self.count
-
-
 def _support(problem: Problem) -> Diagnostic:
     counts = problem.times_taken.astype(np.float64)  # [A]
     (ratios, decisions), (count, never, rarely) = problem.by_user_and_total(partial(_reach, counts=counts))
-    reached = _Reached(count=count, never=never, rarely=rarely, ratios=ratios, decisions=decisions)
-    never, rarely = reached.never / reached.count, reached.rarely / reached.count
-    short, error = reached.shortfall
-    # The mean of pi/mu shows missing support even if only the taken action's propensity was logged.
-    # If all users of a day share an arm, its standard error over users is meaningless.
+    never, rarely = never / count, rarely / count
+    # The mean of pi/mu over single decisions, its error clustered by user, shows missing support even if only
+    # the taken action's propensity was logged. If all users of a day share an arm, that error is meaningless.
+    mean = float(ratios.sum() / count)
+    error = float(np.std(ratios - mean * decisions, ddof=1)) * np.sqrt(len(ratios)) / count
+    short = 1 - mean
     unseen = max(never, short if short > _SHORT * error and found_clusters(problem) is None else 0.0)
     severity: Severity = "fine"
     if unseen > UNSEEN_FATAL:

@@ -27,11 +27,11 @@ STEPS = (1, 2, 4, 8)  # values of k to compare
 
 def about_steps(problem: Problem, decisive: Estimate) -> list[Diagnostic]:
     """How the lift changes with k, and whether an estimate that follows only some steps is reliable."""
+    if decisive.steps is None:
+        return _sensitivity(problem, decisive)
     diagnostics, witness = problem.all_of(
         [partial(_sensitivity, problem, decisive), partial(longest, problem, decisive)]
     )
-    if decisive.steps is None:
-        return [*diagnostics]
     return [*diagnostics, *_drift(problem, decisive, witness), _left_out(problem, decisive, witness)]
 
 

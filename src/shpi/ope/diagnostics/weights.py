@@ -25,12 +25,39 @@ SHOWN_ONCE = 0.01  # if a larger share of the actions was chosen only once, othe
 
 def about_weights(problem: Problem, estimate: Estimate) -> list[Diagnostic]:
     """The diagnostics of one estimator's weights; none for an estimator without weights."""
-    if estimate.weights is None:
+    weights = estimate.weights
+    if weights is None:
         return []
+    few: Severity = "fatal" if weights.ess < LEAST_EFFECTIVE else "warning"
+    few = few if weights.ess < FEW_EFFECTIVE else "fine"
+    heavy: Severity = "warning" if weights.top_share > HEAVIER_TOP else "note"
+    heavy = heavy if weights.top_share > HEAVY_TOP else "fine"
+    worth = (
+        f"{estimate.name} rests on about {weights.ess:,.0f} effective users out of {problem.users:,}: "
+        "the log is worth that many users served by the policy itself."
+    )
+    if few == "fatal":
+        worth += f" At least {LEAST_EFFECTIVE:.0f} are needed for a reliable standard error."
     return [
-        _effective(problem, estimate, estimate.weights),
-        _tails(estimate, estimate.weights),
-        _mean(problem, estimate, estimate.weights),
+        Diagnostic(
+            name="effective users",
+            severity=few,
+            sentence=worth,
+            figure=weights.ess,
+            threshold=LEAST_EFFECTIVE,
+            estimator=estimate.name,
+        ),
+        Diagnostic(
+            name="weight tails",
+            severity=heavy,
+            sentence=f"In {estimate.name} the 1 % of the users with the largest weights carry "
+            f"{weights.top_share:.0%} of all weight; the heaviest counts as much as {weights.max:,.1f} "
+            "users.",
+            figure=weights.top_share,
+            threshold=HEAVIER_TOP,
+            estimator=estimate.name,
+        ),
+        _mean(problem, estimate, weights),
     ]
 
 
@@ -41,45 +68,6 @@ def has_enough_support(problem: Problem, estimate: Estimate) -> bool:
     """
     return estimate.effective_users >= LEAST_EFFECTIVE and not any(
         diagnostic.severity == "fatal" for diagnostic in about_weights(problem, estimate)
-    )
-
-
-def _effective(problem: Problem, estimate: Estimate, weights: Weights) -> Diagnostic:
-    severity: Severity = "fine"
-    if weights.ess < LEAST_EFFECTIVE:
-        severity = "fatal"
-    elif weights.ess < FEW_EFFECTIVE:
-        severity = "warning"
-    sentence = (
-        f"{estimate.name} rests on about {weights.ess:,.0f} effective users out of {problem.users:,}: "
-        "the log is worth that many users served by the policy itself."
-    )
-    if severity == "fatal":
-        sentence += f" At least {LEAST_EFFECTIVE:.0f} are needed for a reliable standard error."
-    return Diagnostic(
-        name="effective users",
-        severity=severity,
-        sentence=sentence,
-        figure=weights.ess,
-        threshold=LEAST_EFFECTIVE,
-        estimator=estimate.name,
-    )
-
-
-def _tails(estimate: Estimate, weights: Weights) -> Diagnostic:
-    severity: Severity = "fine"
-    if weights.top_share > HEAVIER_TOP:
-        severity = "warning"
-    elif weights.top_share > HEAVY_TOP:
-        severity = "note"
-    return Diagnostic(
-        name="weight tails",
-        severity=severity,
-        sentence=f"In {estimate.name} the 1 % of the users with the largest weights carry "
-        f"{weights.top_share:.0%} of all weight; the heaviest counts as much as {weights.max:,.1f} users.",
-        figure=weights.top_share,
-        threshold=HEAVIER_TOP,
-        estimator=estimate.name,
     )
 
 

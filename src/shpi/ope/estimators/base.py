@@ -61,11 +61,13 @@ def finish(
         base = on_policy(problem)
         baseline = (base.value, base.influence)
     followed = steps if steps is not None and steps < problem.horizon else None
-    of_lift = _without_rounding(influence - baseline[1], float(np.abs(influence).max()))
+    # Differences at the level of rounding are 0: pi = mu must not look like a tiny, certain gain.
+    lift, of_lift = value - baseline[0], influence - baseline[1]
+    lift = 0.0 if abs(lift) <= 1e-12 * abs(value) else lift
+    of_lift = np.where(np.abs(of_lift) <= 1e-12 * float(np.abs(influence).max()), 0.0, of_lift)
     clusters = found_clusters(problem)
     if clusters is not None:  # users of one day share an arm: use the standard error over days
         influence, of_lift = clusters.enlarged(influence), clusters.enlarged(of_lift)
-    lift = float(_without_rounding(np.array(value - baseline[0]), abs(value)))
     return Estimate(
         name=name,
         value=value,
@@ -93,8 +95,3 @@ def standardised_difference(first: Estimate, second: Estimate) -> float:
     if abs(gap) <= ROUNDING * scale:
         return 0.0
     return gap / error if error > 1e-12 * scale else float(np.copysign(np.inf, gap))
-
-
-def _without_rounding(difference: Float64Array, scale: float) -> Float64Array:
-    """Set differences at the level of rounding to 0: pi = mu must not look like a tiny, certain gain."""
-    return np.where(np.abs(difference) <= 1e-12 * scale, 0.0, difference)

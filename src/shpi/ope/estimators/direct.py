@@ -138,7 +138,7 @@ class DirectMethod(_ModelAlone):
             limits=value_limits(problem, 1),
             ridge=self.ridge,
         )
-        key = ("rewards", target, problem.number_of(self.features), self.ridge)
+        key = ("rewards", target, problem.visits.number_of(self.features), self.ridge)
         terms = partial(_predicted_rewards, fit=fit, key=key)
         sums = summed(problem, StepWeights.equal, terms, normalise=True)
         (means,), moved = problem.all_of([sums.means, partial(_noise, problem, fit, sums.normaliser)])

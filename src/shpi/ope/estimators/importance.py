@@ -36,25 +36,31 @@ from shpi.protocols import Float64Array, Int64Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class IPS:
-    """Inverse propensity scores over whole trajectories: (1/N) sum_i w_{0:T_i-1} sum_t gamma^t r_t."""
+class _WholeTrajectory:
+    """What IPS and SNIPS share: all but whether the weights are normalised."""
 
-    name: str = "IPS"
+    normalise: ClassVar[bool]
+    name: str = ""
 
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
-        return _weighted(self.name, problem, whole_weights, normalise=False)
+        return _weighted(self.name, problem, whole_weights, normalise=self.normalise)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SNIPS:
+class IPS(_WholeTrajectory):
+    """Inverse propensity scores over whole trajectories: (1/N) sum_i w_{0:T_i-1} sum_t gamma^t r_t."""
+
+    normalise = False
+    name: str = "IPS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SNIPS(_WholeTrajectory):
     """Self-normalised: sum_i w_i G_i / sum_i w_i, with w_i = w_{0:T_i-1} and G_i = sum_t gamma^t r_t."""
 
+    normalise = True
     name: str = "SNIPS"
-
-    def estimate(self, problem: Problem) -> Estimate:
-        """See the top of this file."""
-        return _weighted(self.name, problem, whole_weights, normalise=True)
 
 
 @dataclass(frozen=True, kw_only=True)

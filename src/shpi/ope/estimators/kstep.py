@@ -47,9 +47,8 @@ from shpi.ope.estimators.importance import window_weights
 from shpi.ope.estimators.robust import cross_fits, through_fits
 from shpi.ope.inference.steps import StepSummed, floored, summed
 from shpi.ope.inference.weighting import StepWeights, Terms
-from shpi.ope.models.backups import Backups
+from shpi.ope.models.backups import Backups, value_gradients
 from shpi.ope.models.columns import note_of
-from shpi.ope.models.linear import sums_by_step
 from shpi.ope.models.predictions import kept_predictions
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
@@ -116,11 +115,14 @@ class WeightedDeltas:
     def summed(self) -> tuple[StepSummed, StepSummed]:
         """The first pass, with these weights and with equal ones: gives the lift and the effective users."""
         problem, counted = self.deltas.problem, self.counted
-        terms = partial(self.deltas.terms, sessions=counted is not problem)
         key = ("summed", self.deltas.key, counted is problem)
         of_pi, of_mu = problem.all_of(
             [
-                partial(problem.memo, (*key, name), partial(summed, counted, weigh, terms, normalise=True))
+                partial(
+                    problem.memo,
+                    (*key, name),
+                    partial(summed, counted, weigh, self.deltas.terms, normalise=True),
+                )
                 for name, weigh in ((self.key, self.weigh), ("equal", StepWeights.equal))
             ]
         )
@@ -139,13 +141,12 @@ class WeightedDeltas:
         """
         problem, counted = self.deltas.problem, self.counted
         with_pi, with_mu = self.summed()
-        slope = _Slope(counted=counted, of_pi=with_pi, of_mu=with_mu, steps=steps)
         key = ("of mu", self.deltas.key, counted is problem, steps)
         (of_pi,), (of_mu,), noise, base = problem.all_of(
             [
                 partial(with_pi.means, (steps,)),
                 partial(problem.memo, key, partial(with_mu.means, (steps,))),
-                partial(self.deltas.noise_of_fit, slope),
+                partial(self.deltas.noise_of_fit, counted, with_pi, with_mu, steps),
                 partial(on_policy, problem),
             ]
         )
@@ -160,27 +161,6 @@ class WeightedDeltas:
             steps=follows,
             consistent=consistent,
         )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Slope:
-    """The coefficient of each delta in the lift: lift = sum_i slope_i delta_i for given denominators."""
-
-    counted: Problem  # whose chunks are weighted: the problem itself, or its view by sessions
-    of_pi: StepSummed
-    of_mu: StepSummed
-    steps: int | None
-
-    def of(self, chunk: Chunk) -> Float64Array:
-        """The derivative of the lift by each delta of a chunk of ``counted`` [n]."""
-        counted, terms = self.counted, self.of_pi.terms(self.counted, chunk)
-        with_pi, with_mu = (
-            sums.normaliser.shares(chunk, sums.weigh(chunk), terms) for sums in (self.of_pi, self.of_mu)
-        )
-        discounts = counted.per_user * counted.discounts[chunk.steps]
-        if self.steps is not None:
-            discounts = np.where(chunk.steps < self.steps, discounts, 0.0)
-        return discounts * (with_pi - with_mu)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -202,41 +182,50 @@ class Deltas:
         return cls(
             problem=problem,
             fits=cross_fits(problem, "state", features, ridge),
-            key=("backups", "state", problem.number_of(features), ridge),
+            key=("backups", "state", problem.visits.number_of(features), ridge),
         )
 
-    def terms(self, counted: Problem, chunk: Chunk, *, sessions: bool) -> Terms:
+    def terms(self, counted: Problem, chunk: Chunk) -> Terms:
         """The deltas. Chunks of a session view have the same rows as those of the problem itself."""
-        own = chunk if not sessions else chunk.origin
+        own = chunk.whole or chunk
         values = kept_predictions(self.problem, own, self.fits, self.key)
         z = own.rewards + self.problem.gamma * values.following(own) - values.value
         counts = self.problem.known_weights(own, "return")
-        if sessions:
+        if own is not chunk:
             z = z * session_discounts(self.problem, own)
         return Terms(values=z, counts=counts)
 
-    def noise_of_fit(self, slope: _Slope) -> Float64Array:
-        """The contribution of each user to the lift through V [U]; times U it is the influence."""
+    def noise_of_fit(
+        self, counted: Problem, of_pi: StepSummed, of_mu: StepSummed, steps: int | None
+    ) -> Float64Array:
+        """The contribution of each user to the lift through V [U]; times U it is the influence.
+
+        Args:
+            counted: the problem itself, or its view by sessions.
+            of_pi: sums with the weights of the policy, over the chunks of ``counted``.
+            of_mu: the same with equal weights.
+            steps: number of first decisions whose deltas count; None: all.
+        """
         if self.problem.values_only:
             return np.zeros(self.problem.users)
-        gradients = slope.counted.total(partial(self._gradients_of, slope=slope))
-        return through_fits(self.problem, self.fits, gradients)
+        gradients_of = partial(self._gradients_of, counted=counted, of_pi=of_pi, of_mu=of_mu, steps=steps)
+        return through_fits(self.problem, self.fits, counted.total(gradients_of))
 
-    def _gradients_of(self, counted: Chunk, slope: _Slope) -> Float64Array:
-        """The derivative of the lift by theta_h of every fold's fit [K, H + 1, p]."""
-        problem, design, chunk, slopes = self.problem, self.fits[0].design, counted.origin, slope.of(counted)
-        logs = chunk.logs
-        if slope.counted is not problem:
-            slopes = slopes * session_discounts(problem, chunk)
-        before = np.append(0.0, slopes[:-1])
-        before[logs.offsets[:-1]] = 0.0  # nothing before the first decision
-        coefficients = problem.gamma * before - slopes
-        lengths = np.diff(logs.offsets)
-        final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
-        of_final = problem.gamma * slopes[logs.offsets[1:][final] - 1]
-        gradients = np.zeros((problem.settings.folds, problem.horizon + 1, design.p))
-        gradients[:, 1:] = sums_by_step(chunk, design, coefficients, problem)[:, ::-1]  # H - t to go
-        phi = design.of(logs.final_contexts[final]) * of_final[:, None]
-        fold_of_final = chunk.fold_of_user[logs.user_codes[final]]
-        np.add.at(gradients, (fold_of_final, problem.horizon - lengths[final]), phi)
-        return gradients
+    def _gradients_of(
+        self, chunk: Chunk, counted: Problem, of_pi: StepSummed, of_mu: StepSummed, steps: int | None
+    ) -> Float64Array:
+        """The derivative of the lift by theta_h of every fold's fit [K, H + 1, p].
+
+        For given denominators the lift is sum_i slope_i delta_i.
+        """
+        terms = of_pi.terms(counted, chunk)
+        with_pi, with_mu = (
+            sums.normaliser.shares(chunk, sums.weigh(chunk), terms) for sums in (of_pi, of_mu)
+        )
+        discounts = counted.per_user * counted.discounts[chunk.steps]
+        if steps is not None:
+            discounts = np.where(chunk.steps < steps, discounts, 0.0)
+        slopes, own = discounts * (with_pi - with_mu), chunk.whole or chunk
+        if own is not chunk:
+            slopes = slopes * session_discounts(self.problem, own)
+        return value_gradients(self.problem, own, self.fits[0].design, slopes, here=slopes)

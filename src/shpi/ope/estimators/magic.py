@@ -96,30 +96,16 @@ def mixture(values: Float64Array, covariance: Float64Array, interval: tuple[floa
     scale = float(np.trace(square)) / len(values)
     if scale == 0:  # all values agree, without any variance
         return np.full(len(values), 1.0 / len(values))
-    z = _least(square / scale)
-    blend: Float64Array = z / z.sum()
-    return blend
-
-
-def _least(square: Float64Array) -> Float64Array:
-    """The z >= 0 [J] that minimises z'S z + (1'z - 1)^2; x is z scaled to sum to 1.
-
-    If the minimum is not unique, nnls of scipy 1.13 cycles or meets a singular matrix. A small ridge on the
-    diagonal makes it unique.
-    """
+    # The z >= 0 [J] that minimises z'S z + (1'z - 1)^2; x is z scaled to sum to 1. If the minimum is not
+    # unique, nnls of scipy 1.13 cycles or meets a singular matrix: a small ridge makes it unique.
     wanted = np.append(np.zeros(len(square)), 1.0)
     for ridge in (0.0, 1e-9, 1e-6):
-        root = _root(square + ridge * np.eye(len(square)))
+        eigenvalues, vectors = np.linalg.eigh(square / scale + ridge * np.eye(len(square)))
+        root = np.sqrt(np.maximum(eigenvalues, 0.0))[:, None] * vectors.T  # R with R'R = S
         with suppress(RuntimeError, np.linalg.LinAlgError):  # "maximum number of iterations", "singular"
             z: Float64Array = optimize.nnls(np.vstack([root, np.ones(len(root))]), wanted)[0]
-            return z
+            blend: Float64Array = z / z.sum()
+            return blend
     raise DataError(
         expected="a blend of least error", found="none", remedy="leave MAGIC out; WDR needs no blend"
     )
-
-
-def _root(square: Float64Array) -> Float64Array:
-    """R with R'R = square."""
-    values, vectors = np.linalg.eigh(square)
-    root: Float64Array = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    return root

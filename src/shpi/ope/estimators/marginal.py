@@ -130,7 +130,7 @@ class _Ratio:
         draft = cls(
             problem=problem,
             design=design,
-            number=problem.number_of(design),
+            number=problem.visits.number_of(design),
             zeta=np.stack([of_pi, of_mu]),
             floor=0.0,
             negative=0.0,

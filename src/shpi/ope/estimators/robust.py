@@ -31,9 +31,15 @@ from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.importance import window_weights
 from shpi.ope.inference.steps import Normaliser, StepMeans, StepSummed, floored, summed
 from shpi.ope.inference.weighting import StepWeights, Terms, add_up
-from shpi.ope.models.backups import Backups, adjoint, contributions, fit_backups
+from shpi.ope.models.backups import (
+    Backups,
+    adjoint,
+    contributions,
+    fit_backups,
+    value_gradients,
+)
 from shpi.ope.models.columns import note_of
-from shpi.ope.models.linear import Design, Target, sums_by_step
+from shpi.ope.models.linear import Target, sums_by_step
 from shpi.ope.models.predictions import kept_predictions, value_limits
 from shpi.ope.models.recipes import designed
 from shpi.ope.problem import Chunk, Known, Problem, once
@@ -122,7 +128,7 @@ class Residuals:
         paired: bool,
     ) -> Residuals:
         """Fit Q without each fold in turn, once for all estimators with the same settings."""
-        key = ("backups", "pi", problem.number_of(features), ridge)
+        key = ("backups", "pi", problem.visits.number_of(features), ridge)
         fits = cross_fits(problem, "pi", features, ridge)
         possible = problem.head.behaviour is not None
         notes = [*note_of(fits[0].design.features)]
@@ -146,13 +152,12 @@ class Residuals:
                 partial(on_policy, self.problem),
             ]
         )
-        by_steps = []
+        by_steps, at_start = [], [float(values.mean()) for values in start]
         for j, of_pi in enumerate(means):
-            value, influence = _with_start(of_pi, start[0])
+            value, influence = at_start[0] + of_pi.value, start[0] - at_start[0] + of_pi.influence
             if self.paired:
-                itself, moved = _with_start(own[j], start[1])
-                value = base.value + value - itself
-                influence = base.influence + influence - moved
+                value = base.value + value - (at_start[1] + own[j].value)
+                influence = base.influence + influence - (start[1] - at_start[1] + own[j].influence)
             by_steps.append(Summed(value=value, influence=influence, weights=of_pi.weights))
         return by_steps
 
@@ -217,40 +222,17 @@ class Residuals:
         return self.problem.total(partial(self._gradients, of_pi=of_pi.normaliser, of_mu=of_mu.normaliser))
 
     def _gradients(self, chunk: Chunk, of_pi: Normaliser, of_mu: Normaliser) -> Float64Array:
-        problem = self.problem
-        terms, discounts = self._terms(problem, chunk), problem.discounts[chunk.steps]
-        discounts = problem.per_user * discounts
+        problem, design = self.problem, self.fits[0].design
+        terms, discounts = self._terms(problem, chunk), problem.per_user * problem.discounts[chunk.steps]
         taken = discounts * of_pi.shares(chunk, window_weights(chunk, None), terms)
-        ahead = self._ahead(chunk, taken, "pi")
+        start = 1.0 / problem.users
+        ahead = value_gradients(problem, chunk, design, taken, start=start)
         if self.paired:
             own = discounts * of_mu.shares(chunk, StepWeights.equal(chunk), terms)
-            ahead -= self._ahead(chunk, own, "mu")
+            ahead -= value_gradients(problem, chunk, replace(design, target="mu"), own, start=start)
             taken = taken - own
-        return np.stack([ahead, self._by_fold(chunk, self.fits[0].design, taken, taken=True)])
-
-    def _ahead(self, chunk: Chunk, slopes: Float64Array, target: Target) -> Float64Array:
-        """The derivative of V(x_0) and of the next contexts' values by theta_h of every fold's fit."""
-        problem, logs, design = self.problem, chunk.logs, replace(self.fits[0].design, target=target)
-        ahead = np.append(0.0, problem.gamma * slopes[:-1])
-        ahead[logs.offsets[:-1]] = 1.0 / problem.users  # V(x_0)
-        gradients = self._by_fold(chunk, design, ahead)
-        lengths = np.diff(logs.offsets)
-        final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
-        codes = chunk.final_probs[final] @ design.codes
-        psi = (codes[:, :, None] * design.of(logs.final_contexts[final])[:, None, :]).reshape(-1, design.p)
-        psi *= problem.gamma * slopes[logs.offsets[1:][final] - 1][:, None]
-        fold_of_final = chunk.fold_of_user[logs.user_codes[final]]
-        np.add.at(gradients, (fold_of_final, problem.horizon - lengths[final]), psi)
-        return gradients
-
-    def _by_fold(
-        self, chunk: Chunk, design: Design, coefficients: Float64Array, *, taken: bool = False
-    ) -> Float64Array:
-        """`sums_by_step`, indexed by decisions to go [K, H + 1, p]."""
-        by_step = sums_by_step(chunk, design, coefficients, self.problem, taken=taken)
-        gradients = np.zeros((len(by_step), self.problem.horizon + 1, design.p))
-        gradients[:, 1:] = by_step[:, ::-1]  # step t has H - t decisions to go
-        return gradients
+        by_step = sums_by_step(chunk, design, taken, problem, taken=True)[:, ::-1]  # H - t to go at step t
+        return np.stack([ahead, np.pad(by_step, ((0, 0), (1, 0), (0, 0)))])
 
     def _starts(self, chunk: Chunk) -> Float64Array:
         """Per-user sums of V(x_0) under pi and, if mu(.|x) is known, under mu [1 or 2, users]."""
@@ -264,10 +246,6 @@ class Residuals:
         z = chunk.rewards + problem.gamma * ahead - predicted.taken
         known: Known = "paired return" if self.paired else "return"
         return Terms(values=z, counts=problem.known_weights(chunk, known))
-
-
-def _with_start(means: StepMeans, start: Float64Array) -> tuple[float, Float64Array]:
-    return float(start.mean()) + means.value, start - start.mean() + means.influence
 
 
 def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Array) -> Float64Array:

@@ -102,9 +102,9 @@ def interval_of(
             remedy="importance products overflow: normalise the weights (WDR, SNPDIS), or use KStepSHPI(k=4)",
         )
     makers: dict[str, Any] = {
-        "normal": _normal,
-        "t": _t,
-        "heavy": _heavy,
+        "normal": _symmetric,
+        "t": _symmetric,
+        "heavy": _symmetric,
         "skewed": _skewed,
         "bootstrap": _bootstrap,
         "bernstein": _bernstein,
@@ -114,7 +114,9 @@ def interval_of(
     error = standard_error(influence)
     if error == 0:
         return Interval(level=level, lower=estimate, upper=estimate, lower_bound=estimate, method=method)
-    below, above, one_sided = makers[method](influence, error, 1 - level, seed=seed, value_range=value_range)
+    below, above, one_sided = makers[method](
+        influence, error, 1 - level, method=method, seed=seed, value_range=value_range
+    )
     return Interval(
         level=level,
         lower=estimate - below,
@@ -124,19 +126,14 @@ def interval_of(
     )
 
 
-def _normal(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
-    two_sided, one_sided = (float(normal_quantile(1 - a)) for a in (alpha / 2, alpha))
-    return two_sided * error, two_sided * error, one_sided * error
-
-
-def _t(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
-    two_sided, one_sided = (float(t_quantile(1 - a, len(influence) - 1)) for a in (alpha / 2, alpha))
-    return two_sided * error, two_sided * error, one_sided * error
-
-
-def _heavy(influence: Float64Array, error: float, alpha: float, **_: Any) -> tuple[float, float, float]:
-    freedom = degrees_of_freedom(influence)
-    two_sided, one_sided = (float(t_quantile(1 - a, freedom)) for a in (alpha / 2, alpha))
+def _symmetric(
+    influence: Float64Array, error: float, alpha: float, *, method: str, **_: Any
+) -> tuple[float, float, float]:
+    if method == "normal":
+        two_sided, one_sided = (float(normal_quantile(1 - a)) for a in (alpha / 2, alpha))
+    else:
+        freedom = len(influence) - 1 if method == "t" else degrees_of_freedom(influence)
+        two_sided, one_sided = (float(t_quantile(1 - a, freedom)) for a in (alpha / 2, alpha))
     return two_sided * error, two_sided * error, one_sided * error
 
 
@@ -144,23 +141,19 @@ def _skewed(influence: Float64Array, error: float, alpha: float, **_: Any) -> tu
     freedom = min(STEADY * degrees_of_freedom(influence), len(influence) - 1)
     lean = skewness(influence) / math.sqrt(len(influence))
     two_sided, one_sided = (float(t_quantile(1 - a, freedom)) for a in (alpha / 2, alpha))
-    return (
+    below, above, one = (
         max(
-            error * max(two_sided, unskewed(two_sided, lean)),
-            with_unseen(influence, two_sided),
-            with_rare(influence, two_sided, alpha / 2),
-        ),
-        max(
-            error * max(two_sided, -unskewed(-two_sided, lean)),
-            with_unseen(-influence, two_sided),
-            with_rare(-influence, two_sided, alpha / 2),
-        ),
-        max(
-            error * max(one_sided, unskewed(one_sided, lean)),
-            with_unseen(influence, one_sided),
-            with_rare(influence, one_sided, alpha),
-        ),
+            error * max(quantile, side * unskewed(side * quantile, lean)),
+            with_unseen(side * influence, quantile),
+            with_rare(side * influence, quantile, share),
+        )
+        for side, quantile, share in (
+            (1, two_sided, alpha / 2),
+            (-1, two_sided, alpha / 2),
+            (1, one_sided, alpha),
+        )
     )
+    return below, above, one
 
 
 def with_rare(influence: Float64Array, quantile: float, alpha: float) -> float:

@@ -128,8 +128,18 @@ def summed(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) 
     _check(sums, normalise)
     below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
     normaliser = Normaliser(top=_scale_of(sums.top, normalise), kept=problem.kept, denominator=below)
+    by_step, flat = sums.weighted / below, problem.discounts / problem.discounts.sum()
+    inverse = float(flat @ (sums.squares / np.where(sums.weight > 0, sums.weight, 1.0) ** 2))
     return StepSummed(
-        problem=problem, sums=sums, normaliser=normaliser, weigh=weigh, terms=terms, normalise=normalise
+        problem=problem,
+        sums=sums,
+        normaliser=normaliser,
+        weigh=weigh,
+        terms=terms,
+        normalise=normalise,
+        by_step=by_step,
+        value=problem.per_user * float(problem.discounts @ by_step),
+        effective_users=problem.users / problem.trajectories / inverse if inverse > 0 else 0.0,
     )
 
 
@@ -143,42 +153,33 @@ class StepSummed:
     weigh: Weigh
     terms: GetTerms
     normalise: bool
-
-    @property
-    def by_step(self) -> Float64Array:
-        """M_t [H]."""
-        return self.sums.weighted / self.normaliser.denominator
-
-    @property
-    def value(self) -> float:
-        """(trajectories per user) sum gamma^t M_t."""
-        return self.problem.per_user * float(self.problem.discounts @ self.by_step)
-
-    @property
-    def effective_users(self) -> float:
-        """The effective sample size in users: a harmonic mean over steps, so that the worst steps count."""
-        problem, weight = self.problem, np.where(self.sums.weight > 0, self.sums.weight, 1.0)
-        flat = problem.discounts / problem.discounts.sum()
-        inverse = float(flat @ (self.sums.squares / weight**2))
-        return problem.users / problem.trajectories / inverse if inverse > 0 else 0.0
+    by_step: Float64Array  # [H] M_t
+    value: float  # (trajectories per user) sum gamma^t M_t
+    effective_users: float  # a harmonic mean over steps, so that the worst steps count
 
     def means(self, steps: Sequence[int | None] = (None,)) -> list[StepMeans]:
         """The second pass: means over the first j steps, for each j in ``steps``; None: over all steps."""
         problem, sums, horizon = self.problem, self.sums, self.problem.horizon
+        weight = np.where(sums.weight > 0, sums.weight, 1.0)
         counted = [np.arange(horizon) < (horizon if first is None else first) for first in steps]
         influence_pass = _InfluencePass(
             problem=problem,
             discounts=problem.discounts * np.stack(counted),
             normal=self.normaliser,
             means=self.by_step,
-            weight=np.where(sums.weight > 0, sums.weight, 1.0),
+            weight=weight,
             normalise=self.normalise,
             ended=sums.ended if self.normalise else problem.ended,
         )
         influences, mass = problem.by_user(
             partial(influence_pass.of, weigh=self.weigh, get_terms=self.terms)
         )  # [J, U], [U]
-        weights = self._weights(mass)
+        flat = problem.discounts / problem.discounts.sum()
+        with np.errstate(over="ignore"):
+            mean = float(flat @ (sums.weight * np.exp(self.normaliser.top))) / problem.trajectories
+        ratio, effective = problem.users / problem.trajectories, self.effective_users
+        worst = ratio / float((sums.squares / weight**2).max()) if effective > 0 else 0.0
+        weights = summary(mass, mean, effective, worst)
         by_steps = []
         for discounts, influence in zip(influence_pass.discounts, influences, strict=True):
             influence -= influence.mean()
@@ -193,17 +194,6 @@ class StepSummed:
                 )
             )
         return by_steps
-
-    def _weights(self, shares: Float64Array) -> Weights:
-        """The summary of the weights, from each user's share of the weight [U]."""
-        problem, sums, effective = self.problem, self.sums, self.effective_users
-        flat = problem.discounts / problem.discounts.sum()
-        with np.errstate(over="ignore"):
-            mean = float(flat @ (sums.weight * np.exp(self.normaliser.top))) / problem.trajectories
-        weight = np.where(sums.weight > 0, sums.weight, 1.0)
-        ratio = problem.users / problem.trajectories
-        worst = ratio / float((sums.squares / weight**2).max()) if effective > 0 else 0.0
-        return summary(shares, mean, effective, worst)
 
 
 def floored(means: StepMeans, reference: StepMeans) -> StepMeans:
@@ -237,12 +227,14 @@ def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, nor
         np.exp(np.minimum(rows - scale[chunk.steps], _LARGEST)) * terms.counts / problem.kept[chunk.steps]
     )
     z = np.where(known, terms.values, 0.0)
+    terminated = np.full(horizon + 1, -np.inf)  # log sums by the first step without a decision
+    np.logaddexp.at(terminated, ended.steps, ended.after)
     return StepSums(
         top=top,
         weighted=add_up(chunk.steps, scaled * z, horizon),
         squared=add_up(chunk.steps, scaled * z**2, horizon),
         squares=add_up(chunk.steps, scaled**2, horizon) + ended.weight(scale, power=2),
-        ended=ended.before(),
+        ended=np.logaddexp.accumulate(terminated)[:horizon],
         weight=add_up(chunk.steps, scaled, horizon) + ended.weight(scale),
         known=add_up(chunk.steps, known.astype(np.float64), horizon),
         scaled=normalise,

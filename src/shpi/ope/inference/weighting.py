@@ -73,12 +73,6 @@ class Ended:
             here = np.flatnonzero(self.steps + j < self.horizon)
             yield here, self.steps[here] + j, tail(j)[self.which[here]] + self.log_b[here]
 
-    def before(self) -> Float64Array:
-        """The log of the sum of exp(``after``) over trajectories that terminated before each step [H]."""
-        log_sums = np.full(self.horizon + 1, -np.inf)
-        np.logaddexp.at(log_sums, self.steps, self.after)
-        return np.logaddexp.accumulate(log_sums)[: self.horizon]
-
     def top(self) -> Float64Array:
         """The largest log b w of a terminated trajectory at every step [H]."""
         top = np.full(self.horizon + 1, -np.inf)
@@ -111,26 +105,19 @@ class Ended:
             ahead = later[t + 1] * np.exp(min(top[t] - top[t + 1], 600.0)) if t + 1 < self.horizon else 0.0
             later[t] = coefficient[t] + ahead
         result: Float64Array = np.exp(self.after - np.append(top, np.inf)[start]) * later[start]
-        if lever is not None:
-            self._put_leverage(result, coefficient, top, lever)
+        if lever is not None:  # recompute, step by step, the sums of the few whose leverage is not small
+            least = np.append(top + np.log(lever), np.inf)  # log of the denominators
+            smallest = np.minimum.accumulate(least[::-1])[::-1]  # over all later steps
+            for i in np.flatnonzero(self.after - smallest[start] > np.log(_SMALL)):
+                later_steps = np.arange(start[i], self.horizon)
+                scaled = np.exp(self.after[i] - top[later_steps])
+                share = np.minimum(scaled / lever[later_steps], 1 - 1e-6)
+                result[i] = float(np.sum(coefficient[later_steps] * scaled / (1 - share)))
         for here, step, log_weight in self.moving():
             scaled = np.exp(log_weight - top[step])
-            share = 0.0 if lever is None else np.minimum(scaled / lever[step], 1 - 1e-6)
+            share = np.zeros(1) if lever is None else np.minimum(scaled / lever[step], 1 - 1e-6)
             result[here] += coefficient[step] * scaled / (1 - share)
         return result
-
-    def _put_leverage(
-        self, result: Float64Array, coefficient: Float64Array, top: Float64Array, lever: Float64Array
-    ) -> None:
-        """Recompute the sums step by step for the few trajectories whose leverage is not small."""
-        start = self.start
-        least = np.append(top + np.log(lever), np.inf)  # log of the denominators
-        smallest = np.minimum.accumulate(least[::-1])[::-1]  # over all later steps
-        for i in np.flatnonzero(self.after - smallest[start] > np.log(_SMALL)):
-            t = np.arange(start[i], self.horizon)
-            scaled = np.exp(self.after[i] - top[t])
-            share = np.minimum(scaled / lever[t], 1 - 1e-6)
-            result[i] = float(np.sum(coefficient[t] * scaled / (1 - share)))
 
 
 def add_up(index: Int64Array, values: Float64Array, size: int) -> Float64Array:

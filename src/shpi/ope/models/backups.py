@@ -42,6 +42,7 @@ from shpi.ope.models.linear import (
     one_follows,
     positions_of,
     products,
+    sums_by_step,
 )
 from shpi.ope.problem import Chunk, Problem
 from shpi.protocols import Float64Array, Int64Array
@@ -166,6 +167,39 @@ def adjoint(fit: Backups, gradients: Float64Array) -> Adjoint:
     )
 
 
+def value_gradients(
+    problem: Problem,
+    chunk: Chunk,
+    design: Design,
+    slopes: Float64Array,
+    *,
+    start: float = 0.0,
+    here: Float64Array | float = 0.0,
+) -> Float64Array:
+    """The derivative of an estimate by theta_h of every fold's fit, through the values V [K, H + 1, p].
+
+    Args:
+        problem: the evaluation problem.
+        chunk: chunk of the log.
+        design: features of contexts, and the target whose values V are.
+        slopes: derivative by r_t + gamma V(x_{t+1}), by decision [n].
+        start: derivative by V(x_0) of every trajectory.
+        here: what to subtract: minus the derivative by V(x_t), by decision [n].
+    """
+    logs = chunk.logs
+    coefficients = np.append(0.0, problem.gamma * slopes[:-1])
+    coefficients[logs.offsets[:-1]] = start
+    by_step = sums_by_step(chunk, design, coefficients - here, problem)[:, ::-1]  # H - t to go at step t
+    gradients = np.pad(by_step, ((0, 0), (1, 0), (0, 0)))
+    lengths = np.diff(logs.offsets)
+    final = np.flatnonzero(~logs.terminated & logs.final_observed & (lengths < problem.horizon))
+    codes = np.ones((len(final), 1)) if design.target == "state" else chunk.final_probs[final] @ design.codes
+    psi = products(codes, design.of(logs.final_contexts[final]))
+    psi = psi * (problem.gamma * slopes[logs.offsets[1:][final] - 1])[:, None]
+    np.add.at(gradients, (chunk.fold_of_user[logs.user_codes[final]], problem.horizon - lengths[final]), psi)
+    return gradients
+
+
 def contributions(
     problem: Problem, design: Design, adjoints: Sequence[Adjoint], *, rewards_only: bool = False
 ) -> Float64Array:
@@ -196,23 +230,17 @@ def _contributions_of(
     residual = np.where(used, of_reward, 0.0) / np.where(used, slope, 1.0)
     of_step = np.zeros(users)
     if ahead:
-        through = _through(adjoints)
+        # For each fold, the sum over the fits that use its users; a single entry if there is one fit to all.
+        kept = [[fit for fit in adjoints if fit is not out] or [out] for out in adjoints]
+        through = [
+            (reduce(np.add, [fit.ahead for fit in fits]), reduce(np.add, [fit.here for fit in fits]))
+            for fits in kept
+        ]
         of_step = (_steps_by_row if design.dense else _steps_by_action)(problem, chunk, design, through)
     size = np.abs(slope)
     of_users = add_up(chunk.users, residual, users)
     sums = [size @ size, size.sum(), size @ residual**2, residual @ residual, of_users @ of_users]
     return np.stack([add_up(chunk.users, of_reward, users), of_step]), np.array(sums)
-
-
-def _through(adjoints: Sequence[Adjoint]) -> Through:
-    """For each fold, the sum over the fits that use its users; a single entry if there is one fit to all."""
-    if len(adjoints) == 1:
-        return [(adjoints[0].ahead, adjoints[0].here)]
-    others = [[part for part in adjoints if part is not left_out] for left_out in adjoints]
-    return [
-        (reduce(np.add, [part.ahead for part in parts]), reduce(np.add, [part.here for part in parts]))
-        for parts in others
-    ]
 
 
 def _reward_parts(

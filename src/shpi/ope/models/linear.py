@@ -118,7 +118,7 @@ class Block:
     here: Float64Array  # [b, d] f(x_t)
     group: Int64Array  # [b] row of ``codes`` of the taken action
     after: Float64Array  # [b, d] f(x_{t+1}); 0 after a termination, or if unknown
-    code: Float64Array  # [b, q] sum_a nu(a|x_{t+1}) m_a
+    code: Float64Array  # [b, q] sum_a nu(a|x_{t+1}) m_a; 0 for the last decision of the chunk
     following: Int64Array | None  # [b] the next logged action, instead of ``code``; see `one_follows`
     known: Float64Array  # [b] weight of the transition; 0: the next context is unknown
 
@@ -133,7 +133,7 @@ def blocks(problem: Problem, chunk: Chunk, design: Design) -> Iterator[Block]:
     entries, width = (_SHORT, design.p) if design.dense else (_ENTRIES, design.d + design.codes.shape[1])
     size = max(entries // (width + design.d), 64)
     known = problem.known_weights(chunk, "next" if design.target == "state" else "inside")
-    nothing = (known == 0) | ~chunk.goes_on
+    nothing, replaced = (known == 0) | ~chunk.goes_on, one_follows(chunk, design)
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
         extended = design.rows_of(chunk, slice(start, min(rows.stop + 1, n)))
@@ -143,29 +143,29 @@ def blocks(problem: Problem, chunk: Chunk, design: Design) -> Iterator[Block]:
         if ends.start < ends.stop:
             after[logs.offsets[1:][ends] - 1 - start] = design.of(logs.final_contexts[ends])
         after[nothing[rows]] = 0.0
-        group, (code, following) = design.group(chunk, rows), _next_codes(chunk, design, rows)
+        ahead, following = slice(start + 1, min(rows.stop + 1, n)), None
+        if design.target == "state":
+            code = np.ones((len(here), 1))
+        elif replaced:
+            code, following = np.zeros((len(here), 0)), np.zeros(len(here), dtype=np.int64)
+            following[: ahead.stop - ahead.start] = logs.actions[ahead]
+        else:
+            code = np.zeros((len(here), design.codes.shape[1]))
+            code[: ahead.stop - ahead.start] = target_codes(chunk, design, ahead)
         yield Block(
-            rows=rows, here=here, group=group, after=after, code=code, following=following, known=known[rows]
+            rows=rows,
+            here=here,
+            group=design.group(chunk, rows),
+            after=after,
+            code=code,
+            following=following,
+            known=known[rows],
         )
 
 
 def one_follows(chunk: Chunk, design: Design) -> bool:
     """Whether the next code is that of the next logged action, so that its number replaces a long code."""
     return design.target == "mu" and chunk.logs.behaviour is None and not design.dense
-
-
-def _next_codes(chunk: Chunk, design: Design, rows: slice) -> tuple[Float64Array, Int64Array | None]:
-    """`Block.code` and `Block.following`; 0 for the last decision of the chunk."""
-    count, ahead = rows.stop - rows.start, slice(rows.start + 1, min(rows.stop + 1, len(chunk.logs)))
-    if design.target == "state":
-        return np.ones((count, 1)), None
-    if one_follows(chunk, design):
-        following = np.zeros(count, dtype=np.int64)
-        following[: ahead.stop - ahead.start] = chunk.logs.actions[ahead]
-        return np.zeros((count, 0)), following
-    codes = np.zeros((count, design.codes.shape[1]))
-    codes[: ahead.stop - ahead.start] = target_codes(chunk, design, ahead)
-    return codes, None
 
 
 # ---------------------------------------------------------------------- sums
@@ -206,12 +206,8 @@ def model_sums(problem: Problem, design: Design) -> ModelSums:
     return replace(total, **put_together)
 
 
-def reward_sums(problem: Problem, design: Design) -> Float64Array:
-    """The sums of phi r alone [K, p], for another reward of the same decisions."""
-    return problem.total(partial(_rewards_of, problem=problem, design=design))
-
-
-def _rewards_of(chunk: Chunk, problem: Problem, design: Design) -> Float64Array:
+def reward_sums(chunk: Chunk, problem: Problem, design: Design) -> Float64Array:
+    """The sums of phi r alone over a chunk [K, p], for another reward of the same decisions."""
     n, q, folds = len(chunk.logs), design.codes.shape[1], problem.settings.folds
     total = np.zeros((folds, q, design.d))
     size = max(_ENTRIES // (design.d + q), 64)
@@ -275,7 +271,9 @@ def products(codes: Float64Array, features: Float64Array) -> Float64Array:
     """The features of contexts and actions, m (x) f [b, p]."""
     if codes.shape[1] == 1:
         return features if (codes == 1).all() else codes * features
-    return (codes[:, :, None] * features[:, None, :]).reshape(len(features), -1)
+    return (codes[:, :, None] * features[:, None, :]).reshape(
+        len(features), codes.shape[1] * features.shape[1]
+    )
 
 
 def _add_by_action(

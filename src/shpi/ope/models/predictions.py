@@ -55,6 +55,7 @@ def predict(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Predicte
     behaviour = np.empty(n) if with_mu and design.target != "state" else None
     parts = _parts(problem, chunk, fits)  # [n, q]
     bounds = np.array([value_limits(problem, problem.horizon - t) for t in range(problem.horizon)])
+    plain = design.codes.shape[1] == 2 and bool((design.codes[:, 0] == 1).all())  # codes (1, number)
     size = max(_ENTRIES // (design.d + 2 * len(design.codes)), 256)
     for start in range(0, n, size):
         rows = slice(start, min(start + size, n))
@@ -64,7 +65,10 @@ def predict(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Predicte
             continue
         chosen = np.einsum("bq,bq->b", own, design.codes[logs.actions[rows]])
         taken[rows] = np.clip(chosen, low, high)
-        inside = _inside(design, own, low, high)
+        inside = np.zeros(len(own), dtype=bool)  # decisions at which no action's value needs clipping
+        if plain:
+            ends = own[:, 1, None] * (design.codes[:, 1].min(), design.codes[:, 1].max()) + own[:, :1]
+            inside = (ends.min(axis=1) >= low) & (ends.max(axis=1) <= high)
         value[rows] = _expected(chunk, design, rows, own, (low, high), inside, None)
         if behaviour is not None:
             behaviour[rows] = _expected(chunk, design, rows, own, (low, high), inside, logs.behaviour)
@@ -86,15 +90,6 @@ def _parts(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Float64Ar
             theta = fits[k].theta[problem.horizon - t].reshape(q, design.d)
             parts[start + mine] = f[mine] @ theta.T
     return parts
-
-
-def _inside(design: Design, parts: Float64Array, low: Float64Array, high: Float64Array) -> BoolArray:
-    """Decisions at which no action's value needs clipping [b]; checked for codes (1, number) only."""
-    if design.codes.shape[1] != 2 or not (design.codes[:, 0] == 1).all():
-        return np.zeros(len(parts), dtype=bool)
-    ends = parts[:, 1, None] * (design.codes[:, 1].min(), design.codes[:, 1].max()) + parts[:, :1]
-    inside: BoolArray = (ends.min(axis=1) >= low) & (ends.max(axis=1) <= high)
-    return inside
 
 
 def _expected(

@@ -8,7 +8,9 @@ The choice does not depend on the evaluated policy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -27,8 +29,8 @@ from shpi.ope.models.backups import fit_backups
 from shpi.ope.models.columns import Take, returns_of, room, telling_columns
 from shpi.ope.models.linear import Design, ModelSums, Target, action_codes, model_sums, reward_sums
 from shpi.ope.models.predictions import predict, value_limits
-from shpi.ope.problem import Chunk, Problem, once
-from shpi.protocols import BoolArray, Float64Array
+from shpi.ope.problem import Problem, once
+from shpi.protocols import Float64Array
 
 MAP_ROWS = 20_000  # contexts that a feature map is fitted to, about
 ROWS = 15_000  # decisions of random users on which the recipes are compared
@@ -74,7 +76,8 @@ def designed(
         known = problem.head.reward_observed is None or problem.metric is not None
         others = ("sums", id(design), "rewards all known")
         if known and others in family:
-            family[place] = replace(family[others], reward=reward_sums(problem, design))
+            rewards = problem.total(partial(reward_sums, problem=problem, design=design))
+            family[place] = replace(family[others], reward=rewards)
         else:
             family[place] = model_sums(problem, design)
             if known:
@@ -119,52 +122,44 @@ def _ranked(problem: Problem) -> list[Candidate]:
 
     Problems that need only values (``values_only``) take the ranking of the first problem of their family.
     """
-    if not problem.values_only or "recipes" not in problem.family:
-        ranked = _newly_ranked(problem)
-        problem.family.setdefault("recipes", ranked)
+    family = problem.family
+    if not problem.values_only or "recipes" not in family:
+        recipes = candidates(problem.head.schema.width, problem.settings.seed)
+        losses = _losses(problem, recipes)
+        ranked = [recipes[i] for i in np.argsort(losses, kind="stable")]
+        family.setdefault("recipes", ranked)
         return ranked
-    shared: list[Candidate] = problem.family["recipes"]
+    shared: list[Candidate] = family["recipes"]
     return shared
 
 
-def _newly_ranked(problem: Problem) -> list[Candidate]:
-    recipes = candidates(problem.head.schema.width, problem.settings.seed)
-    if len(recipes) == 1:
-        return recipes
-    logs = problem.sample(ROWS, least=4).logs
-    if logs.n_users < 4:
-        return recipes
+def _losses(problem: Problem, recipes: Sequence[Candidate]) -> Float64Array:
+    """The mean squared error of V on held-out users by recipe; infinite if backups diverge.
+
+    All are 0 if there is nothing to compare, or too little to compare it by.
+    """
+    losses = np.zeros(len(recipes))
+    logs = problem.sample(ROWS, least=4).logs if len(recipes) > 1 else problem.head
+    if len(recipes) == 1 or logs.n_users < 4:
+        return losses
     plain = replace(problem.settings, horizon=None, truncated="censored")
     sample = Problem.of(problem.policy, logs, plain)
-    small = next(sample.chunks())
-    returns, known = returns_of(sample, small)
+    chunk = next(sample.chunks())
+    returns, known = returns_of(sample, chunk)
     if known.sum() < LEAST:
-        return recipes
-    losses = np.array([_loss(sample, small, candidate, returns, known) for candidate in recipes])
+        return losses
+    limits, folds = value_limits(sample, sample.horizon), range(sample.settings.folds)
+    for i, candidate in enumerate(recipes):
+        features = fit_features(candidate.recipe, chunk.logs.contexts)
+        design = Design(features=features, codes=np.ones((1, 1)), target="state")
+        sums = model_sums(sample, design)
+        fit = partial(fit_backups, design=design, gamma=sample.gamma, horizon=sample.horizon, limits=limits)
+        try:
+            fits = [fit(sums.without(fold)) for fold in folds]
+        except DataError:
+            losses[i] = np.inf
+            continue
+        losses[i] = np.mean((returns - predict(sample, chunk, fits).value)[known] ** 2)
     # Among recipes that predict exactly (such as a number of decisions), the simplest comes first.
     losses[losses <= EXACT * float(np.mean(returns[known] ** 2))] = 0.0
-    return [recipes[i] for i in np.argsort(losses, kind="stable")]
-
-
-def _loss(
-    problem: Problem, chunk: Chunk, candidate: Candidate, returns: Float64Array, known: BoolArray
-) -> float:
-    """The mean squared error of V on held-out users; infinite if backups diverge."""
-    contexts = chunk.logs.contexts
-    design = Design(features=fit_features(candidate.recipe, contexts), codes=np.ones((1, 1)), target="state")
-    sums = model_sums(problem, design)
-    try:
-        fits = [
-            fit_backups(
-                sums.without(fold),
-                design,
-                gamma=problem.gamma,
-                horizon=problem.horizon,
-                limits=value_limits(problem, problem.horizon),
-            )
-            for fold in range(problem.settings.folds)
-        ]
-    except DataError:
-        return np.inf
-    values = predict(problem, chunk, fits).value
-    return float(np.mean((returns - values)[known] ** 2))
+    return losses

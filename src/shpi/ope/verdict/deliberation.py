@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
@@ -45,13 +45,23 @@ def may_ship(estimate: Estimate) -> bool:
     return estimate.consistent and estimate.steps is None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Deliberation:
     """The decision of a gate on one policy."""
 
     gate: Gate
     evaluation: Evaluation
     problem: Problem | None  # None: no guards, no witness and no first step are possible
+    main: Estimate = field(init=False)  # the estimate that decides
+    may_ship: bool = field(init=False)  # whether a ship may rest on it
+    stops: tuple[Diagnostic, ...] = field(init=False)  # fatal, for the log or for the estimator that decides
+    method: str = field(init=False)  # of the intervals
+
+    def __post_init__(self) -> None:
+        self.main = self.evaluation.decisive
+        self.may_ship = may_ship(self.main)
+        self.stops = fatal_for(self.evaluation.diagnostics, self.evaluation.main)
+        self.method = "skewed" if self.problem is None else self.problem.settings.interval
 
     def verdict(self) -> Verdict:
         """The first that applies: forbidden, refuted, ship, first step, held back, undecided."""
@@ -82,28 +92,13 @@ class Deliberation:
     # ------------------------------------------------------------------ claims
 
     @cached_property
-    def main(self) -> Estimate:
-        """The estimate that decides."""
-        return self.evaluation.decisive
-
-    @cached_property
-    def may_ship(self) -> bool:
-        """Whether the estimator that decides may ship."""
-        return may_ship(self.main)
-
-    @cached_property
-    def stops(self) -> tuple[Diagnostic, ...]:
-        """The fatal diagnostics of the log and of the estimator that decides."""
-        return fatal_for(self.evaluation.diagnostics, self.evaluation.main)
-
-    @cached_property
     def lifts(self) -> tuple[Claim, ...]:
         """The claims of a lift, by the estimator that decides and by its witness (a second estimate)."""
         witness = self.evaluation.longer
         if self.may_ship and not self.stops and self.problem is not None:  # a witness can only prevent a ship
             witness = whole(self.problem, self.main.per)
         judges = (self.main,) if witness is None else (self.main, witness)
-        return tuple(Claim.of_lift(self.gate, judge, self._method, self._rare(judge)) for judge in judges)
+        return tuple(Claim.of_lift(self.gate, judge, self.method, self._rare(judge)) for judge in judges)
 
     @cached_property
     def guards(self) -> tuple[Claim, ...]:
@@ -121,10 +116,6 @@ class Deliberation:
             return 0.0
         absent = self.problem.propensity_mode == "absent"
         return 0.0 if absent else unseen_variance(self.problem, estimate, share)
-
-    @property
-    def _method(self) -> str:
-        return "skewed" if self.problem is None else self.problem.settings.interval
 
     @cached_property
     def few_events(self) -> Events | None:
@@ -154,7 +145,7 @@ class Deliberation:
     def _about(self, guard: Guard) -> tuple[Problem, Per]:
         assert self.problem is not None
         problem = self.problem
-        key = ("guard", problem.number_of(guard.metric))
+        key = ("guard", problem.visits.number_of(guard.metric))
         return problem.memo(key, lambda: problem.with_metric(guard.metric)), guard.per or self.main.per
 
     def _weakest(
@@ -169,7 +160,7 @@ class Deliberation:
             0.0 if per != "user" else max(unseen_variance(problem, estimate, share) for estimate in estimates)
         )
         claims = [
-            Claim.of_guard(gate or self.gate, guard, estimate, self._method, per, extra)
+            Claim.of_guard(gate or self.gate, guard, estimate, self.method, per, extra)
             for estimate in estimates
         ]
         claim = min(claims, key=lambda claim: claim.lower)
@@ -224,13 +215,13 @@ class Deliberation:
             return None
         for_share = replace(strict, min_lift=share * self.gate.min_lift)
         extra = self._rare(estimate, share)
-        if not Claim.of_lift(for_share, estimate, self._method, extra).proven:
+        if not Claim.of_lift(for_share, estimate, self.method, extra).proven:
             return None
         for guard in self.gate.guards:
             of_guard = whole(*self._about(guard), share)
             if of_guard is None or not self._weakest(guard, [of_guard], share, strict).proven:
                 return None
-        return Claim.of_lift(replace(strict, min_lift=0.0), estimate, self._method, extra).lower
+        return Claim.of_lift(replace(strict, min_lift=0.0), estimate, self.method, extra).lower
 
     def take(self, step: FirstStep, *why: str) -> Verdict:
         """The verdict "first step"; ``why``: the reasons not to ship the whole policy, if already known."""

@@ -52,7 +52,10 @@ def events(problem: Problem) -> Events | None:
     """The favoured action with the fewest events; None if no action is favoured or all rewards are equal."""
     if problem.reward_range[0] == problem.reward_range[1]:
         return None
-    ordinary = _ordinary(problem)
+    chunk = problem.sample()
+    values, often = np.unique(chunk.rewards[chunk.observed], return_counts=True)
+    most = int(often.argmax())
+    ordinary = float(values[most]) if often[most] >= MOSTLY * often.sum() else None
     counts = problem.times_taken
     shares = counts / counts.sum()
     gained, users = problem.all_of(  # [A] each, in one pass
@@ -72,14 +75,6 @@ def events(problem: Problem) -> Events | None:
     return Events(
         action=str(labels[least]), gained=float(gained[least]), users=int(users[least]), ordinary=ordinary
     )
-
-
-def _ordinary(problem: Problem) -> float | None:
-    """The most frequent reward in a sample of the users; None if it is not frequent enough."""
-    chunk = problem.sample()
-    values, counts = np.unique(chunk.rewards[chunk.observed], return_counts=True)
-    most = int(counts.argmax())
-    return float(values[most]) if counts[most] >= MOSTLY * counts.sum() else None
 
 
 def _gained(chunk: Chunk, shares: Float64Array) -> Float64Array:

@@ -87,6 +87,8 @@ def mixtures(problem: Problem, per: Per) -> tuple[MixtureEstimate, ...]:
     )
 
 
-def largest_mixture(problem: Problem, per: Per) -> MixtureEstimate | None:
-    """The mixture with the largest share; None if there is none."""
+def largest_mixture(problem: Problem, answer: Estimate, per: Per) -> MixtureEstimate | None:
+    """The mixture with the largest share; None if there is none, or if the answer has an interval itself."""
+    if (answer.consistent and has_enough_support(problem, answer)) or problem.propensity_mode == "absent":
+        return None
     return next(reversed(mixtures(problem, per)), None)

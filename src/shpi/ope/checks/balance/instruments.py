@@ -51,7 +51,8 @@ class Cells:
 class Instruments:
     """The indicator columns of a log, with cuts from a sample of its users."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # those of outcomes of earlier decisions come last
+    first_outcome: int  # how many come before these
     time: Cells | None
     step: Cells
     contexts: tuple[tuple[int, Cells], ...]
@@ -85,13 +86,15 @@ class Instruments:
             ]
         names += step.names() if len(step.cuts) else []
         names += [name for _, cells in contexts for name in cells.names()]
-        names += [name for _, cells in past for name in cells.names()]
-        return cls(names=tuple(names), time=time, step=step, contexts=tuple(contexts), past=tuple(past))
-
-    def is_outcome(self, column: int) -> bool:
-        """Whether a column is an outcome of earlier decisions; these come last in ``names``."""
-        count = sum(len(cells.cuts) + 1 for _, cells in self.past)
-        return len(self.names) - count <= column < len(self.names)
+        outcomes = [name for _, cells in past for name in cells.names()]
+        return cls(
+            names=(*names, *outcomes),
+            first_outcome=len(names),
+            time=time,
+            step=step,
+            contexts=tuple(contexts),
+            past=tuple(past),
+        )
 
     def columns(self, chunk: Chunk) -> Float64Array:
         """The indicators [n, J], in the order of ``names``."""
@@ -126,16 +129,19 @@ def _past(chunk: Chunk) -> list[tuple[str, Float64Array]]:
     known_at_once = chunk.rewards if logs.immediate is None else logs.immediate
     rewards = np.where(chunk.observed, known_at_once, 0.0)
     finite = [name for name, values in logs.metrics.items() if np.isfinite(values).all()]
-    return [
-        ("the reward before", _shifted(chunk, rewards)),
-        ("the mean reward before", sum_before(chunk, rewards) / np.maximum(chunk.steps, 1)),
-        *((f"'{name}' before", _shifted(chunk, logs.metrics[name])) for name in finite[:MOST_METRICS]),
+    outcomes = [
+        ("the reward", rewards),
+        *((f"'{name}'", logs.metrics[name]) for name in finite[:MOST_METRICS]),
     ]
-
-
-def _shifted(chunk: Chunk, values: Float64Array) -> Float64Array:
-    before = np.append(0.0, values[:-1])
-    return np.where(chunk.steps > 0, before, 0.0)
+    last, *others = (
+        (f"{name} before", np.where(chunk.steps > 0, np.append(0.0, values[:-1]), 0.0))
+        for name, values in outcomes
+    )
+    return [
+        last,
+        ("the mean reward before", sum_before(chunk, rewards) / np.maximum(chunk.steps, 1)),
+        *others,
+    ]
 
 
 def sum_before(chunk: Chunk, values: Float64Array) -> Float64Array:

@@ -88,9 +88,24 @@ def about_balance(problem: Problem) -> list[Diagnostic]:
     """One diagnostic for all imbalances, and one more if days were switched as a whole."""
     if problem.propensity_mode == "absent":
         return []
-    days = days_of(problem)
-    about_days = [] if days is None else days.diagnostics()
-    return [*about_days, _said(clearest(problem), estimated=problem.propensity_mode == "estimated")]
+    days, finding, estimated = days_of(problem), clearest(problem), problem.propensity_mode == "estimated"
+    clear = finding.ratio < 1
+    severity: Severity = "fine"
+    if clear:
+        harmless = finding.relative <= HARMLESS or finding.outcome
+        severity = "fatal" if estimated or not harmless else "warning"
+    visible = "" if finding.visible is None else f" An override of {finding.visible:.1%} would be detected."
+    balance = Diagnostic(
+        name=NAME,
+        severity=severity,
+        sentence=_found(finding, estimated=estimated)
+        if clear
+        else "Actions were chosen as often as the propensities say, in all "
+        f"{finding.comparisons:,} comparisons by action, time, step, context and earlier outcomes.{visible}",
+        figure=finding.ratio,
+        threshold=1.0,
+    )
+    return [days.diagnostic(), balance] if days is not None and days.switched else [balance]
 
 
 def visible_override(problem: Problem) -> float | None:
@@ -116,6 +131,10 @@ def clearest(problem: Problem) -> Finding:
     ratio = tail / levels  # below 1: significant
     g, j = np.unravel_index(int(np.argmin(ratio)), ratio.shape)
     expected = sums.expected[g, j] / max(sums.weight[g, j], 1e-12)
+    visible = None
+    if groups.exact:  # what is detected in four of five logs, towards one action
+        standard_errors = float(normal_upper_quantile(float(levels[0]) / 2)) + SEEN
+        visible = standard_errors * float(np.sqrt(sums.variance[:, 0].max()) / sums.weight[0, 0])
     names = (*instruments.names, EARLIER)
     return Finding(
         where=names[j],
@@ -125,17 +144,9 @@ def clearest(problem: Problem) -> Finding:
         z=float(z[g, j]),
         ratio=float(ratio[g, j]),
         comparisons=groups.candidates * columns,
-        outcome=instruments.is_outcome(int(j)),
-        visible=_visible(sums, groups, float(levels[0])),
+        outcome=instruments.first_outcome <= int(j) < len(instruments.names),
+        visible=visible,
     )
-
-
-def _visible(sums: Imbalance, groups: Groups, level: float) -> float | None:
-    """The share of decisions whose override towards one action is detected in four of five logs."""
-    if not groups.exact:
-        return None
-    standard_errors = float(normal_upper_quantile(level / 2)) + SEEN
-    return standard_errors * float(np.sqrt(sums.variance[:, 0].max()) / sums.weight[0, 0])
 
 
 def _sums(
@@ -143,10 +154,16 @@ def _sums(
 ) -> Imbalance:
     residuals = groups.residuals(chunk)  # [n, G]
     columns = instruments.columns(chunk)  # [n, J], zeros and ones
-    propensities = _said_by(chunk, groups)  # [n, G]
+    # mu(g|x_t) [n, G]; the number of actions in g if only the taken action's propensity is known
+    behaviour, count = chunk.logs.behaviour, len(groups.names)
+    member = groups.of_action[:, None] == np.arange(count)  # [A, G]
+    if behaviour is None or not groups.exact:
+        propensities = np.tile(member.sum(axis=0).astype(np.float64), (len(chunk.logs), 1))
+    else:
+        propensities = behaviour @ member
     earlier = sum_before(chunk, np.clip(residuals, -5.0, 5.0))  # [n, G]
     expected = np.column_stack([propensities.T @ columns, np.sum(propensities * np.abs(earlier), axis=0)])
-    weight = np.column_stack([np.tile(columns.sum(axis=0), (len(groups), 1)), np.abs(earlier).sum(axis=0)])
+    weight = np.column_stack([np.tile(columns.sum(axis=0), (count, 1)), np.abs(earlier).sum(axis=0)])
     if not estimated and not by_day:
         own = residuals * earlier
         excess = np.column_stack([residuals.T @ columns, own.sum(axis=0)])
@@ -154,7 +171,7 @@ def _sums(
         return Imbalance(excess=excess, variance=variance, expected=expected, weight=weight)
     features = _features(chunk) if estimated else None
     by_column = []
-    for g in range(len(groups)):
+    for g in range(count):
         z = np.column_stack([columns, earlier[:, g]])
         if features is not None:
             z = _cleared(z, features, np.clip(propensities[:, g] * (1 - propensities[:, g]), 1e-4, None))
@@ -163,16 +180,6 @@ def _sums(
         by_column.append((terms.sum(axis=0), np.sum(sums**2, axis=0)))
     excess, variance = (np.stack(rows) for rows in zip(*by_column, strict=True))
     return Imbalance(excess=excess, variance=variance, expected=expected, weight=weight)
-
-
-def _said_by(chunk: Chunk, groups: Groups) -> Float64Array:
-    """mu(g|x_t) [n, G]; the number of actions in g if only the taken action's propensity is known."""
-    behaviour = chunk.logs.behaviour
-    member = groups.of_action[:, None] == np.arange(len(groups))  # [A, G]
-    if behaviour is None or not groups.exact:
-        return np.tile(member.sum(axis=0).astype(np.float64), (len(chunk.logs), 1))
-    result: Float64Array = behaviour @ member
-    return result
 
 
 def _by_day(chunk: Chunk, terms: Float64Array) -> Float64Array:
@@ -203,25 +210,6 @@ def _cleared(z: Float64Array, features: Float64Array, weights: Float64Array) -> 
         np.einsum("nj,n,nj->j", z, weights, z), 1e-300
     )
     return np.where(left > 1e-3, rest, 0.0)
-
-
-def _said(finding: Finding, *, estimated: bool) -> Diagnostic:
-    clear = finding.ratio < 1
-    visible = "" if finding.visible is None else f" An override of {finding.visible:.1%} would be detected."
-    severity: Severity = "fine"
-    if clear:
-        harmless = finding.relative <= HARMLESS or finding.outcome
-        severity = "fatal" if estimated or not harmless else "warning"
-    return Diagnostic(
-        name=NAME,
-        severity=severity,
-        sentence=_found(finding, estimated=estimated)
-        if clear
-        else "Actions were chosen as often as the propensities say, in all "
-        f"{finding.comparisons:,} comparisons by action, time, step, context and earlier outcomes.{visible}",
-        figure=finding.ratio,
-        threshold=1.0,
-    )
 
 
 def _found(finding: Finding, *, estimated: bool) -> str:

@@ -33,9 +33,6 @@ class Groups:
     candidates: int
     exact: bool  # mu(.|x) is known
 
-    def __len__(self) -> int:
-        return len(self.names)
-
     @classmethod
     def of(cls, problem: Problem) -> Groups:
         """Make a group of each frequent action, and blocks of neighbouring actions of the others."""
@@ -59,7 +56,7 @@ class Groups:
     def residuals(self, chunk: Chunk) -> Float64Array:
         """The residuals e [n, G]; see the top of this file."""
         logs, n = chunk.logs, len(chunk.logs)
-        member = np.zeros((logs.n_actions, len(self)))
+        member = np.zeros((logs.n_actions, len(self.names)))
         inside = self.of_action >= 0
         member[np.flatnonzero(inside), self.of_action[inside]] = 1.0
         taken = member[logs.actions]  # [n, G]

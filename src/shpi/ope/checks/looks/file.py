@@ -65,10 +65,6 @@ class Looks:
             return cls()
         except (UnicodeDecodeError, json.JSONDecodeError, OSError) as error:
             raise DataError(expected="a file of looks in JSON", found=str(error), where=str(path)) from None
-        return cls._parsed(content, path)
-
-    @classmethod
-    def _parsed(cls, content: Any, path: Path) -> Looks:
         fine = isinstance(content, Mapping) and (content.get("format"), content.get("version")) == (
             FORMAT,
             VERSION,
@@ -165,8 +161,19 @@ def count_look(
     after = replace(known, looks=(*known.looks, look))
     write_text(place, json.dumps(after.to_json(), indent=1, allow_nan=False) + "\n")
     count = len(after.of(look.policy, look.log))
-    confidence = 0.95 if gate is None else gate.confidence
-    diagnostic = _said(count, confidence, anytime=anytime)
+    times = "once" if count == 1 else f"{count} times"
+    sentence = f"This policy has been evaluated {times} on this log, according to the file of looks."
+    severity: Severity = "fine"
+    if anytime:
+        sentence += " The anytime bound holds for all looks together."
+    elif count > 1:
+        severity = "note" if count == 2 else "warning"
+        chance = min(1.0, count * (1 - (0.95 if gate is None else gate.confidence)))
+        sentence += (
+            f" Each look has its own chance of a false ship, together up to {chance:.0%}: use anytime=True "
+            "(--anytime) to look as often as you like."
+        )
+    diagnostic = Diagnostic(name="looks", severity=severity, sentence=sentence, figure=float(count))
     return replace(evaluation, diagnostics=(*evaluation.diagnostics, diagnostic))
 
 
@@ -183,19 +190,3 @@ def _planned(known: Looks, gate: Gate, place: Path) -> Looks:
             remedy="keep the plan, or start a new file with users that were never evaluated",
         )
     return known
-
-
-def _said(count: int, confidence: float, *, anytime: bool) -> Diagnostic:
-    times = "once" if count == 1 else f"{count} times"
-    sentence = f"This policy has been evaluated {times} on this log, according to the file of looks."
-    severity: Severity = "fine"
-    if anytime:
-        sentence += " The anytime bound holds for all looks together."
-    elif count > 1:
-        severity = "note" if count == 2 else "warning"
-        chance = min(1.0, count * (1 - confidence))
-        sentence += (
-            f" Each look has its own chance of a false ship, together up to {chance:.0%}: use anytime=True "
-            "(--anytime) to look as often as you like."
-        )
-    return Diagnostic(name="looks", severity=severity, sentence=sentence, figure=float(count))
