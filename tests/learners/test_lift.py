@@ -28,7 +28,7 @@ def sampled(table: np.ndarray, truth: float = 0.0) -> list[Influence]:
 
 def contested(influences: list[Influence], confidence: float = 0.95) -> Contest:
     """All of them challenge the champion, in order; each is larger than the one before."""
-    contest = Contest(confidence=confidence)
+    contest = Contest(confidence=confidence, allowed=1 - confidence)
     for number, one in enumerate(influences):
         contest.challenge(Candidate(words=str(number), influence=one), better=True)
     return contest
@@ -69,7 +69,7 @@ def test_proofs_cost_nothing_and_a_failure_four_fifths_of_what_is_left() -> None
 
 def test_a_candidate_that_is_not_better_is_no_test() -> None:
     clear = influence(1.0, np.random.default_rng(1).standard_normal(USERS) / USERS)
-    contest = Contest(confidence=0.95)
+    contest = Contest(confidence=0.95, allowed=0.05)
     assert not contest.challenge(Candidate(words="worse", influence=clear), better=False)
     assert (contest.allowed, proofs(contest)) == (pytest.approx(0.05), [False])
     assert contest.champion.words == "the logging policy"

@@ -200,24 +200,34 @@ class OfflineSHPI:
             BehaviourCloning(seed=self.seed).fit(logs) if table is None else table_behaviour(logs, table)
         )
         rows = max(TESTED_CELLS // max(logs.n_actions, logs.schema.width), LEAST_TESTED)
-        climb = self._climb(sample(logs, rows, seed=self.seed), mu, table, value)
-        if climb.logs.n_users < FEWEST_USERS:
-            few = f"{logs.n_users} users are too few to test anything: the logging policy is returned."
-            return ImprovedPolicy(mu, (), 0, value or climb.judge.value(), notes=(few,))
-        if not climb.imitates:  # there is one candidate only
-            climb = self._climb(logs, mu, table, value)
+        some = sample(logs, rows, seed=self.seed)
+        parts = (some, logs) if len(some) < len(logs) else (some,)
+        allowed = (1 - self.confidence) / len(parts)  # error
         with progress_bar("candidates", 20, self.progress) as advance:
-            climb, directions = replace(climb, advance=advance).choose_judge()
-            contest = Contest(confidence=self.confidence)
-            if climb.imitates:
-                climb.run(directions, contest)
-            else:
-                climb.greedy_among_likely(directions[0], contest)
-            for name, learner in self.rivals.items():
-                new = climb.rival(name, learner.fit)
-                level = 1 - (1 - self.confidence) / len(self.rivals)  # for all rivals together
-                contest.challenge(new, new.beats(contest.champion, level))
-        return _returned(climb, logs, contest, None if climb.imitates else directions[0].t)
+            for part in parts:  # what some of the users prove need not be tested on all
+                climb = replace(self._climb(part, mu, table, value), advance=advance)
+                if part.n_users < FEWEST_USERS:
+                    few = (
+                        f"{part.n_users} users are too few to test anything: the logging policy is returned."
+                    )
+                    return ImprovedPolicy(mu, (), 0, value or climb.judge.value(), notes=(few,))
+                climb, contest, t = self._search(climb, Contest(confidence=self.confidence, allowed=allowed))
+                if contest.champion.lift is not None and contest.champion.lift.proven:
+                    break
+        return _returned(climb, logs, contest, t)
+
+    def _search(self, climb: Climb, contest: Contest) -> tuple[Climb, Contest, float | None]:
+        """Test all candidates; also the t of f's slope where the clone cannot stand for mu."""
+        climb, directions = climb.choose_judge()
+        if climb.imitates:
+            climb.run(directions, contest)
+        else:
+            climb.greedy_among_likely(directions[0], contest)
+        for name, learner in self.rivals.items():
+            new = climb.rival(name, learner.fit)
+            level = 1 - (1 - self.confidence) / len(self.rivals)  # for all rivals together
+            contest.challenge(new, new.beats(contest.champion, level))
+        return climb, contest, None if climb.imitates else directions[0].t
 
     def _climb(
         self, logs: LoggedData, mu: Policy, table: CellsMap | None, value: FittedValue | None

@@ -64,12 +64,9 @@ class Contest:
     """The champion, mu at first, and all candidates that have challenged it."""
 
     confidence: float
+    allowed: float  # share of logs in which the tests still to come may err
     champion: Candidate = field(default_factory=lambda: Candidate(words="the logging policy"))
     tested: list[Candidate] = field(default_factory=list)
-    allowed: float = field(init=False)  # share of logs in which the tests still to come may err
-
-    def __post_init__(self) -> None:
-        self.allowed = 1 - self.confidence
 
     def challenge(self, new: Candidate, better: bool, trusted: bool = False) -> bool:
         """Whether the candidate becomes champion: if it is better, and its lift is proven or else trusted."""
