@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pip compiles every module of every package, for over a minute; Python compiles those that are imported, when they are.
 PIP    = $(BIN)/python -m pip install --quiet --no-compile
 
-.PHONY: help demo test cluster extras peers lint fuzz matrix lock docs bench reproduce clean
+.PHONY: help demo test cluster warm extras peers lint fuzz matrix lock docs bench reproduce clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,15 +57,25 @@ lint: $(BIN)/.dev  ## style, types, architecture
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two cores: what uses one runs beside what uses another. First the environments and the browser; then the tests on a
-# Ray cluster, which take longest and wait most, beside mypy, Sphinx and the tests of the second environment; then all
-# others in two processes.
+# What the tests write is gone when they end, and they wait for the disk thousands of times (fsync, up to 4 ms each):
+# so they write to memory, where two gigabytes of it are free for files.
+ROOM = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
+
+# Two cores: what uses one runs beside what uses another. First the environments and the browser; then mypy, Sphinx and
+# the tests of the second environment, beside the tests on a Ray cluster, which mostly wait (so there are three jobs);
+# then all other tests in two processes.
 test:  ## lint, documentation, every test
 	@$(MAKE) --no-print-directory -j 2 $(BIN)/.dev extras
 	@if test -e $(VENV)-trips/.done; then set -- peers; fi; \
-	$(MAKE) --no-print-directory -j 2 cluster lint docs "$$@"
+	$(MAKE) --no-print-directory -j 3 cluster lint docs warm "$$@"
 	@if test -e $(VENV)-trips/.done; then set -- -m 'not peers'; fi; \
-	set -x; $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/cluster "$$@"
+	set -x; TMPDIR=$(or $(ROOM),$${TMPDIR:-/tmp}) $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/cluster \
+		-o tmp_path_retention_count=1 "$$@"
+
+# Two processes that start from nothing would both compile the packages and the tests, at the same time.
+warm: $(BIN)/.dev
+	-@$(BIN)/python -c "import lightgbm, moto.server, numba, onnxruntime, pandas, s3fs, torch"
+	-@$(BIN)/python -m pytest -q --collect-only --ignore tests/cluster > /dev/null
 
 # The tests of Ray start one cluster, in one process.
 cluster: $(BIN)/.dev  ## the tests on a Ray cluster

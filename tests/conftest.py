@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -29,6 +30,15 @@ HOW_TO_COVER = {
     "public log": "name the folder of reference data in SHPI_SHARED",
     "KuaiRand": "name the folder of reference data in SHPI_SHARED",
 }
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there before the first test out of every collection of garbage: it stays to the end.
+
+    It is most of 650,000 objects, and each full collection looked at all of them, for half a second.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
