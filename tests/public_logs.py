@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from shpi.data.audit import AuditReport, audit
 from shpi.data.datasets import load
 from shpi.data.logged import LoggedData
 
@@ -13,3 +14,9 @@ from shpi.data.logged import LoggedData
 def public_log(name: str, folder: Path) -> LoggedData:
     """What `shpi audit NAME --data FOLDER` reads; nobody may write into it."""
     return load(name, folder)
+
+
+@cache
+def public_audit(name: str, folder: Path) -> AuditReport:
+    """The audit of a public log, made once in a process as well."""
+    return audit(public_log(name, folder))

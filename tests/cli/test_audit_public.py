@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from shpi.cli import main
-from tests.public_logs import public_log
+from shpi.data.logged import LoggedData
+from tests.public_logs import public_audit, public_log
 
 
 @pytest.fixture
@@ -17,6 +18,7 @@ def audit(data_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     monkeypatch.setattr("shpi.data.datasets.load", lambda name, folder: public_log(name, Path(folder)))
 
     def run(name: str) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setattr(LoggedData, "audit", lambda logs: public_audit(name, data_dir))
         code = main(["audit", name, "--data", str(data_dir), "--json"])
         return code, json.loads(capsys.readouterr().out)
 

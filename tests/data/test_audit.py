@@ -22,7 +22,7 @@ from shpi.data.durations import MICROSECONDS
 from shpi.data.logged import LoggedData
 from shpi.data.rewards import ReturnWithin
 from shpi.data.schema import ContextSchema, Feature
-from tests.public_logs import public_log
+from tests.public_logs import public_audit
 
 DAY, MINUTE = MICROSECONDS["d"], MICROSECONDS["m"]
 
@@ -527,7 +527,7 @@ def test_figures() -> None:
 
 
 def test_heartsteps(data_dir: Path) -> None:
-    report = public_log("heartsteps", data_dir).audit()
+    report = public_audit("heartsteps", data_dir)
     facts = report.facts
     assert report.fit
     assert (facts.structure.decisions, facts.structure.users) == (7_540, 37)
@@ -540,7 +540,7 @@ def test_heartsteps(data_dir: Path) -> None:
 
 
 def test_kuairand_random(data_dir: Path) -> None:
-    report = public_log("kuairand-random", data_dir).audit()
+    report = public_audit("kuairand-random", data_dir)
     facts = report.facts
     assert report.fit
     assert facts.ledger.rows_in == 43_028
@@ -567,9 +567,9 @@ def test_kuairand_standard(data_dir: Path) -> None:
 
 
 def test_open_bandit_women_is_unfit_for_the_uniform_policy(data_dir: Path) -> None:
-    report = public_log("open-bandit-women-bts", data_dir).audit()
+    report = public_audit("open-bandit-women-bts", data_dir)
     assert not report.fit
     assert finding(report, "uniform_ess").severity == "error"
     assert report.facts.propensity is not None
     assert round(report.facts.propensity.uniform_ess) == 2
-    assert public_log("open-bandit-women-random", data_dir).audit().fit
+    assert public_audit("open-bandit-women-random", data_dir).fit

@@ -34,9 +34,9 @@ def wide_log(n: int, actions: int, masked: bool = False) -> shpi.LoggedData:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_blocks_and_tables_give_the_same_policy(monkeypatch: pytest.MonkeyPatch, masked: bool) -> None:
-    logs = wide_log(3_000, 120, masked)
+    logs = wide_log(1_500, 120, masked)
     whole = shpi.OfflineSHPI(progress=False).fit(logs)
-    monkeypatch.setattr(pairs, "KEPT", 50_000)  # of 360,000 numbers
+    monkeypatch.setattr(pairs, "KEPT", 25_000)  # of 180,000 numbers
     blocks = shpi.OfflineSHPI(progress=False).fit(logs)
     returned = [[trial.words for trial in p.trials if trial.returned] for p in (blocks, whole)]
     assert returned[0] == returned[1]

@@ -18,7 +18,7 @@ from shpi.envs.rollout import rollout
 from shpi.envs.storefront import Storefront
 from shpi.errors import DataError
 from shpi.features import Identity
-from shpi.ope import Evaluation, Gate, Problem, compare, evaluate
+from shpi.ope import SNPDIS, WDR, Evaluation, Gate, Problem, compare, evaluate
 from shpi.ope._log.together import Scheduler
 from shpi.ope._log.visits import OnBlock, Visits, digest
 from shpi.passes import Processes
@@ -132,11 +132,12 @@ def test_two_processes_give_the_bits_of_one(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_candidates_are_compared_on_shards_as_in_memory(tmp_path: Path) -> None:
-    logs = rare_actions()
+    """Two estimators, one with a model and one with none: the tests above have all of them."""
+    logs, estimators = rare_actions(), [WDR(), SNPDIS()]
     policies = {"tilted": tilted(logs), "uniform": UniformPolicy(logs.n_actions)}
     shards = deal(logs, tmp_path / "shards", 2)
     in_memory, in_shards = (
-        compare(policies, source, Gate(), gamma=0.9, details=False, **options)
+        compare(policies, source, Gate(), estimators=estimators, gamma=0.9, details=False, **options)
         for source, options in ((logs, {}), (shards, {"executor": Backwards()}))
     )
     assert [*differences(in_memory, in_shards)] == []

@@ -96,8 +96,8 @@ def judged(name: str, seed: int, **options):
 
 
 def test_what_a_k_step_estimator_leaves_out_is_not_called_the_lift():
-    """SHPI(k=4) says +18 with a short interval where the truth is +4: it must not lead the report."""
-    case, evaluation = judged("late harm", 805, lift=0.1)
+    """SHPI(k=4) says +15 with a short interval where the truth is +4: it must not lead the report."""
+    case, evaluation = judged("late harm", 802, lift=0.1, users=1000)
     own = evaluation.decisive
     assert own.steps == 4
     assert own.lift_interval.lower > case.lift
@@ -115,7 +115,7 @@ def test_what_a_k_step_estimator_leaves_out_is_not_called_the_lift():
 
 
 def test_a_large_share_can_be_proven_where_a_small_one_cannot():
-    case, evaluation = judged("late harm", 801, lift=0.1)
+    case, evaluation = judged("late harm", 801, lift=0.1, users=1400)
     step = evaluation.verdict.first_step
     assert evaluation.verdict.decision == "first step"
     assert step.share >= 0.3
