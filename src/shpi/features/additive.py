@@ -16,8 +16,9 @@ from shpi.protocols import Float64Array, FloatArray, Int64Array
 class Powers:
     """phi(x) = (1, x, x^2, …, x^degree), with powers per dimension. Standardise first: powers grow fast.
 
-    With a ``limit`` L the powers from the second on are those of x clipped to [-L, L], so that a single
-    context in a long tail, such as a count far above all others, cannot dominate the coefficients.
+    Degree 0 is the intercept alone. With a ``limit`` L the powers from the second on are those of x clipped
+    to [-L, L], so that a single context in a long tail, such as a count far above all others, cannot
+    dominate the coefficients.
     """
 
     degree: int = 3
@@ -25,8 +26,12 @@ class Powers:
     limit: float | None = None
 
     def __post_init__(self) -> None:
-        if self.degree < 1:
-            raise ConfigError(expected="degree of at least 1", found=str(self.degree))
+        if self.degree < 0 or (self.degree == 0 and not self.intercept):
+            raise ConfigError(
+                expected="degree of at least 1, or of 0 with an intercept",
+                found=str(self.degree),
+                where="Powers",
+            )
         if self.limit is not None and not self.limit > 0:
             raise ConfigError(expected="a positive limit, or None", found=str(self.limit), where="Powers")
 
@@ -56,7 +61,7 @@ class PowersMap:
         x, d, first = as_matrix(contexts, self.width_in), self.width_in, int(self.intercept)
         features = np.empty((len(x), self.width))
         features[:, :first] = 1.0
-        features[:, first : first + d] = x
+        features[:, first : first + d] = x[:, : self.width - first]
         inner = x if self.limit is None or self.degree == 1 else np.clip(x, -self.limit, self.limit)
         power = inner
         for start in range(

@@ -34,14 +34,14 @@ from shpi.data.question import terminate_unknown_endings
 from shpi.errors import DataError, require_settings
 from shpi.features.cells import CellsMap
 from shpi.learners._shpi.candidates import Candidate, Contest
-from shpi.learners._shpi.climb import Climb
+from shpi.learners._shpi.climb import NOT_BY_CHANCE, Climb
 from shpi.learners._shpi.judge import PROMISED, Judge
 from shpi.learners._shpi.lift import Lift
 from shpi.learners._shpi.on_log import Improvement, LimitedImprovement
 from shpi.learners._shpi.pairs import Decisions
 from shpi.learners._shpi.proximal import Proximal
 from shpi.learners._shpi.readings import paper_settings, released_settings, repaired_settings
-from shpi.learners._shpi.shapes import default_oracles, few_contexts
+from shpi.learners._shpi.shapes import PLAIN, default_oracles, few_contexts
 from shpi.learners._words import spell_out
 from shpi.learners.base import Learner, from_log, learned_from, propensities_of
 from shpi.learners.cloning import BehaviourCloning, default_recipes, with_intercept
@@ -219,30 +219,36 @@ class OfflineSHPI:
     def _search(self, climb: Climb, contest: Contest) -> tuple[Climb, Contest, float | None]:
         """Test all candidates; also the t of f's slope where the clone cannot stand for mu."""
         climb, directions = climb.choose_judge()
+        t = None
         if climb.imitates:
             climb.run(directions, contest)
         else:
-            climb.greedy_among_likely(directions[0], contest)
+            first, plain = directions[0], directions[-1]
+            direction = first if first.t > NOT_BY_CHANCE else plain
+            t = direction.t
+            climb.greedy_among_likely(direction, contest)
         for name, learner in self.rivals.items():
             new = climb.rival(name, learner.fit)
             level = 1 - (1 - self.confidence) / len(self.rivals)  # for all rivals together
             contest.challenge(new, new.beats(contest.champion, level))
-        return climb, contest, None if climb.imitates else directions[0].t
+        return climb, contest, t
 
     def _climb(
         self, logs: LoggedData, mu: Policy, table: CellsMap | None, value: FittedValue | None
     ) -> Climb:
         """The search on a log."""
         judge = Judge.of(logs, table=table, gamma=self.gamma, seed=self.seed)
-        oracles = default_oracles(logs, table, self.seed)
+        oracles: Mapping[str, Oracle] = default_oracles(logs, table, self.seed)
+        if self.oracle is not None:
+            oracles = {"the given oracle": self.oracle}
         decisions = Decisions.of(logs, mu, judge.steps.half)
-        return Climb(
+        climb = Climb(
             logs=logs,
             judge=judge,
             decisions=decisions,
             mu=mu,
             clone=decisions.of_actions() / propensities_of(logs, "OfflineSHPI"),
-            oracles=oracles if self.oracle is None else {"the given oracle": self.oracle},
+            oracles=oracles,
             horizons=HORIZONS if self.k == "auto" else (self.k,),
             advantages=self._advantages,
             value=value,
@@ -250,6 +256,8 @@ class OfflineSHPI:
             confidence=self.confidence,
             seed=self.seed,
         )
+        plain = self.oracle is None and not climb.imitates
+        return replace(climb, oracles={**oracles, **PLAIN}) if plain else climb
 
     # ------------------------------------------------------------------ without tests: Algorithm 2
 

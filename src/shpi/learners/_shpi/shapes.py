@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shpi.data.logged import LoggedData
+from shpi.features.additive import Powers
 from shpi.features.cells import CellsMap, distinct
 from shpi.features.defaults import curves, lines
 from shpi.oracles import Oracle, Ridge
@@ -11,6 +12,7 @@ FEW_CELLS = 256  # one-hot features up to this number of distinct contexts
 ROWS_PER_CELL = 10  # least mean number of decisions per context for one-hot features
 NARROW, FEW_ACTIONS = 8, 100  # Fourier features are tried up to this many dimensions and actions
 CURVES, BANDWIDTH = 100, 2.0  # random Fourier features, and their bandwidth in medians of the distance
+PLAIN = {"actions": Ridge(features=Powers(degree=0))}  # a number per action, whatever the context
 FEATURE_ROWS = 50_000  # rows from which means and scales are estimated
 
 
