@@ -184,7 +184,7 @@ def test_maps_are_the_same_when_their_steps_and_numbers_are() -> None:
         (lambda: RandomFourier(n_features=7), "even n_features"),
         (lambda: RandomFourier(bandwidth=0.0), "positive bandwidth"),
         (lambda: RandomFourier(bandwidth_factor=float("nan")), "positive bandwidth_factor"),
-        (lambda: Powers(degree=0), "degree of at least 1"),
+        (lambda: Powers(degree=-1), "degree of at least 1, or of 0 with an intercept"),
         (lambda: Hinges(knots=0), "knots of at least 1"),
         (lambda: Chain(()), "at least one step"),
         (lambda: OneHot(n_states=0).fit(STATES), "at least one state"),

@@ -339,7 +339,7 @@ def _returned(climb: Climb, logs: LoggedData, contest: Contest, t: float | None)
         notes = (*notes, f"Candidates were compared on {sizes}, a random sample of the users.")
     if champion.lift is None:
         alone = Lift.of(climb.judge.lift(climb.clone), climb.confidence, climb.confidence)
-        nothing = min(alone.lower, -2 * alone.standard_error)  # nothing is claimed for mu
+        nothing = min(alone.lower, -2 * climb.judge.error_of_return())  # nothing is claimed for a clone of mu
         return ImprovedPolicy(climb.mu, (), 0, value, replace(alone, lower=nothing), trials, notes)
     assert champion.rho is not None
     assert champion.influence is not None

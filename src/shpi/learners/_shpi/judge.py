@@ -167,6 +167,12 @@ class Judge:
             ]
         return self._of_mu[followed]
 
+    def error_of_return(self) -> float:
+        """The standard error of the mean discounted return per user: how well the log knows mu's value."""
+        returns = self.steps.summed(self.steps.rewards)[self.logs.offsets[:-1]]
+        by_user = np.bincount(self.logs.user_codes, weights=returns, minlength=self.steps.users)
+        return self.unit * float(by_user.std(ddof=1)) / float(np.sqrt(self.steps.users))
+
     def gradient(self) -> Float64Array:
         """D lift / d log pi(a_t|x_t) at pi = mu, [n]: visits times the advantage of the taken action."""
         total = np.zeros(len(self.logs))
