@@ -121,6 +121,12 @@ GONE = {
     "shpi.ope.estimators.kstep.weighted_deltas": "shpi.ope.estimators.kstep.WeightedDeltas",
     "shpi.data._read.assemble.duplicated": "it takes a table now: shpi.data._read.assemble.repeated_rows",
     "shpi.features.base.at_least_one_row": "shpi.features.base.as_matrix takes not_empty=True",
+    "shpi.report.plots.canvas.polygon": "Canvas.path takes the points (shpi.report.plots.canvas.Canvas)",
+    "shpi.report.plots.theme.series": "classes are c0, c1, … (as many as shpi.report.plots.theme.SERIES)",
+    **_same(
+        "one function draws all shapes: shpi.report.plots.legend.symbol",
+        (f"shpi.report.plots.legend.{name}" for name in ("diamond", "dot", "stroke", "swatch", "tick")),
+    ),
     "shpi._core.progress.in_stages": "stages decorates too: shpi._core.progress.stages",
     "shpi.ope.estimators.direct.paired_estimate": "FQE and DirectMethod pair: shpi.ope.estimators.direct.FQE",
     "shpi.ope.estimators.importance.check_k": "PDIS and SNPDIS check it: shpi.ope.estimators.importance.PDIS",
