@@ -131,6 +131,8 @@ GONE = {
     "shpi.cli.verbs.evaluate.judged": "it called shpi.ope.candidates.compare",
     "shpi.cli.verbs.fit.save": "it called shpi.policies.save_policy",
     "shpi.files.npz.read_npz_from": "shpi.files.npz.read_npz reads the file at a path",
+    "shpi.files.bundle.load_arrays": "shpi.files.bundle.load_bundle reads manifest and arrays",
+    "shpi.report.sections.lift.failing": "evaluation.diagnostics have a severity (shpi.ope.Evaluation)",
     "shpi._core.progress.in_stages": "stages decorates too: shpi._core.progress.stages",
     "shpi.ope.estimators.direct.paired_estimate": "FQE and DirectMethod pair: shpi.ope.estimators.direct.FQE",
     "shpi.ope.estimators.importance.check_k": "PDIS and SNPDIS check it: shpi.ope.estimators.importance.PDIS",
