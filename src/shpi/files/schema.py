@@ -79,10 +79,8 @@ def _problem(value: Any, schema: Any, path: str) -> _Problem | None:
         deepest = max((problem for problem in problems if problem), key=lambda problem: len(problem[2]))
         return deepest if len(deepest[2]) > len(path) else (_choices(problems), _shown(value), path)
     if isinstance(schema, range):
-        good, name = (
-            type(value) is int and value in schema,
-            f"a whole number from {schema[0]} to {schema[-1]}",
-        )
+        good = type(value) is int and value in schema
+        name = f"a whole number from {schema[0]} to {schema[-1]}"
     elif isinstance(schema, OneOf):
         good = any(type(value) is type(choice) and value == choice for choice in schema.choices)
         name = f"one of {', '.join(map(repr, schema.choices))}"

@@ -118,11 +118,8 @@ def boxplots(
     """
     same_length(labels=labels, groups=groups, marks=marks)
     canvas = Canvas(width)
-    keys = (
-        [Key(name=mark_name, draw=partial(symbol, shape="diamond", cls="c1", hollow=True))]
-        if marks is not None
-        else []
-    )
+    diamond = partial(symbol, shape="diamond", cls="c1", hollow=True)
+    keys = [] if marks is None else [Key(name=mark_name, draw=diamond)]
     rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 22)
     data = [np.asarray(group, dtype=np.float64) for group in groups]
     data = [sample[np.isfinite(sample) & ((sample > 0) | (not log_x))] for sample in data]

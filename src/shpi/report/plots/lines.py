@@ -58,10 +58,7 @@ def lines(
     at = np.asarray(x, dtype=np.float64)
     data = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
     _check(at, data, log_x)
-    areas = {
-        name: tuple(np.asarray(number, dtype=np.float64) for number in pair)
-        for name, pair in (bands or {}).items()
-    }
+    areas = {name: np.asarray(pair, dtype=np.float64) for name, pair in (bands or {}).items()}
     levels = dict(reference or {})
     canvas = Canvas(width)
     sign = partial(symbol, shape="dotted line" if dots else "line")
