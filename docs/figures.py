@@ -24,7 +24,7 @@ from shpi.policies import TabularPolicy, UniformPolicy
 from shpi.protocols import Float64Array
 from shpi.report import svg
 from shpi.report.plots.axes import Scale, bottom_axis
-from shpi.report.plots.canvas import Canvas, polygon
+from shpi.report.plots.canvas import Canvas
 from shpi.report.plots.legend import Key, legend
 from shpi.values import Constant
 
@@ -84,7 +84,7 @@ def _ending(canvas: Canvas, x: float, y: float, gone: bool) -> None:
         canvas.line(x - 6, y - 6, x + 6, y + 6, cls="c4", width=3)
         canvas.line(x - 6, y + 6, x + 6, y - 6, cls="c4", width=3)
     else:
-        canvas.path(polygon([(x - 6, y - 7), (x + 7, y), (x - 6, y + 7)]), cls="c1", width=2)
+        canvas.path([(x - 6, y - 7), (x + 7, y), (x - 6, y + 7)], cls="c1", width=2)
 
 
 def bonus() -> str:

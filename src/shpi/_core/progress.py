@@ -3,7 +3,7 @@
 Nested bars share one display, a line each: the candidates of a comparison, the estimators of one of them.
 Work in unequal stages announces each stage, whether or not it is shown:
 
-    @in_stages("evaluating")
+    @stages("evaluating")
     def evaluate(…):
         expect({"WDR": 3, "SNIPS": 1})        relative costs of the stages
         begin("WDR")

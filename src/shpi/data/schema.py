@@ -8,7 +8,7 @@ time. Missing values follow the policy written beside the feature, never a silen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -93,12 +93,17 @@ class ContextSchema:
     """The features of a context in order; turns tables into matrices the same way every time."""
 
     features: tuple[Feature, ...]
+    dimensions: tuple[str, ...] = field(init=False, repr=False, compare=False)  # their encoded dimensions
+    width: int = field(init=False, repr=False, compare=False)  # d, the length of an encoded context
 
     def __post_init__(self) -> None:
         names = [feature.name for feature in self.features]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(expected="every context column once", found=f"{twice} more than once")
+        dimensions = tuple(name for feature in self.features for name in feature.dimensions)
+        object.__setattr__(self, "dimensions", dimensions)
+        object.__setattr__(self, "width", len(dimensions))
 
     @classmethod
     def numeric(cls, names: Sequence[str], levels: Sequence[Level] | None = None) -> ContextSchema:
@@ -107,16 +112,6 @@ class ContextSchema:
         return cls(
             features=tuple(Feature(name=name, level=level) for name, level in zip(names, chosen, strict=True))
         )
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        """The names of all encoded dimensions."""
-        return tuple(name for feature in self.features for name in feature.dimensions)
-
-    @property
-    def width(self) -> int:
-        """The length d of an encoded context."""
-        return len(self.dimensions)
 
     def level_dimensions(self, level: Level) -> Int64Array:
         """The encoded dimensions of one level, e.g. ``"user"`` for the paper's x_u."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from shpi.errors import ConfigError
-from shpi.features.base import as_matrix, at_least_one_row
+from shpi.features.base import as_matrix
 from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array
 
@@ -87,7 +87,7 @@ class Hinges:
 
     def fit(self, contexts: FloatArray) -> HingesMap:
         """Place the knots at the quantiles 1/(K+1), …, K/(K+1)."""
-        x = at_least_one_row(contexts)
+        x = as_matrix(contexts, not_empty=True)
         levels = np.arange(1, self.knots + 1) / (self.knots + 1)
         quantiles = np.quantile(x, levels, axis=0)  # [K, d]
         pairs = [(j, q) for j in range(x.shape[1]) for q in np.unique(quantiles[:, j])]
@@ -108,6 +108,7 @@ class HingesMap:
     columns: Int64Array  # [H]
     places: Float64Array  # [H]
     intercept: bool = True
+    width: int = field(init=False, repr=False)  # p = d + H, plus one for the intercept
 
     def __post_init__(self) -> None:
         freeze(self, "columns", ndim=1, dtype=np.int64)
@@ -118,11 +119,7 @@ class HingesMap:
                 expected=f"one column in 0..{self.width_in - 1} per hinge",
                 found=f"{len(self.columns)} columns for {len(self.places)} hinges",
             )
-
-    @property
-    def width(self) -> int:
-        """The number of features: d + H, plus one for the intercept."""
-        return self.width_in + len(self.places) + self.intercept
+        object.__setattr__(self, "width", self.width_in + len(self.places) + self.intercept)
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """(1, x, hinges), [n, p]."""

@@ -70,14 +70,9 @@ def check_contexts(contexts: ArrayLike, width: int | None = None) -> FloatArray:
     return x
 
 
-def as_matrix(contexts: ArrayLike, width: int | None = None) -> Float64Array:
-    """Contexts [n, d] checked as by ``check_contexts``, in float64."""
-    return check_contexts(contexts, width).astype(np.float64, copy=False)
-
-
-def at_least_one_row(contexts: ArrayLike) -> Float64Array:
-    """Contexts to fit on: as ``as_matrix``, and not empty."""
-    x = as_matrix(contexts)
-    if not len(x):
+def as_matrix(contexts: ArrayLike, width: int | None = None, *, not_empty: bool = False) -> Float64Array:
+    """Contexts [n, d] checked as by ``check_contexts``, in float64; ``not_empty`` if they are fitted on."""
+    x = check_contexts(contexts, width).astype(np.float64, copy=False)
+    if not_empty and not len(x):
         raise DataError(expected="at least one context to fit features on", found="none")
     return x

@@ -7,14 +7,14 @@ A cell is found by a hash of the context's bits and then compared, so the result
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shpi.errors import ConfigError
-from shpi.features.base import as_matrix, at_least_one_row
+from shpi.features.base import as_matrix
 from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array
 
@@ -44,22 +44,16 @@ class CellsMap:
     """The fitted form of `Cells`."""
 
     cells: Float64Array  # [S, d], distinct
+    width_in: int = field(init=False, repr=False)  # d
+    width: int = field(init=False, repr=False)  # p = S
 
     def __post_init__(self) -> None:
         freeze(self, "cells", ndim=2)
         hashes = self._sorted[0]
         if not len(hashes) or (hashes[1:] == hashes[:-1]).any():
             raise ConfigError(expected="at least one cell, all of them distinct", found=f"{len(self.cells)}")
-
-    @property
-    def width_in(self) -> int:
-        """The width d of a context."""
-        return int(self.cells.shape[1])
-
-    @property
-    def width(self) -> int:
-        """p, the number of cells."""
-        return len(self.cells)
+        object.__setattr__(self, "width_in", self.cells.shape[1])
+        object.__setattr__(self, "width", len(self.cells))
 
     @cached_property
     def _sorted(self) -> tuple[NDArray[np.uint64], Int64Array]:
@@ -89,7 +83,7 @@ def distinct(contexts: FloatArray, at_most: int) -> Float64Array | None:
     head = contexts[: 4 * at_most + 1]
     if len(head) < len(contexts) and distinct(head, at_most) is None:
         return None  # settles most logs at once
-    x = at_least_one_row(contexts) + 0.0
+    x = as_matrix(contexts, not_empty=True) + 0.0
     _, first = np.unique(_hashes(x), return_index=True)  # collisions of 64-bit hashes are negligible
     return x[np.sort(first)] if len(first) <= at_most else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class ChainMap:
     """The fitted form of `Chain`."""
 
     steps: tuple[FeatureMap, ...]
+    width_in: int = field(init=False, repr=False)  # d, of the first step
+    width: int = field(init=False, repr=False)  # p, of the last step
 
     def __post_init__(self) -> None:
         if not self.steps:
@@ -48,16 +50,8 @@ class ChainMap:
                 raise ConfigError(
                     expected=f"a step for {first.width} dimensions", found=f"one for {second.width_in}"
                 )
-
-    @property
-    def width_in(self) -> int:
-        """The number d of context dimensions of the first step."""
-        return self.steps[0].width_in
-
-    @property
-    def width(self) -> int:
-        """The number p of features of the last step."""
-        return self.steps[-1].width
+        object.__setattr__(self, "width_in", self.steps[0].width_in)
+        object.__setattr__(self, "width", self.steps[-1].width)
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """Every step in turn, [n, p]."""

@@ -8,13 +8,13 @@ Pairs of cosine and sine have a smaller variance than cosines with random phases
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
 from shpi.errors import ConfigError
-from shpi.features.base import as_matrix, at_least_one_row
+from shpi.features.base import as_matrix
 from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 
@@ -51,7 +51,7 @@ class RandomFourier:
 
     def fit(self, contexts: FloatArray) -> RandomFourierMap:
         """Draw the frequencies; the contexts give the width, and the median distance where asked for."""
-        x = at_least_one_row(contexts)
+        x = as_matrix(contexts, not_empty=True)
         draws, pairs = (np.random.default_rng(s) for s in np.random.SeedSequence(self.seed).spawn(2))
         bandwidth = self.bandwidth
         if bandwidth is None:
@@ -67,19 +67,14 @@ class RandomFourierMap:
 
     frequencies: Float64Array  # [d, m]
     intercept: bool = True
+    width_in: int = field(init=False, repr=False)  # d
+    width: int = field(init=False, repr=False)  # p = 2m, plus one for the intercept
 
     def __post_init__(self) -> None:
         freeze(self, "frequencies", ndim=2)
-
-    @property
-    def width_in(self) -> int:
-        """The width d of a context."""
-        return int(self.frequencies.shape[0])
-
-    @property
-    def width(self) -> int:
-        """The number of features: 2m, plus one for the intercept."""
-        return 2 * int(self.frequencies.shape[1]) + self.intercept
+        d, m = self.frequencies.shape
+        object.__setattr__(self, "width_in", d)
+        object.__setattr__(self, "width", 2 * m + self.intercept)
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """(1, phi(x)), [n, p], accurate to 1e-7.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shpi.errors import ConfigError, DataError
-from shpi.features.base import as_matrix, at_least_one_row
+from shpi.features.base import as_matrix
 from shpi.features.parts import saveable
 from shpi.protocols import Float64Array, FloatArray, Int64Array
 
@@ -36,7 +36,7 @@ class OneHot:
 
     def fit(self, contexts: FloatArray) -> OneHotMap:
         """Take the width, and the number of states where it was not given."""
-        x = at_least_one_row(contexts)
+        x = as_matrix(contexts, not_empty=True)
         if not 0 <= self.column < x.shape[1]:
             raise ConfigError(expected=f"a column in 0..{x.shape[1] - 1}", found=str(self.column))
         count = self.n_states if self.n_states is not None else int(x[:, self.column].max()) + 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from shpi.errors import ConfigError
-from shpi.features.base import as_matrix, at_least_one_row
+from shpi.features.base import as_matrix
 from shpi.features.parts import freeze, saveable
 from shpi.protocols import Float64Array, FloatArray
 
@@ -18,7 +18,7 @@ class Standardise:
 
     def fit(self, contexts: FloatArray) -> StandardiseMap:
         """Means and standard deviations of these contexts."""
-        x = at_least_one_row(contexts)
+        x = as_matrix(contexts, not_empty=True)
         mean, spread = x.mean(axis=0), x.std(axis=0)
         constant = spread <= 1e-12 * np.abs(mean)  # constant up to rounding
         return StandardiseMap(mean=mean, scale=np.where(constant, 1.0, spread))
@@ -31,6 +31,8 @@ class StandardiseMap:
 
     mean: Float64Array  # [d]
     scale: Float64Array  # [d]
+    width_in: int = field(init=False, repr=False)  # d
+    width: int = field(init=False, repr=False)  # the number of features, d
 
     def __post_init__(self) -> None:
         freeze(self, "mean", "scale", ndim=1)
@@ -39,13 +41,8 @@ class StandardiseMap:
                 expected="one positive scale per mean",
                 found=f"{len(self.mean)} means and scales {self.scale[:8]}",
             )
-
-    @property
-    def width_in(self) -> int:
-        """The width d of a context, and the number of features."""
-        return len(self.mean)
-
-    width = width_in
+        for name in ("width_in", "width"):
+            object.__setattr__(self, name, len(self.mean))
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """(x - mean) / scale, [n, d]."""

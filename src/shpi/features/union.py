@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,21 +34,15 @@ class UnionMap:
     """The fitted form of `Union`."""
 
     parts: tuple[FeatureMap, ...]
+    width_in: int = field(init=False, repr=False)  # d, the same for all parts
+    width: int = field(init=False, repr=False)  # p, the sum over the parts
 
     def __post_init__(self) -> None:
         widths = {feature_map.width_in for feature_map in self.parts}
         if len(widths) != 1:
             raise ConfigError(expected="parts for contexts of one width", found=str(sorted(widths)))
-
-    @property
-    def width_in(self) -> int:
-        """d, the same for all parts."""
-        return self.parts[0].width_in
-
-    @property
-    def width(self) -> int:
-        """p, the sum over the parts."""
-        return sum(feature_map.width for feature_map in self.parts)
+        object.__setattr__(self, "width_in", widths.pop())
+        object.__setattr__(self, "width", sum(feature_map.width for feature_map in self.parts))
 
     def transform(self, contexts: FloatArray) -> Float64Array:
         """All parts, [n, p]."""

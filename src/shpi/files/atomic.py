@@ -81,8 +81,8 @@ def new_folder(path: str | Path) -> Iterator[Path]:
         draft, number = _open_draft(target, folder=True)
         try:
             yield draft
-            for place in draft.iterdir():
-                _flush(place)
+            for place in filter(Path.is_file, draft.iterdir()):
+                _flush(place, _NO_LINKS)
             flush_folder(draft)
             try:
                 draft.rename(target)
@@ -209,10 +209,8 @@ def _a_day_old(number: int) -> bool:
     return time.time() - os.fstat(number).st_mtime > 86_400
 
 
-def _flush(place: Path) -> None:
-    if not place.is_file():
-        return
-    number = os.open(place, os.O_RDONLY | _NO_LINKS)
+def _flush(place: Path, flags: int) -> None:
+    number = os.open(place, os.O_RDONLY | flags)
     try:
         os.fsync(number)
     finally:
@@ -222,8 +220,4 @@ def _flush(place: Path) -> None:
 def flush_folder(folder: Path) -> None:
     """Make a rename in a folder durable, on file systems that support it."""
     with contextlib.suppress(OSError):
-        number: Any = os.open(folder, os.O_RDONLY | _FOLDER)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        _flush(folder, _FOLDER)

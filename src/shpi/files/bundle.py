@@ -38,7 +38,7 @@ from shpi.files.schema import Record, check, whole
 MANIFEST = "manifest.json"
 FIRST_ARRAYS = "arrays.npz"  # file of the arrays in version 1
 OPTIONAL = {"bytes": whole()}  # keys that a bundle of version 2 may have
-_ATTEMPTS = 5  # at reading a bundle, which a writer may replace meanwhile
+_ATTEMPTS = 6  # at reading a bundle, which a writer may replace meanwhile
 
 
 def save_bundle(
@@ -115,39 +115,31 @@ def load_manifest(folder: Path, what: str, fmt: str, schemas: Mapping[int, Recor
     return manifest
 
 
-def load_arrays(folder: Path, manifest: Mapping[str, Any]) -> Arrays:
-    """The arrays that belong to a manifest."""
-    name = manifest.get("arrays", FIRST_ARRAYS) if manifest["version"] > 1 else FIRST_ARRAYS
-    if Path(name).name != name or "\0" in name:
-        raise changed(folder)
-    try:
-        arrays = read_npz(folder / name, manifest.get("bytes"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise MissingArraysError(
-            expected=f"the file {name} beside the manifest",
-            found="none",
-            where=str(folder),
-            remedy="copy the folder again from where it was saved",
-        ) from None
-    if manifest["version"] == 1:
-        # Version 0.1 passed allow_pickle to numpy; numpy 2.0 and 2.1 stored the flag as one more array.
-        arrays.pop("allow_pickle", None)
-    return arrays
-
-
 def load_bundle(
     folder: Path, what: str, fmt: str, schemas: Mapping[int, Record]
 ) -> tuple[dict[str, Any], Arrays]:
     """The manifest and the arrays of one bundle, consistent even if it is replaced meanwhile."""
     manifest = load_manifest(folder, what, fmt, schemas)
-    for _ in range(_ATTEMPTS):
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        name = manifest.get("arrays", FIRST_ARRAYS) if manifest["version"] > 1 else FIRST_ARRAYS
+        if Path(name).name != name or "\0" in name:
+            raise changed(folder)
         try:
-            return manifest, load_arrays(folder, manifest)
-        except MissingArraysError:
+            arrays = read_npz(folder / name, manifest.get("bytes"))
+            break
+        except (FileNotFoundError, NotADirectoryError):
             before, manifest = manifest, load_manifest(folder, what, fmt, schemas)
-            if manifest == before:
-                raise
-    return manifest, load_arrays(folder, manifest)
+            if manifest == before or not attempts_left:
+                raise MissingArraysError(
+                    expected=f"the file {name} beside the manifest",
+                    found="none",
+                    where=str(folder),
+                    remedy="copy the folder again from where it was saved",
+                ) from None
+    if manifest["version"] == 1:
+        # Version 0.1 passed allow_pickle to numpy; numpy 2.0 and 2.1 stored the flag as one more array.
+        arrays.pop("allow_pickle", None)
+    return manifest, arrays
 
 
 class MissingArraysError(DataError):

@@ -54,35 +54,32 @@ def read_npz(place: Path, most: int | None = None) -> Arrays:
         most: limit on the total bytes of its arrays, if a manifest states it.
     """
     with open_regular(place) as file:
-        return read_npz_from(file, place, most)
-
-
-def read_npz_from(file: IO[bytes], place: Path, most: int | None = None) -> Arrays:
-    """All arrays of an open file; ``place`` is for messages."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            # Before unpacking: are the stated sizes possible, and does no name occur twice?
-            entries, size = archive.infolist(), file.seek(0, 2)
-            if len(entries) > MOST_ENTRIES or len({entry.filename for entry in entries}) < len(entries):
-                raise DataError(expected="", found="an archive with too many entries, or with one twice")
-            stored = sum(entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED)
-            packed = sum(entry.file_size for entry in entries) - stored
-            if packed > max(COMPRESSED + 2**20, 20 * size) or stored > size:
-                found = f"an archive of {size:,} bytes that claims to hold {packed:,}"
-                raise DataError(expected="", found=found)
-            if most is not None and packed + stored > most + HEADER * len(entries):
-                claim = f"an archive that claims to hold {packed + stored:,} bytes"
-                raise DataError(expected="", found=f"{claim} where the manifest says {most:,}")
-            return {entry.filename.removesuffix(".npy"): _read(archive, entry) for entry in entries}
-    except DataError as error:
-        raise unreadable(error.found, place) from None
-    except OSError as error:
-        raise read_error(error, place) from None
-    except (
-        *(zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, NotImplementedError),
-        *(RuntimeError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError),
-    ) as error:
-        raise unreadable(str(error)[:200] or type(error).__name__, place) from None
+        try:
+            with zipfile.ZipFile(file) as archive:
+                # Before unpacking: are the stated sizes possible, and does no name occur twice?
+                entries, size = archive.infolist(), file.seek(0, 2)
+                if len(entries) > MOST_ENTRIES or len({entry.filename for entry in entries}) < len(entries):
+                    raise DataError(expected="", found="an archive with too many entries, or with one twice")
+                stored = sum(
+                    entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED
+                )
+                packed = sum(entry.file_size for entry in entries) - stored
+                if packed > max(COMPRESSED + 2**20, 20 * size) or stored > size:
+                    found = f"an archive of {size:,} bytes that claims to hold {packed:,}"
+                    raise DataError(expected="", found=found)
+                if most is not None and packed + stored > most + HEADER * len(entries):
+                    claim = f"an archive that claims to hold {packed + stored:,} bytes"
+                    raise DataError(expected="", found=f"{claim} where the manifest says {most:,}")
+                return {entry.filename.removesuffix(".npy"): _read(archive, entry) for entry in entries}
+        except DataError as error:
+            raise unreadable(error.found, place) from None
+        except OSError as error:
+            raise read_error(error, place) from None
+        except (
+            *(zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, NotImplementedError),
+            *(RuntimeError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError),
+        ) as error:
+            raise unreadable(str(error)[:200] or type(error).__name__, place) from None
 
 
 def unreadable(found: str, place: Path) -> DataError:

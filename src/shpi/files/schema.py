@@ -1,15 +1,15 @@
 """Check JSON against a schema: the first value that does not fit is an error with its path.
 
 A schema is a Python value: a type (``str``, ``int``, ``float``, ``bool``), ``None``, a tuple of alternatives,
-``[item]`` for a list, ``{str: item}`` for an object with any keys, a `Record` for one with given keys, or a
-function that returns what it expected, or None if the value fits.
+``[item]`` for a list, ``{str: item}`` for an object with any keys, a `Record` for one with given keys, a
+``range`` of whole numbers, or `OneOf` some values.
 
 Written here because it is short: msgspec takes 40 ms longer to import than ``json``, pydantic 60 ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,13 @@ class Record:
     optional: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class OneOf:
+    """One of these strings, numbers or None."""
+
+    choices: tuple[Any, ...]
+
+
 def check(value: Any, schema: Any, where: str, path: str = "") -> None:
     """Raise a DataError unless the value fits the schema."""
     problem = _problem(value, schema, path)
@@ -41,24 +48,14 @@ def check(value: Any, schema: Any, where: str, path: str = "") -> None:
         )
 
 
-def whole(least: int = 0, most: int = 2**53) -> Callable[[Any], str | None]:
+def whole(least: int = 0, most: int = 2**53) -> range:
     """A whole number in a range."""
-
-    def fits(value: Any) -> str | None:
-        good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        return None if good else f"a whole number from {least} to {most}"
-
-    return fits
+    return range(least, most + 1)
 
 
-def one_of(*choices: Any) -> Callable[[Any], str | None]:
+def one_of(*choices: Any) -> OneOf:
     """One of some strings, numbers or None."""
-
-    def fits(value: Any) -> str | None:
-        good = any(type(value) is type(choice) and value == choice for choice in choices)
-        return None if good else f"one of {', '.join(map(repr, choices))}"
-
-    return fits
+    return OneOf(choices)
 
 
 _Problem = tuple[str, str, str]  # expected, found, path
@@ -81,12 +78,16 @@ def _problem(value: Any, schema: Any, path: str) -> _Problem | None:
             return None
         deepest = max((problem for problem in problems if problem), key=lambda problem: len(problem[2]))
         return deepest if len(deepest[2]) > len(path) else (_choices(problems), _shown(value), path)
-    if schema is None or isinstance(schema, type):
+    if isinstance(schema, range):
+        good = type(value) is int and value in schema
+        name = f"a whole number from {schema[0]} to {schema[-1]}"
+    elif isinstance(schema, OneOf):
+        good = any(type(value) is type(choice) and value == choice for choice in schema.choices)
+        name = f"one of {', '.join(map(repr, schema.choices))}"
+    else:
         kinds, name = _KINDS[schema]
         good = isinstance(value, kinds) and (schema is bool or not isinstance(value, bool))
-        return None if good else (name, _shown(value), path)
-    complaint = schema(value)
-    return None if complaint is None else (complaint, _shown(value), path)
+    return None if good else (name, _shown(value), path)
 
 
 def _in_parts(value: Any, schema: Record | Mapping[Any, Any] | list[Any], path: str) -> _Problem | None:

@@ -66,40 +66,6 @@ class TrainingUsers:
             salt=salt,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """The entry of a manifest; the arrays go beside it."""
-        return {
-            "users": self.count,
-            "threshold": f"{self.threshold:016x}",
-            "numbered": self.numbered,
-            "salt": self.salt,
-        }
-
-    @classmethod
-    def from_json(cls, described: Any, hashes: Any, contents: Any) -> TrainingUsers:
-        """The inverse of `to_json`, with the arrays."""
-        try:
-            users = cls(
-                count=int(described["users"]),
-                threshold=int(described["threshold"], 16),
-                hashes=np.asarray(hashes, dtype=np.uint64),
-                contents=np.asarray(contents, dtype=np.uint64),
-                numbered=bool(described["numbered"]),
-                salt=str(described["salt"]),
-            )
-            bytes.fromhex(users.salt)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(
-                expected="a description of the training users", found=repr(error), where="manifest"
-            ) from None
-        if users.hashes.ndim != 1 or users.hashes.shape != users.contents.shape:
-            raise DataError(
-                expected="one hash of decisions for each hash of a training user",
-                found=f"shapes {users.contents.shape} and {users.hashes.shape}",
-                where="manifest",
-            )
-        return users
-
 
 def hash_ids(ids: NDArray[Any], salt: str) -> UInt64Array:
     """A hash of each user id [U]; 7 and "7" are the same id, whatever the table's types."""
@@ -149,7 +115,14 @@ def users_to_file(policy: Any) -> tuple[list[dict[str, Any]], dict[str, NDArray[
     """The manifest's entry about a policy's training users, and the arrays beside it."""
     described, arrays = [], {}
     for number, users in enumerate(training_users(policy)):
-        described.append(users.to_json())
+        described.append(
+            {
+                "users": users.count,
+                "threshold": f"{users.threshold:016x}",
+                "numbered": users.numbered,
+                "salt": users.salt,
+            }
+        )
         arrays[f"training_users/{number}/hashes"] = users.hashes
         arrays[f"training_users/{number}/contents"] = users.contents
     return described, arrays
@@ -159,17 +132,32 @@ def users_from_file(policy: Any, described: Any, arrays: Mapping[str, NDArray[An
     """Restore what `users_to_file` wrote; without it the training users are unknown."""
     if not described:
         return
-    try:
-        remember(
-            policy,
-            *(
-                TrainingUsers.from_json(
-                    group,
-                    arrays[f"training_users/{number}/hashes"],
-                    arrays[f"training_users/{number}/contents"],
-                )
-                for number, group in enumerate(described)
-            ),
-        )
-    except (KeyError, TypeError) as error:
-        raise DataError(expected="the hashes of the training users", found=f"none: {error}") from None
+    groups = []
+    for number, group in enumerate(described):
+        place = f"training_users/{number}"
+        try:
+            hashes, contents = arrays[f"{place}/hashes"], arrays[f"{place}/contents"]
+        except KeyError as error:
+            raise DataError(expected="the hashes of the training users", found=f"none: {error}") from None
+        try:
+            users = TrainingUsers(
+                count=int(group["users"]),
+                threshold=int(group["threshold"], 16),
+                hashes=np.asarray(hashes, dtype=np.uint64),
+                contents=np.asarray(contents, dtype=np.uint64),
+                numbered=bool(group["numbered"]),
+                salt=str(group["salt"]),
+            )
+            bytes.fromhex(users.salt)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(
+                expected="a description of the training users", found=repr(error), where="manifest"
+            ) from None
+        if users.hashes.ndim != 1 or users.hashes.shape != users.contents.shape:
+            raise DataError(
+                expected="one hash of decisions for each hash of a training user",
+                found=f"shapes {users.contents.shape} and {users.hashes.shape}",
+                where="manifest",
+            )
+        groups.append(users)
+    remember(policy, *groups)

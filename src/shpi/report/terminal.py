@@ -30,25 +30,18 @@ def render(evaluation: Evaluation, *, verdict_first: bool = False) -> str:
     if (verdict := evaluation.verdict) is not None:
         needed = [] if verdict.users_needed is None else [needed_words(verdict)]
         decided = [f"VERDICT: {verdict.decision.upper()}", *_wrapped([*verdict.reasons, *needed], "  ")]
-    first = [decided, question] if verdict_first else [question, decided]
-    blocks = [*first, _estimates(evaluation), *_problems(evaluation)]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
-
-
-def _problems(evaluation: Evaluation) -> tuple[list[str], list[str]]:
-    """Sentences on the log and the estimator that decides; a line per check that other estimators failed."""
-    sentences: list[str] = []
-    others: dict[str, list[str]] = {}
+    problems: list[str] = []  # sentences on the log and the estimator that decides
+    others: dict[str, list[str]] = {}  # the other estimators that failed each check
     for check in evaluation.diagnostics:
-        if check.severity == "fine":
-            continue
-        if check.estimator in (None, evaluation.main):
-            sentences.append(f"{check.severity}: {check.sentence}")
-        else:
+        if check.severity != "fine" and check.estimator in (None, evaluation.main):
+            problems.append(f"{check.severity}: {check.sentence}")
+        elif check.severity != "fine":
             others.setdefault(f"{check.severity}, {check.name}", []).append(str(check.estimator))
     lines = _wrapped([f"{check}: {', '.join(dict.fromkeys(those))}" for check, those in others.items()], "")
     head = "estimators that do not decide (whole sentences: the report, or evaluation.diagnostics)"
-    return _wrapped(sentences, ""), [head, *lines] if lines else []
+    first = [decided, question] if verdict_first else [question, decided]
+    blocks = [*first, _estimates(evaluation), _wrapped(problems, ""), [head, *lines] if lines else []]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 def _estimates(evaluation: Evaluation) -> list[str]:

@@ -98,10 +98,13 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the verb: 0 ship, 3 hold, 4 need more data, 5 first step."""
+    from shpi.ope.candidates import compare
     from shpi.policies import read_policy_file
 
-    for name in ("out", "json"):
-        check_target(getattr(options, name), f"--{name}")
+    for name in ("out", "json"):  # before minutes of work, not after
+        path: Path | None = getattr(options, name)
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise ConfigError(expected="a file in a folder that exists", found=str(path), where=f"--{name}")
     gate, places = gate_of(options), [options.policy, *options.against]
     k = parse_k(options.k)
     estimators_of(options.estimators, k)  # so that a misspelt name is an error before minutes of work
@@ -119,7 +122,22 @@ def run(options: argparse.Namespace) -> int:
     if options.estimators is not None and k is None:
         k = usual_k(logs)
     estimators = estimators_of(options.estimators, k)
-    comparison = judged(policies, logs, gate, options, estimators, k)
+    comparison = compare(
+        policies,
+        logs,
+        gate,
+        estimators=estimators,
+        main=options.main,
+        gamma=options.gamma,
+        k=k,
+        horizon=options.horizon,
+        truncated=options.truncated,
+        per=options.per,
+        confidence=options.confidence,
+        interval=options.interval,
+        seed=options.seed,
+        **passing(options),
+    )
     comparison = with_looks(comparison, policies, logs, gate, options)
     write(comparison, options)  # before printing, which a broken pipe may end
     forget(options)
@@ -227,12 +245,6 @@ def estimators_of(text: str | None, k: Any) -> list[Estimator] | None:
     return estimators
 
 
-def check_target(path: Path | None, where: str) -> None:
-    """Check the output path before minutes of work, not after."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise ConfigError(expected="a file in a folder that exists", found=str(path), where=where)
-
-
 # ---------------------------------------------------------------------- policies and log
 
 
@@ -266,35 +278,6 @@ def opened(place: Path, saved: PolicyFile, logs: LoggedData | ShardedLog) -> Pol
     if unknown and isinstance(logs, LoggedData) and saved.notes.get("log") == logs.fingerprint():
         remember(policy, TrainingUsers.of(logs))
     return policy
-
-
-def judged(
-    policies: dict[str, Policy],
-    logs: LoggedData | ShardedLog,
-    gate: Gate,
-    options: argparse.Namespace,
-    estimators: list[Estimator] | None,
-    k: Any,
-) -> Comparison:
-    """Evaluate all candidates on the same users."""
-    from shpi.ope.candidates import compare
-
-    return compare(
-        policies,
-        logs,
-        gate,
-        estimators=estimators,
-        main=options.main,
-        gamma=options.gamma,
-        k=k,
-        horizon=options.horizon,
-        truncated=options.truncated,
-        per=options.per,
-        confidence=options.confidence,
-        interval=options.interval,
-        seed=options.seed,
-        **passing(options),
-    )
 
 
 # ---------------------------------------------------------------------- results

@@ -15,7 +15,6 @@ from shpi.cli._shell.tables import print_table
 from shpi.errors import ConfigError
 
 if TYPE_CHECKING:  # imported when the verb runs, so that `shpi --help` is quick
-    from shpi.data.logged import LoggedData
     from shpi.protocols import Policy
 
 DESCRIPTION = """Learn a policy from a log, and write it to a folder.
@@ -64,7 +63,9 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the verb."""
+    """Run the verb; of a policy with a history, only what it wraps is saved."""
+    from shpi.policies import save_policy
+
     if options.list:
         show_learners()
         return 0
@@ -85,7 +86,17 @@ def run(options: argparse.Namespace) -> int:
     with progress_bar(f"learning from {len(logs):,} decisions", None):
         policy: Policy = learner.fit(logs)
     seconds = time.process_time() - began
-    save(policy, options.out, logs, options, seconds)
+    notes = {
+        "learner": options.learner,
+        "options": list(options.option),
+        "seed": options.seed,
+        "log": logs.fingerprint(),
+        "question": logs.question,
+        "decisions": len(logs),
+        "cpu_seconds": round(seconds, 3),
+    }
+    out, overwrite = options.out, options.overwrite
+    save_policy(policy, out, schema=logs.schema, actions=logs.action_space, notes=notes, overwrite=overwrite)
     if shards is not None:
         forget(options)
     if "__str__" in vars(type(policy)):  # the policy tells how it was learned
@@ -131,29 +142,6 @@ def check_target(path: Path, *, overwrite: bool) -> None:
             where="--out",
             remedy="--overwrite replaces a policy folder" if not overwrite else "only policies are replaced",
         )
-
-
-def save(policy: Policy, path: Path, logs: LoggedData, options: argparse.Namespace, seconds: float) -> None:
-    """Save the policy with facts on its training; of a policy with a history, only what it wraps is saved."""
-    from shpi.policies import save_policy
-
-    notes = {
-        "learner": options.learner,
-        "options": list(options.option),
-        "seed": options.seed,
-        "log": logs.fingerprint(),
-        "question": logs.question,
-        "decisions": len(logs),
-        "cpu_seconds": round(seconds, 3),
-    }
-    save_policy(
-        policy,
-        path,
-        schema=logs.schema,
-        actions=logs.action_space,
-        notes=notes,
-        overwrite=options.overwrite,
-    )
 
 
 def show_learners() -> None:

@@ -41,7 +41,7 @@ class Layout:
     lonely_rows: Int64Array  # positions of last contexts of users without any decision
 
 
-def duplicated(
+def repeated_rows(
     table: TableSource,
     columns: Columns,
     order: RowOrder,

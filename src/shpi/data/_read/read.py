@@ -19,7 +19,7 @@ from shpi._core.memory import require_memory
 from shpi._core.progress import progress_bar
 from shpi.data._log.ledger import Drop, Ledger
 from shpi.data._log.slicing import cut
-from shpi.data._read.assemble import Duplicates, Layout, duplicated, lay_out
+from shpi.data._read.assemble import Duplicates, Layout, lay_out, repeated_rows
 from shpi.data._read.encoding import Encoding, learn_encoding, note_filled
 from shpi.data._read.fill import Filled, Problem, fill
 from shpi.data._read.order import RowOrder, order_rows
@@ -175,7 +175,7 @@ def read_table(
     small = len(order.target) < 2_000_000  # read in a moment, so a progress bar would only flicker
     with progress_bar("reading the log", len(order.target), False if small else progress) as advance:
         filled = fill(table, columns, encoding, order, advance)
-    duplicate = duplicated(table, columns, order, filled.actions, duplicates)
+    duplicate = repeated_rows(table, columns, order, filled.actions, duplicates)
     layout = lay_out(order, filled, duplicate)
     ledger = _ledger(table, columns, order, filled, duplicate, layout, invalid)
     # Context dimensions that differ between repeated rows of one decision were updated later.

@@ -25,6 +25,8 @@ class LinearClone(PolicyMethods):
     weights: Float64Array  # [A, p]
     features: FeatureMap
     seen: BoolArray  # [A]
+    n_actions: int  # |A|
+    width: int  # d of a context
 
     def __post_init__(self) -> None:
         freeze(self, "weights", ndim=2)
@@ -33,16 +35,8 @@ class LinearClone(PolicyMethods):
                 expected=f"weights of shape [A, {self.features.width}] and at least one action seen",
                 found=f"shape {self.weights.shape}, {int(np.sum(self.seen))} seen",
             )
-
-    @property
-    def n_actions(self) -> int:
-        """|A|."""
-        return len(self.weights)
-
-    @property
-    def width(self) -> int:
-        """The width d of a context."""
-        return self.features.width_in
+        object.__setattr__(self, "n_actions", len(self.weights))
+        object.__setattr__(self, "width", self.features.width_in)
 
 
 @saveable("policies/cloned")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,9 +12,9 @@ from shpi.errors import ConfigError
 from shpi.report.numbers import number
 from shpi.report.plots.axes import Scale, bottom_axis
 from shpi.report.plots.canvas import Canvas, text_width
-from shpi.report.plots.legend import Key, legend, swatch
+from shpi.report.plots.legend import Key, legend, symbol
 from shpi.report.plots.rows import Rows, same_length
-from shpi.report.plots.theme import series as series_class
+from shpi.report.plots.theme import SERIES
 
 _THICK = 14.0  # thickness of a bar in px
 
@@ -49,9 +50,13 @@ def bars(
         raise ConfigError(expected="at least one series", found="none", where="bars")
     same_length(labels=labels, **{f"series {name!r}": values for name, values in series.items()})
     canvas = Canvas(width)
-    many = len(series) > 1
-    keys = [Key(name=name, draw=swatch(series_class(j))) for j, name in enumerate(series)] if many else []
-    rows = Rows.on(canvas, labels, None, legend(canvas, keys, 4) + 4, _THICK * len(series))
+    classes = [f"c{j % SERIES}" for j in range(len(series))]
+    keys = [
+        Key(name=name, draw=partial(symbol, shape="box", cls=cls))
+        for name, cls in zip(series, classes, strict=True)
+    ]
+    top = legend(canvas, keys if len(keys) > 1 else [], 4) + 4
+    rows = Rows.on(canvas, labels, None, top, _THICK * len(series))
     table = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
     spread = {name: np.asarray((errors or {}).get(name, np.zeros(len(labels)))) for name in series}
     ends = [x for name in table for x in (*(table[name] - spread[name]), *(table[name] + spread[name]))]
@@ -66,7 +71,7 @@ def bars(
         for j, name in enumerate(table):
             y = rows.middle(index) + _THICK * (j - (len(table) - 1) / 2)
             value = float(table[name][index])
-            cls = series_class(j) if not by_sign else "c2" if value >= 0 else "c4"
+            cls = classes[j] if not by_sign else "c2" if value >= 0 else "c4"
             _bar(canvas, scale, y, value, float(spread[name][index]), cls, show(value))
     return canvas.svg(end, title, description)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
 
@@ -90,20 +91,24 @@ class Canvas:
 
     def path(
         self,
-        d: str,
+        points: Sequence[tuple[float, float]],
         *,
         cls: str,
+        closed: bool = True,
         width: float = 0.0,
         fill: bool = False,
         opacity: float = 1.0,
         dash: str = "",
     ) -> None:
-        """A path: stroked if ``width`` is positive, filled if ``fill``."""
+        """A path through the points: stroked if ``width`` is positive, filled if ``fill``."""
+        steps = " L".join(f"{_n(x)} {_n(y)}" for x, y in points)
         paint = 'fill="currentColor"' if fill else 'fill="none"'
         stroke = f' stroke="currentColor" stroke-width="{_n(width)}" stroke-linejoin="round"' if width else ""
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         faint = f' opacity="{_n(opacity)}"' if opacity < 1 else ""
-        self._parts.append(f'<path class="shpi-{cls}" {paint}{stroke}{dashed}{faint} d="{d}"/>')
+        self._parts.append(
+            f'<path class="shpi-{cls}" {paint}{stroke}{dashed}{faint} d="M{steps}{" Z" * closed}"/>'
+        )
 
     def dot(self, x: float, y: float, radius: float = 4.0, *, cls: str, hollow: bool = False) -> None:
         """A disc, or a ring if ``hollow``."""
@@ -115,7 +120,7 @@ class Canvas:
     def diamond(self, x: float, y: float, radius: float = 6.0, *, cls: str, hollow: bool = False) -> None:
         """A square on its corner."""
         corners = ((x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y))
-        self.path(polygon(corners), cls=cls, width=1.8 if hollow else 0, fill=not hollow)
+        self.path(corners, cls=cls, width=1.8 if hollow else 0, fill=not hollow)
 
     def svg(self, height: float, title: str, description: str = "") -> str:
         """The finished chart, alone or inside a page."""
@@ -158,12 +163,6 @@ def shortened(words: str, most: float, size: float = SIZE) -> str:
         if used + _em("…") <= room:
             fits = index + 1
     return words
-
-
-def polygon(points: tuple[tuple[float, float], ...] | list[tuple[float, float]], closed: bool = True) -> str:
-    """The SVG path through the points."""
-    steps = " L".join(f"{_n(x)} {_n(y)}" for x, y in points)
-    return f"M{steps}{' Z' if closed else ''}"
 
 
 def _n(value: float) -> str:

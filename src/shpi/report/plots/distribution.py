@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from shpi.errors import ConfigError
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis, left_axis, tick_room
-from shpi.report.plots.canvas import SMALL, Canvas, polygon, text_width
-from shpi.report.plots.legend import Key, diamond, legend, swatch
+from shpi.report.plots.canvas import SMALL, Canvas, text_width
+from shpi.report.plots.legend import Key, legend, symbol
 from shpi.report.plots.rows import Rows, same_length
 
 
@@ -45,28 +46,29 @@ def histogram(
     bins = np.asarray(edges, dtype=np.float64)
     _check_bins(bins, series, log_x)
     canvas = Canvas(width)
-    classes = [f"c{j}" for j in range(len(series))]
-    keys = [
-        Key(name=name, draw=swatch(cls, 0.45)) for name, cls in zip(series, classes, strict=True)
-    ] if len(series) > 1 else []  # fmt: skip
-    top = legend(canvas, keys, 4) + (24 if y_label else 8) + (16 if marks else 0)
+    several = len(series) > 1
+    box = partial(symbol, shape="box", opacity=0.45)
+    keys = [Key(name=name, draw=partial(box, cls=f"c{j}")) for j, name in enumerate(series)]
+    top = legend(canvas, keys if several else [], 4) + (24 if y_label else 8) + (16 if marks else 0)
     bottom = top + height
     tallest = max(float(np.max(counts)) for counts in series.values())
     y = Scale.over([0.0, tallest if tallest > 0 else 1.0], bottom, top, many=4)
     x = Scale.over(bins, tick_room(y), canvas.width - 12, log=log_x)
-    left_axis(canvas, y, x.start, x.end, "")
-    if y_label:
-        canvas.text(
-            2, top - 10 - (16 if marks else 0), y_label, cls="soft", size=SMALL, most=canvas.width - 4
-        )
+    left_axis(canvas, y, x.start, x.end)
+    above = top - 10 - (16 if marks else 0)
+    canvas.text(2, above, y_label, cls="soft", size=SMALL, most=canvas.width - 4)
     end = bottom_axis(canvas, x, bottom, bottom, x_label)
-    for (_, counts), cls in zip(series.items(), classes, strict=True):
-        outline = _steps(bins, np.asarray(counts, dtype=np.float64), x, y)
-        canvas.path(polygon(outline), cls=cls, fill=True, opacity=0.35 if len(series) > 1 else 0.75)
-        canvas.path(polygon(outline[1:-1], closed=False), cls=cls, width=1.8)
+    for j, counts in enumerate(series.values()):
+        heights = [0.0, *np.repeat(np.asarray(counts, dtype=np.float64), 2).tolist(), 0.0]
+        outline = [(x(at), y(up)) for at, up in zip(np.repeat(bins, 2).tolist(), heights, strict=True)]
+        canvas.path(outline, cls=f"c{j}", fill=True, opacity=0.35 if several else 0.75)
+        canvas.path(outline[1:-1], closed=False, cls=f"c{j}", width=1.8)
     for name, value in (marks or {}).items():
         if x.inside(value):
-            _mark(canvas, x(value), top, bottom, name)
+            canvas.line(x(value), top - 6, x(value), bottom, cls="ink", width=1.4, dash="4 3")
+            half = text_width(name, SMALL) / 2
+            middle = min(max(x(value), half + 2), canvas.width - half - 2)
+            canvas.text(middle, top - 10, name, anchor="middle", size=SMALL)
     return canvas.svg(end, title, description)
 
 
@@ -81,19 +83,6 @@ def _check_bins(bins: Float64Array, series: Mapping[str, Sequence[float] | Float
             found=f"{len(bins)} edges, counts of {[len(heights) for heights in series.values()]}",
             where="histogram",
         )
-
-
-def _steps(bins: Float64Array, counts: Float64Array, x: Scale, y: Scale) -> list[tuple[float, float]]:
-    points = [(x(float(bins[0])), y(0.0))]
-    for low, high, height in zip(bins[:-1], bins[1:], counts, strict=True):
-        points += [(x(float(low)), y(float(height))), (x(float(high)), y(float(height)))]
-    return [*points, (x(float(bins[-1])), y(0.0))]
-
-
-def _mark(canvas: Canvas, x: float, top: float, bottom: float, name: str) -> None:
-    canvas.line(x, top - 6, x, bottom, cls="ink", width=1.4, dash="4 3")
-    half = text_width(name, SMALL) / 2
-    canvas.text(min(max(x, half + 2), canvas.width - half - 2), top - 10, name, anchor="middle", size=SMALL)
 
 
 def boxplots(
@@ -129,7 +118,8 @@ def boxplots(
     """
     same_length(labels=labels, groups=groups, marks=marks)
     canvas = Canvas(width)
-    keys = [Key(name=mark_name, draw=diamond("c1", hollow=True))] if marks is not None else []
+    diamond = partial(symbol, shape="diamond", cls="c1", hollow=True)
+    keys = [] if marks is None else [Key(name=mark_name, draw=diamond)]
     rows = Rows.on(canvas, labels, texts, legend(canvas, keys, 4) + 4, 22)
     data = [np.asarray(group, dtype=np.float64) for group in groups]
     data = [sample[np.isfinite(sample) & ((sample > 0) | (not log_x))] for sample in data]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis
-from shpi.report.plots.canvas import Canvas, polygon
-from shpi.report.plots.legend import Key, diamond, dot, legend, tick
+from shpi.report.plots.canvas import Canvas
+from shpi.report.plots.legend import Key, legend, symbol
 from shpi.report.plots.rows import NARROW, Rows, same_length
 
 _FAR = 6.0  # an interval this many times as wide as the median one does not stretch the axis
@@ -96,11 +97,12 @@ def forest(
 
 
 def _keys(names: ForestNames, main: bool, weak: bool, bounds: bool, dotted: bool) -> list[Key]:
-    keys = [Key(name=names.main, draw=diamond("c0"))] if main else []
-    keys.append(Key(name=names.row, draw=diamond("c6")))
-    keys += [Key(name=names.round, draw=dot("c6"))] if dotted else []
-    keys += [Key(name=names.faint, draw=diamond("c6", hollow=True))] if weak else []
-    return keys + ([Key(name=names.bound, draw=tick("c1"))] if bounds else [])
+    diamond = partial(symbol, shape="diamond", cls="c6")
+    keys = [Key(name=names.main, draw=partial(diamond, cls="c0"))] if main else []
+    keys.append(Key(name=names.row, draw=diamond))
+    keys += [Key(name=names.round, draw=partial(symbol, shape="dot", cls="c6"))] if dotted else []
+    keys += [Key(name=names.faint, draw=partial(diamond, hollow=True))] if weak else []
+    return keys + ([Key(name=names.bound, draw=partial(symbol, shape="tick", cls="c1"))] if bounds else [])
 
 
 def limits(
@@ -148,4 +150,4 @@ def _whisker(canvas: Canvas, scale: Scale, y: float, low: float, high: float, ma
 
 
 def _arrow(canvas: Canvas, x: float, y: float, sign: int, cls: str) -> None:
-    canvas.path(polygon([(x, y), (x - 9 * sign, y - 5), (x - 9 * sign, y + 5)]), cls=cls, fill=True)
+    canvas.path([(x, y), (x - 9 * sign, y - 5), (x - 9 * sign, y + 5)], cls=cls, fill=True)

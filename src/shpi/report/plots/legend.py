@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from shpi.report.plots.canvas import SIZE, Canvas, shortened, text_width
 
 Draw = Callable[[Canvas, float, float], None]  # draws at x (left end of a 20 px wide space) and y (middle)
+Shape = Literal["box", "line", "dotted line", "diamond", "dot", "tick"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,26 +36,28 @@ def legend(canvas: Canvas, keys: Sequence[Key], top: float, left: float = 2.0) -
     return y + 12
 
 
-def swatch(cls: str, opacity: float = 1.0) -> Draw:
-    """A small box."""
-    return lambda canvas, x, y: canvas.rect(x + 3, y - 6, 14, 12, cls=cls, opacity=opacity)
-
-
-def stroke(cls: str, dash: str = "", width: float = 2.2) -> Draw:
-    """A short line."""
-    return lambda canvas, x, y: canvas.line(x, y, x + 20, y, cls=cls, dash=dash, width=width)
-
-
-def diamond(cls: str, hollow: bool = False) -> Draw:
-    """A square on its corner."""
-    return lambda canvas, x, y: canvas.diamond(x + 10, y, cls=cls, hollow=hollow)
-
-
-def dot(cls: str) -> Draw:
-    """A dot."""
-    return lambda canvas, x, y: canvas.dot(x + 10, y, 5.0, cls=cls)
-
-
-def tick(cls: str) -> Draw:
-    """A short vertical line."""
-    return lambda canvas, x, y: canvas.line(x + 10, y - 7, x + 10, y + 7, cls=cls, width=2.5)
+def symbol(
+    canvas: Canvas,
+    x: float,
+    y: float,
+    *,
+    shape: Shape,
+    cls: str,
+    hollow: bool = False,
+    opacity: float = 1.0,
+    dash: str = "",
+    width: float = 2.2,
+) -> None:
+    """Draw the symbol of a `Key`; the other settings are for the shapes that have them."""
+    if shape == "box":
+        canvas.rect(x + 3, y - 6, 14, 12, cls=cls, opacity=opacity)
+    elif shape == "diamond":
+        canvas.diamond(x + 10, y, cls=cls, hollow=hollow)
+    elif shape == "dot":
+        canvas.dot(x + 10, y, 5.0, cls=cls)
+    elif shape == "tick":
+        canvas.line(x + 10, y - 7, x + 10, y + 7, cls=cls, width=2.5)
+    else:
+        canvas.line(x, y, x + 20, y, cls=cls, dash=dash, width=width)
+        if shape == "dotted line":
+            canvas.dot(x + 10, y, 3, cls=cls)

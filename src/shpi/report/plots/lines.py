@@ -11,10 +11,9 @@ import numpy as np
 from shpi.errors import ConfigError
 from shpi.protocols import Float64Array
 from shpi.report.plots.axes import Scale, bottom_axis, left_axis, tick_room
-from shpi.report.plots.canvas import Canvas, polygon
-from shpi.report.plots.legend import Key, legend, stroke
+from shpi.report.plots.canvas import Canvas
+from shpi.report.plots.legend import Key, legend, symbol
 from shpi.report.plots.theme import SERIES
-from shpi.report.plots.theme import series as series_class
 
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "5 2", "1 2", "9 2 2 2 2 2")  # not only colours differ
 
@@ -59,14 +58,16 @@ def lines(
     at = np.asarray(x, dtype=np.float64)
     data = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
     _check(at, data, log_x)
-    areas = {
-        name: tuple(np.asarray(number, dtype=np.float64) for number in pair)
-        for name, pair in (bands or {}).items()
-    }
+    areas = {name: np.asarray(pair, dtype=np.float64) for name, pair in (bands or {}).items()}
     levels = dict(reference or {})
     canvas = Canvas(width)
-    keys = [Key(name=name, draw=partial(_sign, j, dots)) for j, name in enumerate(data)]
-    keys += [Key(name=name, draw=stroke("ink", "4 3", 1.4)) for name in levels]
+    sign = partial(symbol, shape="dotted line" if dots else "line")
+    keys = [
+        Key(name=name, draw=partial(sign, cls=f"c{j % SERIES}", dash=DASHES[j % SERIES]))
+        for j, name in enumerate(data)
+    ]
+    level = partial(symbol, shape="line", cls="ink", dash="4 3", width=1.4)
+    keys += [Key(name=name, draw=level) for name in levels]
     top = legend(canvas, keys if len(keys) > 1 else [], 4) + (24 if y_label else 10)
     bottom = top + height
     shown = [*data.values(), *(side for pair in areas.values() for side in pair)]
@@ -78,7 +79,7 @@ def lines(
     for j, name in enumerate(data):
         if name in areas:
             low, high = areas[name]
-            _band(canvas, at, low, high, along, up, series_class(j))
+            _band(canvas, at, low, high, along, up, f"c{j % SERIES}")
     for value in levels.values():
         canvas.line(along.start, up(value), along.end, up(value), cls="ink", width=1.4, dash="4 3")
     for j, values in enumerate(data.values()):
@@ -101,13 +102,6 @@ def _check(at: Float64Array, data: Mapping[str, Float64Array], log: bool) -> Non
         )
 
 
-def _sign(index: int, dots: bool, canvas: Canvas, x: float, y: float) -> None:
-    """The sign of a series in the legend."""
-    stroke(series_class(index), DASHES[index % SERIES])(canvas, x, y)
-    if dots:
-        canvas.dot(x + 10, y, 3, cls=series_class(index))
-
-
 def _runs(log: bool, *columns: Float64Array) -> list[list[int]]:
     """Runs of consecutive points that can be drawn: finite in all columns, and positive if ``log``."""
     runs: list[list[int]] = [[]]
@@ -122,11 +116,11 @@ def _runs(log: bool, *columns: Float64Array) -> list[list[int]]:
 def _line(
     canvas: Canvas, at: Float64Array, values: Float64Array, along: Scale, up: Scale, index: int, dots: bool
 ) -> None:
-    cls = series_class(index)
+    cls = f"c{index % SERIES}"
     for run in _runs(up.log, values):
         points = [(along(float(at[i])), up(float(values[i]))) for i in run]
         if len(points) > 1:
-            canvas.path(polygon(points, closed=False), cls=cls, width=2.2, dash=DASHES[index % SERIES])
+            canvas.path(points, closed=False, cls=cls, width=2.2, dash=DASHES[index % SERIES])
         if dots or len(points) == 1:
             for x, y in points:
                 canvas.dot(x, y, 3, cls=cls)
@@ -138,4 +132,4 @@ def _band(
     for run in _runs(up.log, low, high):
         there = [(along(float(at[i])), up(float(high[i]))) for i in run]
         back = [(along(float(at[i])), up(float(low[i]))) for i in reversed(run)]
-        canvas.path(polygon([*there, *back]), cls=cls, fill=True, opacity=0.16)
+        canvas.path([*there, *back], cls=cls, fill=True, opacity=0.16)

@@ -20,6 +20,7 @@ class Rows:
     left: float  # left end of the plotting area, in px
     right: float
     top: float
+    bottom: float  # where the last row ends
     step: float  # px from row to row
     mark: float  # px from the top of a row to the middle of its marks
     narrow: bool
@@ -33,22 +34,19 @@ class Rows:
         notes = tuple(texts) if texts is not None else ("",) * len(shown)
         if len(notes) != len(shown):
             raise ConfigError(expected=f"{len(shown)} texts, one per label", found=str(len(notes)))
-        if canvas.width < NARROW:
+        narrow = canvas.width < NARROW
+        if narrow:
+            left, right = 8.0, canvas.width - 8
             step, mark = height + 26, 20 + height / 2
-            return cls(labels=shown, texts=notes, left=8, right=canvas.width - 8, top=top, step=step,
-                       mark=mark, narrow=True)  # fmt: skip
-        most = canvas.width * 0.34
-        left = 12 + min(most, max((text_width(text[:200]) * 1.06 for text in shown), default=0))
-        note = max((text_width(text) * 1.08 for text in notes), default=0)
-        right = canvas.width - (note + 18 if note else 10)
-        step = height + 12
-        return cls(labels=shown, texts=notes, left=left, right=right, top=top, step=step, mark=step / 2,
-                   narrow=False)  # fmt: skip
-
-    @property
-    def bottom(self) -> float:
-        """The y at which the last row ends."""
-        return self.top + self.step * len(self.labels) + 4
+        else:
+            most = canvas.width * 0.34
+            left = 12 + min(most, max((text_width(text[:200]) * 1.06 for text in shown), default=0))
+            note = max((text_width(text) * 1.08 for text in notes), default=0)
+            right = canvas.width - (note + 18 if note else 10)
+            step = height + 12
+            mark = step / 2
+        return cls(labels=shown, texts=notes, left=left, right=right, top=top, step=step, mark=mark,
+                   bottom=top + step * len(shown) + 4, narrow=narrow)  # fmt: skip
 
     def middle(self, index: int) -> float:
         """The y of a row's marks."""

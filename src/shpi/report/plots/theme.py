@@ -24,12 +24,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "c6": ("#59626d", "#a3adb8"),
     "c7": ("#7d5526", "#d8ae7c"),
 }
-SERIES = 8  # number of colours; further series start again with the first
-
-
-def series(index: int) -> str:
-    """The class of the index-th series."""
-    return f"c{index % SERIES}"
+SERIES = 8  # number of colours c0, c1, …; further series start again with the first
 
 
 def variables(dark: bool) -> str:

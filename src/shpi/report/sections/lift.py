@@ -24,6 +24,7 @@ def lift(evaluation: Evaluation) -> Section:
     ordered = [evaluation.decisive, *sorted(others, key=lambda estimate: may_be_biased(evaluation, estimate))]
     shown, left_out = ordered[:MANY], len(ordered) - MANY
     sure = level(evaluation.decisive.lift_interval.level)
+    failed = {check.estimator for check in evaluation.diagnostics if check.severity == "fatal"} - {None}
     explained = []
     for estimate in shown:
         said, known = mark(evaluation, estimate), about(evaluation, estimate.name)
@@ -42,9 +43,9 @@ def lift(evaluation: Evaluation) -> Section:
             if any(may_be_biased(evaluation, each) for each in shown)
             else ""
         )
-        + (" Hollow rows failed a check: do not rely on them." if failing(evaluation) else "")
+        + (" Hollow rows failed a check: do not rely on them." if failed else "")
         + ("" if evaluation.mixture is None else f" {esc(evaluation.mixture.sentence())}"),
-        body=_forest(evaluation, shown)
+        body=_forest(evaluation, shown, failed)
         + (f'<p class="soft">{left_out} further estimators are not shown.</p>' if left_out > 0 else "")
         + "<h3>What each of them is</h3>"
         + table(["estimator", "", "what it does"], explained, caption="Estimators in words")
@@ -52,18 +53,8 @@ def lift(evaluation: Evaluation) -> Section:
     )
 
 
-def failing(evaluation: Evaluation) -> set[str]:
-    """The estimators with a fatal diagnostic."""
-    return {
-        diagnostic.estimator
-        for diagnostic in evaluation.diagnostics
-        if diagnostic.severity == "fatal" and diagnostic.estimator
-    }
-
-
-def _forest(evaluation: Evaluation, shown: list[Estimate]) -> str:
+def _forest(evaluation: Evaluation, shown: list[Estimate], failed: set[str | None]) -> str:
     main, sure = evaluation.decisive, level(evaluation.decisive.lift_interval.level)
-    failed = failing(evaluation)
     intervals = [estimate.lift_interval for estimate in shown]
     lifts = [signed(estimate.lift) for estimate in shown]
     chart = partial(

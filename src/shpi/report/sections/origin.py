@@ -36,7 +36,6 @@ def _segments(evaluation: Evaluation) -> str:
         return ""
     largest = sorted(range(len(everyone)), key=lambda i: -everyone[i].users)[:MANY_SEGMENTS]
     shown = [everyone[i] for i in sorted(largest)]
-    hidden = len(everyone) - len(shown)
     labels = [f"{segment.column}: {segment.label}" for segment in shown]
     sure = level(shown[0].interval.level)
     chart = partial(
@@ -63,10 +62,12 @@ def _segments(evaluation: Evaluation) -> str:
         for label, segment in zip(labels, shown, strict=True)
     ]
     head = ["segment", "users", "logging policy", "lift", "interval"]
-    note = _cut(hidden, len(everyone), "segments", "with the most users")
+    cut = ""
+    if len(everyone) > len(shown):
+        cut = f" Shown are the {len(shown)} of {count(len(everyone))} segments with the most users."
     return (
         f"<h3>Users</h3><p>By each user's first context. The intervals are not corrected for the number of "
-        f"segments: among {count(len(everyone))} some may stand out by chance.{note}</p>{figure(chart)}"
+        f"segments: among {count(len(everyone))} some may stand out by chance.{cut}</p>{figure(chart)}"
         + folded("The numbers", table(head, rows, caption="Segments", numbers=(1, 2, 3, 4)))
     )
 
@@ -80,7 +81,9 @@ def _actions(everyone: Sequence[ActionShift]) -> str:
     if not changed:
         return "<h3>Actions</h3><p>No action is chosen more or less often than in the log.</p>"
     shown = sorted(changed[:MANY_ACTIONS], key=lambda shift: -shift.change)
-    note = _cut(len(changed) - len(shown), len(changed), "actions listed", "with the largest changes")
+    cut = ""
+    if len(changed) > len(shown):
+        cut = f" Shown are the {len(shown)} of {count(len(changed))} actions listed with the largest changes."
     chart = partial(
         svg.bars,
         [shift.action for shift in shown],
@@ -104,10 +107,6 @@ def _actions(everyone: Sequence[ActionShift]) -> str:
     head = ["action", "in the log", "this policy", "change, points", "reward when logged"]
     return (
         "<h3>Actions</h3><p>Which actions this policy chooses more often (to the right) and less often "
-        f"(to the left), in the contexts of the log.{note}</p>{figure(chart)}"
+        f"(to the left), in the contexts of the log.{cut}</p>{figure(chart)}"
         + folded("The numbers", table(head, rows, caption="Actions gained and lost", numbers=(1, 2, 3, 4)))
     )
-
-
-def _cut(hidden: int, total: int, what: str, which: str) -> str:
-    return f" Shown are the {total - hidden} of {count(total)} {what} {which}." if hidden > 0 else ""

@@ -33,13 +33,28 @@ def now_and_later(evaluation: Evaluation) -> Section | None:
         if now == later
         else f"On the next reward the policy is <b>{now}</b>; in the long run it is <b>{later}</b>."
     )
+    rows = [
+        [
+            esc(f"{name} ({estimate.name})", 80),
+            number(estimate.baseline),
+            number(estimate.value),
+            signed(estimate.lift),
+            f"{signed(estimate.lift_interval.lower)} … {signed(estimate.lift_interval.upper)}",
+        ]
+        for name, estimate in pair
+    ]
+    head = ["", "logging policy", "this policy", "lift", "interval"]
+    numbers = table(head, rows, caption="Short-term and long-term", numbers=(1, 2, 3, 4)) + (
+        '<p class="soft">The next reward is per decision; the other row is in the unit of the metric. '
+        "The intervals of the percentages leave out the error of the logging policy's own mean.</p>"
+    )
     return Section(
         key="terms",
         title="Short-term against long-term",
         how="Upper row: every decision judged by its next reward alone, as a bandit would. Lower row: by "
         "everything that follows. Where the two differ, the policy changes what happens later: users "
         "who come back, or who do not.",
-        body=f"<p>{said}</p>{_relative(pair)}{folded('The numbers', _numbers(pair))}",
+        body=f"<p>{said}</p>{_relative(pair)}{folded('The numbers', numbers)}",
     )
 
 
@@ -70,24 +85,6 @@ def _relative(pair: Sequence[tuple[str, Estimate]]) -> str:
     return figure(chart)
 
 
-def _numbers(pair: Sequence[tuple[str, Estimate]]) -> str:
-    rows = [
-        [
-            esc(f"{name} ({estimate.name})", 80),
-            number(estimate.baseline),
-            number(estimate.value),
-            signed(estimate.lift),
-            f"{signed(estimate.lift_interval.lower)} … {signed(estimate.lift_interval.upper)}",
-        ]
-        for name, estimate in pair
-    ]
-    head = ["", "logging policy", "this policy", "lift", "interval"]
-    return table(head, rows, caption="Short-term and long-term", numbers=(1, 2, 3, 4)) + (
-        '<p class="soft">The next reward is per decision; the other row is in the unit of the metric. '
-        "The intervals of the percentages leave out the error of the logging policy's own mean.</p>"
-    )
-
-
 def factors(evaluation: Evaluation) -> Section | None:
     """Reward per recommendation × recommendations per session × sessions per period."""
     terms = evaluation.decomposition
@@ -104,12 +101,25 @@ def factors(evaluation: Evaluation) -> Section | None:
     total = replace(terms[0], name="product", baseline=before, value=after)
     rows.append(["<b>product</b>", number(before), number(after), _change(total)])
     head = ["factor", "logging policy", "this policy", "change"]
+    changes = [relative(factor.value - factor.baseline, factor.baseline) for factor in (*terms, total)]
+    known = [100 * change for change in changes if change is not None]
+    chart = partial(
+        svg.bars,
+        [*(factor.name for factor in terms), "together"],
+        {"change": known},
+        by_sign=True,
+        show=lambda value: signed(value, 2),
+        title="Change of the three factors and of their product",
+        description="; ".join(f"{factor.name} {_change(factor)}" for factor in (*terms, total)),
+        x_label="change in %",
+    )
     return Section(
         key="factors",
         title="Three factors of the reward",
         how="A user's reward is the reward per recommendation, times recommendations per session, times "
         "sessions. A policy can win by better items, by longer sessions, or by users who come back.",
-        body=f'<div class="factors">{pieces}</div>{_bars(terms, total)}'
+        body=f'<div class="factors">{pieces}</div>'
+        + (figure(chart) if len(known) == len(changes) else "")
         + folded("The numbers", table(head, rows, caption="Three factors", numbers=(1, 2, 3)))
         + '<p class="soft">Undiscounted, by the estimator that decides. These are point '
         "estimates without intervals.</p>",
@@ -119,21 +129,3 @@ def factors(evaluation: Evaluation) -> Section | None:
 def _change(factor: Factor) -> str:
     share = relative(factor.value - factor.baseline, factor.baseline)
     return percent(share, 2, sign=True) if share is not None else signed(factor.value - factor.baseline)
-
-
-def _bars(terms: Sequence[Factor], total: Factor) -> str:
-    changes = [relative(factor.value - factor.baseline, factor.baseline) for factor in (*terms, total)]
-    known = [change for change in changes if change is not None]
-    if len(known) < len(changes):
-        return ""
-    chart = partial(
-        svg.bars,
-        [*(factor.name for factor in terms), "together"],
-        {"change": [100 * factor for factor in known]},
-        by_sign=True,
-        show=lambda value: signed(value, 2),
-        title="Change of the three factors and of their product",
-        description="; ".join(f"{factor.name} {_change(factor)}" for factor in (*terms, total)),
-        x_label="change in %",
-    )
-    return figure(chart)

@@ -29,37 +29,29 @@ KINDS = {decision: kind for decision, (kind, _, _) in _WORDS.items()}  # CSS cla
 
 
 def header(evaluation: Evaluation) -> str:
-    """The head of the report: name, metric, verdict and key numbers."""
+    """The head of the report: name, metric, the verdict with its reasons, key numbers and guards."""
     size = f" of {count(evaluation.users)} users, {count(evaluation.decisions)} decisions"
     log = size if evaluation.users else ""
     asked = evaluation.question.rstrip(".")
     question = f"{asked}: {evaluation.metric}" if asked else evaluation.metric
+    verdict = evaluation.verdict
+    kind, word, lead = "none", "No verdict", "No gate was used; the numbers below stand on their own."
+    listed = needed = guards = ""
+    if verdict is not None:
+        kind, word, lead = _WORDS[verdict.decision]
+        listed = "".join(f"<li>{esc(reason)}</li>" for reason in verdict.reasons[:MANY_REASONS])
+        more = len(verdict.reasons) - MANY_REASONS
+        listed += f"<li>… and {more} more reasons</li>" if more > 0 else ""
+        if verdict.users_needed is not None:
+            needed = f"<p>{esc(needed_words(verdict))}</p>"
+        if verdict.guards:
+            rows = [[badge(guard.severity), esc(guard.sentence)] for guard in verdict.guards]
+            guards = (
+                f"<h3>Metrics that must not fall</h3>{table(['', 'guard'], rows, caption='Guard metrics')}"
+            )
     return (
         f'<p class="kicker">Off-policy evaluation</p><h1>{esc(evaluation.policy_name, 120)}</h1>'
         f'<p class="soft">{esc(question, 600)} · judged from a log{log}</p>'
-        f"{_card(evaluation)}"
-    )
-
-
-def _card(evaluation: Evaluation) -> str:
-    """The verdict, its reasons, the key numbers and the guards."""
-    verdict = evaluation.verdict
-    if verdict is None:
-        kind, word, lead = "none", "No verdict", "No gate was used; the numbers below stand on their own."
-    else:
-        kind, word, lead = _WORDS[verdict.decision]
-    reasons = () if verdict is None else verdict.reasons
-    listed = "".join(f"<li>{esc(reason)}</li>" for reason in reasons[:MANY_REASONS])
-    needed = ""
-    if verdict is not None and verdict.users_needed is not None:
-        needed = f"<p>{esc(needed_words(verdict))}</p>"
-    more = len(reasons) - MANY_REASONS
-    listed += f"<li>… and {more} more reasons</li>" if more > 0 else ""
-    guards = ""
-    if verdict is not None and verdict.guards:
-        rows = [[badge(guard.severity), esc(guard.sentence)] for guard in verdict.guards]
-        guards = f"<h3>Metrics that must not fall</h3>{table(['', 'guard'], rows, caption='Guard metrics')}"
-    return (
         f'<div class="verdict {kind}" role="region" aria-label="Verdict"><p class="word">{sign(kind, 30)}'
         f'<span>{word}</span></p><p class="lead">{lead}</p>{f"<ul>{listed}</ul>" if listed else ""}'
         f"{needed}{_tiles(evaluation)}{guards}</div>"
