@@ -38,7 +38,6 @@ NAMES = {
     "shpi.experiments._run.work.tried": "shpi.experiments._run.work.try_policy",
     "shpi.experiments._run.worlds.Kept": "shpi.experiments._run.worlds.CachedValue",
     "shpi.experiments._run.worlds.kept_policy": "shpi.experiments._run.worlds.cached",
-    **_places("shpi.learners.offline", "shpi.learners._shpi.climb", "NOT_BY_CHANCE"),
     **_places("shpi.learners.online", "shpi.learners.online._local_scale", "NARROW"),
     **_places("shpi.ope.evaluate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),
     "shpi.ope.estimators.base.apart": "shpi.ope.estimators.base.standardised_difference",
