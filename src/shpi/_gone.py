@@ -123,6 +123,14 @@ GONE = {
     "shpi.ope.estimators.importance.check_k": "PDIS and SNPDIS check it: shpi.ope.estimators.importance.PDIS",
     "shpi.ope.inference.steps.Shape": "StepMeans has its number (shpi.ope.inference.steps.StepMeans)",
     "shpi.ope.checks.sensitivity.MOST_ROWS": "Problem.sample draws users by their hash (shpi.ope.Problem)",
+    **_same(
+        "count_look recognises a growing log itself (shpi.ope.checks.looks.count_look)",
+        ("shpi.ope.checks.looks.identity_of", "shpi.ope.checks.looks.file.identity_of"),
+    ),
+    "shpi.ope.checks.balance.instruments.Cells": "shpi.ope.checks.balance.instruments.Instruments cuts",
+    "shpi.ope.checks.table.table_mean": "shpi.ope.checks.table.about_table compares with it",
+    "shpi.ope.checks.days.by_day": "shpi.ope.checks.days.days_of sums by day",
+    "shpi.ope.verdict.rare.widened": "Claim.of_lift adds the variance itself (shpi.ope.verdict.claims.Claim)",
     "shpi.ope.verdict.whole_horizon.proven_mixtures": "shpi.ope.verdict.whole_horizon.mixtures has them all",
     **_same(
         "LSTD sums in double precision at any size",
