@@ -117,6 +117,8 @@ GONE = {
         "Verdict.reasons says what estimators leave out (shpi.ope.Verdict)",
         ("shpi.ope.gate.LEFT_OUT", "shpi.ope.gate.leaves_out"),
     ),
+    "shpi.ope.estimators.kstep.Deltas": "shpi.ope.estimators.kstep.WeightedDeltas has the deltas",
+    "shpi.ope.estimators.robust.through_fits": "shpi.ope.models.backups.contributions of adjoints",
     "shpi.ope.estimators.kstep.weighted_deltas": "shpi.ope.estimators.kstep.WeightedDeltas",
     "shpi._core.progress.in_stages": "stages decorates too: shpi._core.progress.stages",
     "shpi.ope.estimators.direct.paired_estimate": "FQE and DirectMethod pair: shpi.ope.estimators.direct.FQE",
