@@ -153,7 +153,6 @@ def variants(problem: Problem) -> tuple[Problem, ...]:
     plain = replace(problem.settings, gamma=1.0)
     metrics = (problem.metric, COUNTS["decision"], COUNTS["session"])
     wanted = metrics if problem.gamma != 1 else metrics[1:]
-    of = partial(Problem.of, problem.policy, problem.source, plain)
-    others = problem.all_of([partial(of, metric=metric) for metric in wanted])
-    cheap = [replace(problem.share(other), values_only=True) for other in others]
+    others = problem.all_of([partial(problem.with_metric, metric, settings=plain) for metric in wanted])
+    cheap = [replace(other, values_only=True) for other in others]
     return tuple(cheap) if problem.gamma != 1 else (problem, *cheap)
