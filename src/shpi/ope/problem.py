@@ -46,12 +46,11 @@ from shpi.data._log.sample import LEAST_USERS, MOST_ROWS, draw
 from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
-from shpi.errors import DataError
+from shpi.errors import ConfigError, DataError
 from shpi.ope._log.chunk import Chunk, Kept, Part, once
 from shpi.ope._log.facts import (
     Facts,
     Known,
-    check_policy,
     check_source,
     cut_at,
     known_rows,
@@ -136,7 +135,12 @@ class Problem:
             executor: processes the blocks; None is the present executor, or this process.
         """
         chosen = settings or Settings()
-        check_policy(policy)
+        if not isinstance(policy, Policy):
+            raise ConfigError(
+                expected="a policy (n_actions and action_probs)",
+                found=type(policy).__name__,
+                remedy="load one with shpi.load_policy(folder)",
+            )
         check_source(logs)
         visits = Visits.of(logs, executor)
         look = partial(Facts.of, policy=policy, metric=metric, settings=chosen)

@@ -40,7 +40,7 @@ import numpy as np
 from shpi.advantages.windows import Horizon, checked_horizon
 from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Recipe
-from shpi.ope._log.sessions import as_sessions, session_discounts, session_steps
+from shpi.ope._log.sessions import as_sessions, session_discounts
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.importance import window_weights
@@ -87,7 +87,9 @@ class KStepSHPI:
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
         steps = min(self.k, problem.horizon) if self.form == "start" and self.k != "session" else None
-        follows = session_steps(problem) if self.k == "session" else self.k
+        follows = None if self.k == "session" else self.k
+        if self.k == "session" and problem.sessions > problem.trajectories:  # a session's mean length
+            follows = max(1, round(problem.decisions / problem.sessions))
         return self.weighted(problem).estimate(self.name, steps=steps, follows=follows)
 
     def weighted(self, problem: Problem) -> WeightedDeltas:

@@ -310,7 +310,12 @@ class _InfluencePass:
             in_sum = StepWeights.equal(chunk)
         pull = share * z - below * self.means[t]
         if jackknife:
-            pull /= 1 - _leverage(chunk, below)
+            lever = below  # the share of each decision's user in the denominator of its step [n]
+            if chunk.logs.n_trajectories > n_users:
+                key = chunk.users * np.int64(int(t.max()) + 1) + t
+                _, place = np.unique(key, return_inverse=True)
+                lever = add_up(place, below, int(place.max()) + 1)[place]
+            pull /= 1 - np.minimum(lever, 1 - 1e-6)
         flat = problem.discounts / problem.discounts.sum()
         scaled = share * (self.normal.denominator / self.weight)[t]
         mass = add_up(chunk.users, flat[t] * scaled, n_users)
@@ -338,17 +343,6 @@ class _InfluencePass:
 
 
 # ---------------------------------------------------------------------- small helpers
-
-
-def _leverage(chunk: Chunk, share: Float64Array) -> Float64Array:
-    """The leverage h: the share of each decision's user in the denominator of its step [n]."""
-    if chunk.logs.n_trajectories == chunk.logs.n_users:
-        lever = share
-    else:
-        key = chunk.users * np.int64(int(chunk.steps.max()) + 1) + chunk.steps
-        _, place = np.unique(key, return_inverse=True)
-        lever = add_up(place, share, int(place.max()) + 1)[place]
-    return np.minimum(lever, 1 - 1e-6)
 
 
 def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
