@@ -124,7 +124,7 @@ def answers(case: Case, python: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def as_arrays(case: Case, problem: Problem) -> dict[str, Any]:
     """The log, pi(.|x) and our cross-fitted Q_{H-t}(x, .), from the fit without the user's fold."""
     users = next(problem.chunks())
-    fits = cross_fits(problem, "pi", PLAIN, None)
+    fits = cross_fits(problem, "pi", PLAIN, None).by_fold
     features = fits[0].design.of(case.logs.contexts)
     q = np.empty((len(case.logs), case.policy.n_actions))
     for row, (fold, step) in enumerate(zip(users.fold, users.steps, strict=True)):

@@ -75,7 +75,7 @@ def test_blocks_of_probabilities_stay_small_with_many_actions(monkeypatch: pytes
     """50,000 rows times 10,000 actions at once took 8 GB; the answer does not depend on the blocks."""
     logs = table(40)
     whole = evaluate(logs, details=False)
-    monkeypatch.setattr("shpi.ope._log.chunk._CELLS", 3 * 32)
+    monkeypatch.setattr("shpi.ope.problem._CELLS", 3 * 32)
     monkeypatch.setattr("shpi.ope._log.chunk._CACHE", 0)
     monkeypatch.setattr("shpi.ope.models.predictions._ENTRIES", 1)  # its least is 256 decisions
     largest = 0

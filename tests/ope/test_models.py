@@ -87,7 +87,7 @@ def test_doubly_robust_equals_the_obvious_loop(normalise):
     problem = problem_of(logs)
     estimator = (WDR if normalise else DR)(paired=False, **EXACT)
     chunk = next(problem.chunks())
-    q = predict(problem, chunk, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]))
+    q = predict(problem, chunk, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]).by_fold)
     ahead, ratios = q.following(chunk), np.exp(chunk.log_ratios)
     top, weight = np.zeros(H), np.zeros(H)
     for i, (start, stop) in enumerate(zip(logs.offsets, logs.offsets[1:], strict=False)):
@@ -108,10 +108,10 @@ def test_models_with_h_decisions_to_go_find_the_true_values():
     logs = mdp.log(mu, 20_000, H, seed=0, ragged=False)
     problem = Problem.of(mdp.policy(pi), logs, Settings(gamma=0.9))
     chunk = next(problem.chunks())
-    q = predict(problem, chunk, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]))
+    q = predict(problem, chunk, cross_fits(problem, "pi", EXACT["features"], EXACT["ridge"]).by_fold)
     truth = mdp.values_by_time(pi, H)[chunk.steps, chunk.logs.contexts.argmax(axis=1)]
     assert np.abs(q.value - truth).max() < 0.15
-    v = predict(problem, chunk, cross_fits(problem, "state", EXACT["features"], EXACT["ridge"]))
+    v = predict(problem, chunk, cross_fits(problem, "state", EXACT["features"], EXACT["ridge"]).by_fold)
     of_mu = mdp.values_by_time(mu, H)[chunk.steps, chunk.logs.contexts.argmax(axis=1)]
     assert np.abs(v.value - of_mu).max() < 0.15
 
@@ -161,7 +161,7 @@ def test_the_noise_of_q_times_that_of_the_weights_is_in_the_error(paired):
     alone = residuals.sums(normalise=True)[0].influence
     estimate = WDR(paired=paired).estimate(problem)
     assert 1.01 < estimate.value_error / standard_error(alone) < 1.5
-    moved = residuals.noise_of_fit(np.ones(1)) * problem.users
+    moved = residuals.noise_of_fit(np.ones(1))
     assert estimate.influence_value == pytest.approx(alone + moved - moved.mean())
 
 

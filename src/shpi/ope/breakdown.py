@@ -17,7 +17,7 @@ from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.inference.per import COUNTS
 from shpi.ope.problem import Chunk, Problem, once
 from shpi.ope.results import ActionShift, Estimate, Factor, Segment
-from shpi.protocols import Float32Array, Float64Array, Int64Array
+from shpi.protocols import Float32Array, Float64Array
 
 FEW_LABELS = 6  # a column with more distinct values than this is cut at its terciles
 LEAST_USERS = 10  # smaller segments are not reported
@@ -80,7 +80,16 @@ def segments(
         varying = [names.index(column) for column in columns]
     own, found = on_policy(problem).influence, []
     for j in varying:
-        labels, codes = _labels(first[:, j].astype(np.float64))
+        values = first[:, j].astype(np.float64)
+        distinct = np.unique(values)
+        if len(distinct) <= FEW_LABELS:
+            labels, codes = [f"{value:g}" for value in distinct], np.searchsorted(distinct, values)
+        else:
+            edges = np.unique(np.quantile(values, [1 / 3, 2 / 3]))
+            codes = np.searchsorted(edges, values, side="right")
+            texts = [f"{edge:.3g}" for edge in edges]
+            between = [f"{low} to {high}" for low, high in zip(texts[:-1], texts[1:], strict=True)]
+            labels = [f"below {texts[0]}", *between, f"from {texts[-1]}"]
         for code, label in enumerate(labels):
             mine = codes == code
             if mine.sum() < LEAST_USERS:
@@ -106,17 +115,6 @@ def _first_contexts(chunk: Chunk) -> Float32Array:
     _, first = np.unique(chunk.logs.user_codes, return_index=True)
     contexts: Float32Array = chunk.logs.contexts[chunk.logs.offsets[:-1][first]].T
     return contexts
-
-
-def _labels(values: Float64Array) -> tuple[list[str], Int64Array]:
-    distinct = np.unique(values)
-    if len(distinct) <= FEW_LABELS:
-        return [f"{value:g}" for value in distinct], np.searchsorted(distinct, values).astype(np.int64)
-    edges = np.unique(np.quantile(values, [1 / 3, 2 / 3]))
-    codes = np.searchsorted(edges, values, side="right").astype(np.int64)
-    texts = [f"{edge:.3g}" for edge in edges]
-    between = [f"{low} to {high}" for low, high in zip(texts[:-1], texts[1:], strict=True)]
-    return [f"below {texts[0]}", *between, f"from {texts[-1]}"], codes
 
 
 # ---------------------------------------------------------------------- factors
@@ -153,7 +151,6 @@ def variants(problem: Problem) -> tuple[Problem, ...]:
     plain = replace(problem.settings, gamma=1.0)
     metrics = (problem.metric, COUNTS["decision"], COUNTS["session"])
     wanted = metrics if problem.gamma != 1 else metrics[1:]
-    of = partial(Problem.of, problem.policy, problem.source, plain)
-    others = problem.all_of([partial(of, metric=metric) for metric in wanted])
-    cheap = [replace(problem.share(other), values_only=True) for other in others]
+    others = problem.all_of([partial(problem.with_metric, metric, settings=plain) for metric in wanted])
+    cheap = [replace(other, values_only=True) for other in others]
     return tuple(cheap) if problem.gamma != 1 else (problem, *cheap)

@@ -136,10 +136,11 @@ def evaluate(
             *foreseen,
         ]
     )
+    named = Metric(what=problem.metric) if isinstance(problem.metric, str) else None
     evaluation = Evaluation(
         policy_name=policy_name or type(policy).__name__,
         metric=describe(problem, per),
-        question=asked(problem),
+        question=question(problem.raw_sample, named),
         estimates=tuple(estimates),
         main=decisive.name,
         longer=longer,
@@ -194,14 +195,6 @@ def describe(problem: Problem, per: Per = "user") -> str:
     discount = "" if problem.gamma == 1 else f", gamma {problem.gamma:g}"
     cut = "" if problem.settings.truncated == "censored" else ", the log taken as complete"
     return f"{name} per {per} over {problem.horizon:,} decision{'s' * (problem.horizon > 1)}{discount}{cut}"
-
-
-def asked(problem: Problem) -> str:
-    """The metric in one sentence, as every verb prints it."""
-    logs = problem.raw_sample
-    if isinstance(problem.metric, str):
-        return question(logs, Metric(what=problem.metric))
-    return question(logs)
 
 
 def _chosen(

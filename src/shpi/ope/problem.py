@@ -46,12 +46,11 @@ from shpi.data._log.sample import LEAST_USERS, MOST_ROWS, draw
 from shpi.data._log.slicing import join
 from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
-from shpi.errors import DataError
+from shpi.errors import ConfigError, DataError
 from shpi.ope._log.chunk import Chunk, Kept, Part, once
 from shpi.ope._log.facts import (
     Facts,
     Known,
-    check_policy,
     check_source,
     cut_at,
     known_rows,
@@ -73,6 +72,8 @@ __all__ = ["Chunk", "IntervalMethod", "Known", "Part", "Problem", "Rewards", "Se
 T = TypeVar("T")
 View = Callable[[LoggedData], LoggedData]
 
+# Most decisions, and most entries of pi(.|x), per call of the policy: small enough for the CPU cache.
+_BLOCK, _CELLS = 50_000, 1 << 19
 _LEAST_KNOWN = 0.05  # steps at which less is known are left out of model fits
 
 
@@ -134,7 +135,12 @@ class Problem:
             executor: processes the blocks; None is the present executor, or this process.
         """
         chosen = settings or Settings()
-        check_policy(policy)
+        if not isinstance(policy, Policy):
+            raise ConfigError(
+                expected="a policy (n_actions and action_probs)",
+                found=type(policy).__name__,
+                remedy="load one with shpi.load_policy(folder)",
+            )
         check_source(logs)
         visits = Visits.of(logs, executor)
         look = partial(Facts.of, policy=policy, metric=metric, settings=chosen)
@@ -220,22 +226,26 @@ class Problem:
             "family": {},
         }
 
-    def with_metric(self, metric: Rewards) -> Problem:
-        """The same problem about another reward: a metric of the log, or a function of a log to [n]."""
-        return self.share(type(self).of(self.policy, self.source, self.settings, metric=metric))
+    def with_metric(
+        self, metric: Rewards | None, *, policy: Policy | None = None, settings: Settings | None = None
+    ) -> Problem:
+        """The same problem about another reward: a metric of the log, or a function of a log to [n].
 
-    def with_policy(self, policy: Policy) -> Problem:
-        """The same problem about another policy."""
-        return self.share(type(self).of(policy, self.source, self.settings, metric=self.metric))
-
-    def share(self, other: Problem) -> Problem:
-        """Share with another problem what depends on the log alone or, for the same policy, on both."""
+        It shares what depends on the log alone or, for the same policy, on both.
+        """
+        other = type(self).of(
+            self.policy if policy is None else policy, self.source, settings or self.settings, metric=metric
+        )
         drawn = ("Problem.raw_sample",)  # by which `once` remembers it
         if drawn in self._memo:
             other._memo[drawn] = self._memo[drawn]
         if other.policy is self.policy and other.horizon == self.horizon:
             return replace(other, family=self.family)
         return other
+
+    def with_policy(self, policy: Policy) -> Problem:
+        """The same problem about another policy."""
+        return self.with_metric(self.metric, policy=policy)
 
     # ------------------------------------------------------------------ passes
 
@@ -249,18 +259,14 @@ class Problem:
         result: T = self.visits.ask(self, function, TreeSum(self.visits.count, add))
         return result
 
-    def by_user(self, function: Callable[[Chunk], Any]) -> Any:
+    def by_user(self, function: Callable[[Chunk], Any], *, and_total: bool = False) -> Any:
         """Numbers by user, from a function of a block to [..., users of the block], or to several of them.
 
-        The last axis of the result has all users, in the order of their ids.
+        The last axis of the result has all users, in the order of their ids. With ``and_total`` the function
+        returns two things: numbers by user, and what to sum as in `total`.
         """
-        return self.visits.ask(self, function, ByUser(self.visits.blocks.places))
-
-    def by_user_and_total(self, function: Callable[[Chunk], tuple[Any, T]]) -> tuple[Any, T]:
-        """`by_user` of the first, `total` of the second thing that the function returns."""
-        visits = self.visits
-        both: tuple[Any, T] = visits.ask(self, function, ByUser(visits.blocks.places), TreeSum(visits.count))
-        return both
+        totals = [TreeSum[Any](self.visits.count)] if and_total else []
+        return self.visits.ask(self, function, ByUser(self.visits.blocks.places), *totals)
 
     def for_blocks(self, values: Any) -> dict[int, Any]:
         """Numbers by user [U], for each block those of its users."""
@@ -300,6 +306,7 @@ class Problem:
                 horizon=self.horizon,
                 kept=None,
                 whole=chunk,
+                known={},
                 _memo={},
             ),
         )
@@ -334,6 +341,7 @@ class Problem:
             horizon=self.horizon,
             folds=self.settings.folds,
             seed=self.settings.seed,
+            block=max(1, min(_BLOCK, _CELLS // short.n_actions)),
             raw=logs,
             number=number or 0,
             kept=kept,
@@ -397,19 +405,17 @@ class Problem:
 
     def known_weights(self, chunk: Chunk, what: Known) -> Float64Array:
         """1 / (share known) among the decisions of the same step and kind of ending [n]; 0 where unknown."""
-
-        def make() -> Float64Array:
-            shares = self.known_shares[what]  # [2, H]
-            share = shares[chunk.goes_on.astype(np.int64), chunk.steps]
-            known = known_rows(chunk.logs, chunk.observed, what)
-            if what in ("return", "paired return"):  # rewards after the horizon do not count
-                known = known | ((chunk.steps == chunk.horizon - 1) & chunk.observed)
-            weights: Float64Array = np.where(known, 1.0, 0.0) / np.where(share > 0, share, 1.0)
-            if what in ("next", "inside"):  # model fits: a step with too little to go by is left out
-                weights[shares[1][chunk.steps] < _LEAST_KNOWN] = 0.0
-            return weights
-
-        return chunk.memo(("known", what), make)
+        if what in chunk.known:
+            return chunk.known[what]
+        shares = self.known_shares[what]  # [2, H]
+        share = shares[chunk.goes_on.astype(np.int64), chunk.steps]
+        known = known_rows(chunk.logs, chunk.observed, what)
+        if what in ("return", "paired return"):  # rewards after the horizon do not count
+            known = known | ((chunk.steps == chunk.horizon - 1) & chunk.observed)
+        weights: Float64Array = np.where(known, 1.0, 0.0) / np.where(share > 0, share, 1.0)
+        if what in ("next", "inside"):  # model fits: a step with too little to go by is left out
+            weights[shares[1][chunk.steps] < _LEAST_KNOWN] = 0.0
+        return chunk.known.setdefault(what, weights)
 
     # ------------------------------------------------------------------ intervals
 

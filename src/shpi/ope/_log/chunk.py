@@ -19,8 +19,6 @@ from shpi.protocols import BoolArray, Float64Array, FloatArray, Int64Array, Poli
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# Most decisions, and most entries of pi(.|x), per call of the policy: small enough for the CPU cache.
-_BLOCK, _CELLS = 50_000, 1 << 19
 _CACHE = 1 << 30  # most bytes of pi(.|x) to keep for one block
 _SAMPLE = 1 << 26  # the same for a sample, where later only pi of the taken actions is needed
 
@@ -69,11 +67,13 @@ class Chunk:
     horizon: int  # H
     folds: int
     seed: int
+    block: int  # decisions per call of the policy: fewer if there are many actions
     raw: LoggedData  # the same users as logged: not cut at the horizon, with the log's rewards and endings
     number: int = 0  # of the block
     kept: Kept | None = None  # None: a sample, whose results are kept in this object only
     shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)  # between chunks of all problems
     whole: Chunk | None = None  # the chunk that this one is a view of, if any: by sessions
+    known: dict[Known, Float64Array] = field(default_factory=dict, repr=False)  # `Problem.known_weights`
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -147,11 +147,6 @@ class Chunk:
         for start in range(0, len(self.logs), self.block):
             rows = slice(start, min(start + self.block, len(self.logs)))
             yield rows, self.probs_of(rows)
-
-    @property
-    def block(self) -> int:
-        """The number of decisions per call of the policy: fewer if there are many actions."""
-        return max(1, min(_BLOCK, _CELLS // self.logs.n_actions))
 
     def probs_of(self, rows: slice | Int64Array) -> Float64Array:
         """pi(.|x) of some decisions [b, A]; the policy is called once per decision if the table is small."""

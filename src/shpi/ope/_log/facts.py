@@ -24,16 +24,6 @@ Known = Literal["reward", "next", "inside", "return", "paired return"]
 KINDS: tuple[Known, ...] = get_args(Known)
 
 
-def check_policy(policy: Any) -> None:
-    """Raise an error unless this is a policy."""
-    if not isinstance(policy, Policy):
-        raise ConfigError(
-            expected="a policy (n_actions and action_probs)",
-            found=type(policy).__name__,
-            remedy="load one with shpi.load_policy(folder)",
-        )
-
-
 def check_match(policy: Policy, logs: LoggedData) -> None:
     """Refuse a policy for another number of actions, or for contexts of another width."""
     if policy.n_actions != logs.n_actions:
@@ -107,6 +97,15 @@ class Facts:
         counted = slice(None) if horizon is None else steps < horizon
         starts = logs.session_offsets[:-1]
         lengths = np.diff(logs.offsets)
+        # Numbers of decisions by step: all of them, and the known ones of each kind; see `known_rows`.
+        short = logs if horizon is None else cut_at(logs, horizon)
+        if settings.truncated == "complete" or (settings.truncated is None and logs.endings == "unknown"):
+            short = replace(short, terminated=np.ones(short.n_trajectories, dtype=bool))
+        longest = int(short.steps.max()) + 1
+        key = goes_on(short) * np.int64(longest) + short.steps
+        seen = np.ones(len(short), dtype=bool) if known is None else known[counted]
+        rows = [np.ones(len(short), dtype=bool), *(known_rows(short, seen, what) for what in KINDS)]
+        counts = np.stack([np.bincount(key[which], minlength=2 * longest) for which in rows])
         return cls(
             users=logs.n_users,
             lengths=np.stack(
@@ -115,7 +114,7 @@ class Facts:
                     for ended in (False, True)
                 ]
             ),
-            known=_known_counts(logs, known, settings),
+            known=counts.reshape(len(rows), 2, longest).astype(np.int64),
             least=float(observed.min(initial=np.inf)),
             most=float(observed.max(initial=-np.inf)),
             mode=logs.propensity_mode,
@@ -157,23 +156,6 @@ class Facts:
                 share = np.where(alone, both, share)
             shares[what] = share
         return shares
-
-
-def _known_counts(logs: LoggedData, observed: BoolArray | None, settings: Settings) -> Int64Array:
-    """Count decisions by step: all of them, and the known ones of each kind; see `known_rows`."""
-    if settings.horizon is not None and int(np.diff(logs.offsets).max()) > settings.horizon:
-        observed = None if observed is None else observed[logs.steps < settings.horizon]
-        logs = cut_at(logs, settings.horizon)
-    complete = settings.truncated == "complete" or (settings.truncated is None and logs.endings == "unknown")
-    if complete:
-        logs = replace(logs, terminated=np.ones(logs.n_trajectories, dtype=bool))
-    steps = logs.steps
-    longest = int(steps.max()) + 1
-    key = goes_on(logs) * np.int64(longest) + steps
-    seen = np.ones(len(logs), dtype=bool) if observed is None else observed
-    rows = [None, *(known_rows(logs, seen, what) for what in KINDS)]
-    counts = [np.bincount(key if which is None else key[which], minlength=2 * longest) for which in rows]
-    return np.stack(counts).reshape(len(rows), 2, longest).astype(np.int64)
 
 
 def known_rows(logs: LoggedData, observed: BoolArray, what: Known) -> BoolArray:

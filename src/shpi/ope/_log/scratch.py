@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,12 +106,12 @@ def write_log(logs: LoggedData, folder: Path) -> dict[str, Any]:
     """Write the arrays of a log; return its other fields, for `read_log`."""
     folder.mkdir()
     rest: dict[str, Any] = {}
-    for field in fields(logs):
-        value = getattr(logs, field.name)
+    for each in fields(logs):
+        value = getattr(logs, each.name)
         if isinstance(value, np.ndarray):
-            write_array(value.astype(np.str_) if value.dtype.kind == "O" else value, folder / field.name)
-        elif field.name not in ("metrics", "ledger"):
-            rest[field.name] = value
+            write_array(value.astype(np.str_) if value.dtype.kind == "O" else value, folder / each.name)
+        elif each.name not in ("metrics", "ledger"):
+            rest[each.name] = value
     for name, values in logs.metrics.items():
         write_array(values, folder / f"{_METRIC}{name.encode().hex()}")
     write_array(logs.user_codes, folder / _CODES)
@@ -136,16 +136,17 @@ def read_log(folder: Path, rest: Mapping[str, Any]) -> LoggedData:
 # ---------------------------------------------------------------------- intermediate results
 
 
+@dataclass(eq=False)
 class Keeper:
     """Keeps arrays, and records of arrays, that were computed from a block and are needed in later passes.
 
-    Up to ``held`` bytes stay in memory, the rest goes to a folder. With ``held=0`` all of it goes to the
+    As many bytes as are left stay in memory, the rest goes to a folder. If none are, all of it goes to the
     folder, where other processes see it.
     """
 
-    def __init__(self, scratch: Scratch | None, held: int) -> None:
-        self._scratch, self._left = scratch, held
-        self._held: dict[tuple[int, Hashable], Any] = {}
+    _scratch: Scratch | None
+    _left: int  # bytes that may still be held in memory
+    _held: dict[tuple[int, Hashable], Any] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Keeper, (self._folder(), 0)
@@ -204,7 +205,7 @@ class Keeper:
     def _read(path: Path, kind: type[Any] | None) -> Any:
         if kind is None:
             return read_array(path)
-        files = {field.name: path.with_name(f"{path.name}-{field.name}") for field in fields(kind)}
+        files = {each.name: path.with_name(f"{path.name}-{each.name}") for each in fields(kind)}
         return kind(**{name: read_array(file) if file.exists() else None for name, file in files.items()})
 
 
@@ -212,7 +213,7 @@ def _arrays(made: Any) -> dict[str, NDArray[Any]]:
     if isinstance(made, np.ndarray):
         return {"": made}
     assert is_dataclass(made)
-    values = {field.name: getattr(made, field.name) for field in fields(made)}
+    values = {each.name: getattr(made, each.name) for each in fields(made)}
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -55,13 +55,6 @@ def session_view(logs: LoggedData) -> LoggedData:
     )
 
 
-def session_steps(problem: Problem) -> int | None:
-    """The mean number of decisions per session, rounded; None if every trajectory is a single session."""
-    if problem.sessions == problem.trajectories:
-        return None
-    return max(1, round(problem.decisions / problem.sessions))
-
-
 def session_discounts(problem: Problem, chunk: Chunk) -> Float64Array:
     """gamma^(first step of the session) / G_t [n]: the weight of a session within its trajectory."""
     logs = chunk.logs

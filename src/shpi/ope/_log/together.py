@@ -55,7 +55,21 @@ class Scheduler:
         if self._current is not None:
             self._wait(lambda: all(fiber.done for fiber in fibers))
         else:
-            self._loop()
+            try:
+                while self._fibers:
+                    ready = [fiber for fiber in self._fibers if fiber.ready()]
+                    for fiber in ready:
+                        self._resume(fiber)
+                    self._fibers = [fiber for fiber in self._fibers if not fiber.done]
+                    if not ready:
+                        requests, self._requests = self._requests, []
+                        assert requests, "computations wait for each other"
+                        self.run_pass(requests)
+            finally:
+                for fiber in [fiber for fiber in self._fibers if fiber.thread is not None and not fiber.done]:
+                    fiber.cancelled = True
+                    self._resume(fiber)
+                self._fibers, self._requests = [], []
         for fiber in fibers:
             if fiber.error is not None and not isinstance(fiber.error, Exception):
                 raise fiber.error
@@ -84,23 +98,6 @@ class Scheduler:
         return result
 
     # ------------------------------------------------------------------ turns
-
-    def _loop(self) -> None:
-        try:
-            while self._fibers:
-                ready = [fiber for fiber in self._fibers if fiber.ready()]
-                for fiber in ready:
-                    self._resume(fiber)
-                self._fibers = [fiber for fiber in self._fibers if not fiber.done]
-                if not ready:
-                    requests, self._requests = self._requests, []
-                    assert requests, "computations wait for each other"
-                    self.run_pass(requests)
-        finally:
-            for fiber in [fiber for fiber in self._fibers if fiber.thread is not None and not fiber.done]:
-                fiber.cancelled = True
-                self._resume(fiber)
-            self._fibers, self._requests = [], []
 
     def _resume(self, fiber: _Fiber) -> None:
         self._current = fiber

@@ -16,7 +16,6 @@ from shpi.data.durations import MICROSECONDS
 from shpi.ope.checks.balance.residuals import Groups
 from shpi.ope.problem import Problem, once
 from shpi.ope.results import Diagnostic
-from shpi.protocols import Float64Array, Int64Array
 
 DAY = MICROSECONDS["d"]
 LEVEL = 1e-3  # significance level: probability of a false alarm
@@ -54,10 +53,14 @@ def days_of(problem: Problem) -> Days | None:
     sample = problem.sample()
     if sample.logs.time_unit != "us":
         return None
-    table = by_day(sample.logs.times // DAY, Groups.of(problem).residuals(sample))
-    if len(table) < 2:
+    days, code = np.unique(sample.logs.times // DAY, return_inverse=True)
+    if len(days) < 2:
         return None
-    sums, squares, counts = table[:, 0], table[:, 1], table[:, 2]
+    columns = [
+        [np.bincount(code, weights=w, minlength=len(days)) for w in (e, e**2, np.ones_like(e))]
+        for e in Groups.of(problem).residuals(sample).T
+    ]
+    sums, squares, counts = (np.stack(each, axis=1) for each in zip(*columns, strict=True))  # [D, G]
     enough = (squares > 0) & (counts >= LEAST_PER_DAY)
     if not enough.any():
         return None
@@ -69,14 +72,4 @@ def days_of(problem: Problem) -> Days | None:
     g = int(np.argmax(correlation))
     p_value, shared = float(min(p_values[g] * len(p_values), 1.0)), float(correlation[g])
     switched = p_value < LEVEL and shared > SHARED
-    return Days(count=len(table), correlation=shared, p_value=p_value, switched=switched)
-
-
-def by_day(day: Int64Array, residuals: Float64Array) -> Float64Array:
-    """For each day, the sum of e, the sum of e^2, and the number of decisions [D, 3, G]."""
-    days, code = np.unique(day, return_inverse=True)
-    columns = [
-        np.stack([np.bincount(code, weights=w, minlength=len(days)) for w in (e, e**2, np.ones_like(e))])
-        for e in residuals.T
-    ]
-    return np.stack(columns, axis=2).transpose(1, 0, 2).astype(np.float64)
+    return Days(count=len(days), correlation=shared, p_value=p_value, switched=switched)

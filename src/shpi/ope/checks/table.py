@@ -27,7 +27,9 @@ APART = 4.0  # standard errors; a larger gap between fully observed users and al
 
 def about_table(problem: Problem) -> list[Diagnostic]:
     """Compare the value of mu with the table and, for a metric with a window, with fully observed users."""
-    mean, scale, unknown = table_mean(problem)
+    # Plain sums over the log as given, over the first ``horizon`` decisions of every trajectory.
+    total, size, unknown = problem.total(partial(_sums, problem=problem))
+    mean, scale = float(total) / problem.users, float(size) / problem.users
     value = on_policy(problem).value
     if problem.censored or unknown:
         return [_censored(problem, value, mean)]
@@ -61,15 +63,6 @@ def about_table(problem: Problem) -> list[Diagnostic]:
         threshold=APART * error,
     )
     return [with_table, with_window]
-
-
-def table_mean(problem: Problem) -> tuple[float, float, int]:
-    """The mean discounted reward per user, the same of absolute rewards, and the number of unknown rewards.
-
-    These are plain sums over the log as given, over the first ``horizon`` decisions of every trajectory.
-    """
-    total, size, unknown = problem.total(partial(_sums, problem=problem))
-    return float(total) / problem.users, float(size) / problem.users, int(unknown)
 
 
 def _sums(chunk: Chunk, problem: Problem) -> Float64Array:

@@ -38,7 +38,7 @@ LATE = 0.2  # share of all absolute rewards; if more come late, their error can 
 def about_answers(problem: Problem, estimates: Sequence[Estimate], decisive: Estimate) -> list[Diagnostic]:
     """The range check for every estimator, and the other checks for the one that decides."""
     diagnostics = [_range(problem, estimate) for estimate in estimates]
-    diagnostics += [_top_users(decisive), _behind_the_error(decisive)]
+    diagnostics += _few_users(decisive)
     diagnostics += _disagreement(estimates, decisive)
     if problem.propensity_mode == "absent":
         return diagnostics
@@ -92,7 +92,8 @@ def possible(problem: Problem, *, per_decision: bool = False) -> tuple[float, fl
 # ---------------------------------------------------------------------- few users
 
 
-def _top_users(estimate: Estimate) -> Diagnostic:
+def _few_users(estimate: Estimate) -> list[Diagnostic]:
+    """Whether few users hold the value, and whether few dominate the error: is the interval then certain?"""
     parts = np.sort(np.abs(estimate.value + estimate.influence_value))[::-1]  # [U] sum to U times the value
     top = max(1, round(len(parts) / 100))
     total = float(parts.sum())
@@ -102,7 +103,7 @@ def _top_users(estimate: Estimate) -> Diagnostic:
         severity = "note" if severity == "warning" else severity
     rest = estimate.lift + estimate.influence_lift
     others = np.argsort(np.abs(estimate.influence_lift), kind="stable")[: len(rest) - top]
-    return Diagnostic(
+    top_users = Diagnostic(
         name="top users",
         severity=severity,
         sentence=f"The top 1 % of the users hold {share:.0%} of the estimated value; without those who move "
@@ -112,9 +113,6 @@ def _top_users(estimate: Estimate) -> Diagnostic:
         estimator=estimate.name,
     )
 
-
-def _behind_the_error(estimate: Estimate) -> Diagnostic:
-    """Whether a few users dominate the standard error, so that the interval itself is uncertain."""
     worth = degrees_of_freedom(estimate.influence_lift)
     few = worth < FEW_BEHIND and estimate.lift_error > 0
     sentence = f"The standard error of {estimate.name} has about {worth:,.0f} degrees of freedom"
@@ -122,7 +120,7 @@ def _behind_the_error(estimate: Estimate) -> Diagnostic:
         sentence += ": a few users dominate it; its interval may cover a few points less often than stated."
     else:
         sentence += "."
-    return Diagnostic(
+    behind_the_error = Diagnostic(
         name="users behind the error",
         severity="warning" if few else "fine",
         sentence=sentence,
@@ -130,6 +128,7 @@ def _behind_the_error(estimate: Estimate) -> Diagnostic:
         threshold=FEW_BEHIND,
         estimator=estimate.name,
     )
+    return [top_users, behind_the_error]
 
 
 # ---------------------------------------------------------------------- agreement

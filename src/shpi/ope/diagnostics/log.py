@@ -59,7 +59,8 @@ def _no_propensities(decisive: Estimate) -> Diagnostic:
 
 def _support(problem: Problem) -> Diagnostic:
     counts = problem.times_taken.astype(np.float64)  # [A]
-    (ratios, decisions), (count, never, rarely) = problem.by_user_and_total(partial(_reach, counts=counts))
+    by_user, totals = problem.by_user(partial(_reach, counts=counts), and_total=True)
+    (ratios, decisions), (count, never, rarely) = by_user, totals
     never, rarely = never / count, rarely / count
     # The mean of pi/mu over single decisions, its error clustered by user, shows missing support even if only
     # the taken action's propensity was logged. If all users of a day share an arm, that error is meaningless.

@@ -36,19 +36,28 @@ from shpi.protocols import Float64Array, Int64Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class _WholeTrajectory:
-    """What IPS and SNIPS share: all but whether the weights are normalised."""
+class _Weighted:
+    """What all share; IPS and SNIPS are weighted over whole trajectories."""
 
     normalise: ClassVar[bool]
     name: str = ""
 
     def estimate(self, problem: Problem) -> Estimate:
-        """See the top of this file."""
-        return _weighted(self.name, problem, whole_weights, normalise=self.normalise)
+        """The weighted mean of the rewards; if normalised, with standard errors floored by those of J(mu)."""
+        weigh: Weigh = whole_weights
+        steps = None
+        if isinstance(self, _PerDecision):
+            weigh, steps = partial(window_weights, k=self.k), self.k
+        own = partial(step_means, problem, weigh, reward_terms, normalise=self.normalise)
+        means = floored(*problem.all_of([own, partial(on_policy, problem)])) if self.normalise else own()
+        value, influence = means.value, means.influence
+        return finish(
+            self.name, problem, value, influence, means.weights, steps=steps, consistent=self.normalise
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class IPS(_WholeTrajectory):
+class IPS(_Weighted):
     """Inverse propensity scores over whole trajectories: (1/N) sum_i w_{0:T_i-1} sum_t gamma^t r_t."""
 
     normalise = False
@@ -56,7 +65,7 @@ class IPS(_WholeTrajectory):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SNIPS(_WholeTrajectory):
+class SNIPS(_Weighted):
     """Self-normalised: sum_i w_i G_i / sum_i w_i, with w_i = w_{0:T_i-1} and G_i = sum_t gamma^t r_t."""
 
     normalise = True
@@ -64,21 +73,14 @@ class SNIPS(_WholeTrajectory):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PerDecision:
+class _PerDecision(_Weighted):
     """What PDIS and SNPDIS share: all but whether the weights are normalised at each step."""
 
-    normalise: ClassVar[bool]
     k: int | None = None
-    name: str = ""
 
     def __post_init__(self) -> None:
         if self.k is not None and self.k < 1:
             raise ConfigError(expected="k of at least 1, or None", found=str(self.k))
-
-    def estimate(self, problem: Problem) -> Estimate:
-        """See the top of this file."""
-        weigh = partial(window_weights, k=self.k)
-        return _weighted(self.name, problem, weigh, normalise=self.normalise, steps=self.k)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,24 +97,6 @@ class SNPDIS(_PerDecision):
 
     normalise = True
     name: str = "SNPDIS"
-
-
-def _weighted(
-    name: str, problem: Problem, weigh: Weigh, *, normalise: bool, steps: int | None = None
-) -> Estimate:
-    """The weighted mean of the rewards; if normalised, with standard errors floored by those of J(mu)."""
-    if normalise:
-        own, base = problem.all_of(
-            [
-                partial(step_means, problem, weigh, reward_terms, normalise=True),
-                partial(on_policy, problem),
-            ]
-        )
-        means = floored(own, base)
-    else:
-        means = step_means(problem, weigh, reward_terms, normalise=False)
-    value, influence = means.value, means.influence
-    return finish(name, problem, value, influence, means.weights, steps=steps, consistent=normalise)
 
 
 # ---------------------------------------------------------------------- weights and terms

@@ -40,16 +40,15 @@ import numpy as np
 from shpi.advantages.windows import Horizon, checked_horizon
 from shpi.errors import ConfigError
 from shpi.features import FeatureMap, Recipe
-from shpi.ope._log.sessions import as_sessions, session_discounts, session_steps
+from shpi.ope._log.sessions import as_sessions, session_discounts
 from shpi.ope.estimators.base import finish
 from shpi.ope.estimators.baseline import on_policy
 from shpi.ope.estimators.importance import window_weights
-from shpi.ope.estimators.robust import cross_fits, through_fits
+from shpi.ope.estimators.robust import CrossFits, cross_fits
 from shpi.ope.inference.steps import StepSummed, floored, summed
 from shpi.ope.inference.weighting import StepWeights, Terms
-from shpi.ope.models.backups import Backups, value_gradients
+from shpi.ope.models.backups import adjoint, contributions, value_gradients
 from shpi.ope.models.columns import note_of
-from shpi.ope.models.predictions import kept_predictions
 from shpi.ope.problem import Chunk, Problem
 from shpi.ope.results import Estimate
 from shpi.protocols import Float64Array
@@ -88,7 +87,9 @@ class KStepSHPI:
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
         steps = min(self.k, problem.horizon) if self.form == "start" and self.k != "session" else None
-        follows = session_steps(problem) if self.k == "session" else self.k
+        follows = None if self.k == "session" else self.k
+        if self.k == "session" and problem.sessions > problem.trajectories:  # a session's mean length
+            follows = max(1, round(problem.decisions / problem.sessions))
         return self.weighted(problem).estimate(self.name, steps=steps, follows=follows)
 
     def weighted(self, problem: Problem) -> WeightedDeltas:
@@ -96,7 +97,7 @@ class KStepSHPI:
         window = None if self.k == "session" or self.form == "start" else self.k
         window = None if window is None or window >= problem.horizon else window
         return WeightedDeltas(
-            deltas=Deltas.of(problem, self.features, self.ridge),
+            fits=cross_fits(problem, "state", self.features, self.ridge),
             counted=as_sessions(problem) if self.k == "session" else problem,
             weigh=partial(window_weights, k=window),
             key=("window", window),
@@ -107,21 +108,21 @@ class KStepSHPI:
 class WeightedDeltas:
     """J(mu) plus the weighted sum of the deltas minus their unweighted sum."""
 
-    deltas: Deltas
+    fits: CrossFits  # of V^mu
     counted: Problem  # the problem itself, or its view by sessions
     weigh: Callable[[Chunk], StepWeights]
     key: Hashable  # identifies these weights
 
     def summed(self) -> tuple[StepSummed, StepSummed]:
         """The first pass, with these weights and with equal ones: gives the lift and the effective users."""
-        problem, counted = self.deltas.problem, self.counted
-        key = ("summed", self.deltas.key, counted is problem)
+        problem, counted = self.fits.problem, self.counted
+        key = ("summed", self.fits.key, counted is problem)
         of_pi, of_mu = problem.all_of(
             [
                 partial(
                     problem.memo,
                     (*key, name),
-                    partial(summed, counted, weigh, self.deltas.terms, normalise=True),
+                    partial(summed, counted, weigh, self._terms, normalise=True),
                 )
                 for name, weigh in ((self.key, self.weigh), ("equal", StepWeights.equal))
             ]
@@ -139,14 +140,14 @@ class WeightedDeltas:
             follows: number of decisions for which the weights follow the effects of a decision; None: all.
             consistent: see `Estimate.consistent`.
         """
-        problem, counted = self.deltas.problem, self.counted
+        problem, counted = self.fits.problem, self.counted
         with_pi, with_mu = self.summed()
-        key = ("of mu", self.deltas.key, counted is problem, steps)
+        key = ("of mu", self.fits.key, counted is problem, steps)
         (of_pi,), (of_mu,), noise, base = problem.all_of(
             [
                 partial(with_pi.means, (steps,)),
                 partial(problem.memo, key, partial(with_mu.means, (steps,))),
-                partial(self.deltas.noise_of_fit, counted, with_pi, with_mu, steps),
+                partial(self._noise_of_fit, with_pi, with_mu, steps),
                 partial(on_policy, problem),
             ]
         )
@@ -157,68 +158,43 @@ class WeightedDeltas:
             base.value + of_pi.value - of_mu.value,
             base.influence + of_pi.influence - of_mu.influence + moved - moved.mean(),
             of_pi.weights,
-            note_of(self.deltas.fits[0].design.features),
+            note_of(self.fits.by_fold[0].design.features),
             steps=follows,
             consistent=consistent,
         )
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Deltas:
-    """delta_t of every decision, with V cross-fitted: fitted without the user's fold."""
-
-    problem: Problem
-    fits: tuple[Backups, ...]
-    key: Hashable
-
-    @classmethod
-    def of(
-        cls,
-        problem: Problem,
-        features: Recipe | FeatureMap | None = None,
-        ridge: float | None = None,
-    ) -> Deltas:
-        """Fit V^mu without each fold in turn, once for all estimators with the same settings."""
-        return cls(
-            problem=problem,
-            fits=cross_fits(problem, "state", features, ridge),
-            key=("backups", "state", problem.visits.number_of(features), ridge),
-        )
-
-    def terms(self, counted: Problem, chunk: Chunk) -> Terms:
+    def _terms(self, counted: Problem, chunk: Chunk) -> Terms:
         """The deltas. Chunks of a session view have the same rows as those of the problem itself."""
-        own = chunk.whole or chunk
-        values = kept_predictions(self.problem, own, self.fits, self.key)
-        z = own.rewards + self.problem.gamma * values.following(own) - values.value
-        counts = self.problem.known_weights(own, "return")
+        problem, own = self.fits.problem, chunk.whole or chunk
+        values = self.fits.predicted(own)
+        z = own.rewards + problem.gamma * values.following(own) - values.value
         if own is not chunk:
-            z = z * session_discounts(self.problem, own)
-        return Terms(values=z, counts=counts)
+            z = z * session_discounts(problem, own)
+        return Terms(values=z, counts=problem.known_weights(own, "return"))
 
-    def noise_of_fit(
-        self, counted: Problem, of_pi: StepSummed, of_mu: StepSummed, steps: int | None
-    ) -> Float64Array:
+    def _noise_of_fit(self, of_pi: StepSummed, of_mu: StepSummed, steps: int | None) -> Float64Array:
         """The contribution of each user to the lift through V [U]; times U it is the influence.
 
         Args:
-            counted: the problem itself, or its view by sessions.
             of_pi: sums with the weights of the policy, over the chunks of ``counted``.
             of_mu: the same with equal weights.
             steps: number of first decisions whose deltas count; None: all.
         """
-        if self.problem.values_only:
-            return np.zeros(self.problem.users)
-        gradients_of = partial(self._gradients_of, counted=counted, of_pi=of_pi, of_mu=of_mu, steps=steps)
-        return through_fits(self.problem, self.fits, counted.total(gradients_of))
+        problem, fits = self.fits.problem, self.fits.by_fold
+        if problem.values_only:
+            return np.zeros(problem.users)
+        gradients = self.counted.total(partial(self._gradients, of_pi=of_pi, of_mu=of_mu, steps=steps))
+        return contributions(problem, fits[0].design, [*map(adjoint, fits, gradients)])
 
-    def _gradients_of(
-        self, chunk: Chunk, counted: Problem, of_pi: StepSummed, of_mu: StepSummed, steps: int | None
+    def _gradients(
+        self, chunk: Chunk, of_pi: StepSummed, of_mu: StepSummed, steps: int | None
     ) -> Float64Array:
         """The derivative of the lift by theta_h of every fold's fit [K, H + 1, p].
 
         For given denominators the lift is sum_i slope_i delta_i.
         """
-        terms = of_pi.terms(counted, chunk)
+        problem, counted = self.fits.problem, self.counted
+        terms = self._terms(counted, chunk)
         with_pi, with_mu = (
             sums.normaliser.shares(chunk, sums.weigh(chunk), terms) for sums in (of_pi, of_mu)
         )
@@ -227,5 +203,5 @@ class Deltas:
             discounts = np.where(chunk.steps < steps, discounts, 0.0)
         slopes, own = discounts * (with_pi - with_mu), chunk.whole or chunk
         if own is not chunk:
-            slopes = slopes * session_discounts(self.problem, own)
-        return value_gradients(self.problem, own, self.fits[0].design, slopes, here=slopes)
+            slopes = slopes * session_discounts(problem, own)
+        return value_gradients(problem, own, self.fits.by_fold[0].design, slopes, here=slopes)

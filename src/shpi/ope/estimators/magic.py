@@ -68,9 +68,7 @@ class MAGIC:
         del influences  # free J values per user before the next pass
         chosen = ", ".join(f"{x:.0%} at {j}" for x, j in zip(blend, places, strict=True) if x > 0.005)
         reach = np.array([blend[np.array(places) > t].sum() for t in range(problem.horizon)])
-        moved = np.zeros(problem.users)
-        if not problem.values_only:
-            moved = problem.users * residuals.noise_of_fit(reach)
+        moved = residuals.noise_of_fit(reach)
         return finish(
             self.name,
             problem,

@@ -150,15 +150,12 @@ class _Ratio:
 
     def _both(self, chunk: Chunk) -> Float64Array:
         """phi(x)'zeta of pi and of mu [2, n]."""
-
-        def make() -> Float64Array:
-            x = chunk.logs.contexts
-            starts = range(0, len(x), _BLOCK)
-            return np.concatenate(
-                [self.zeta @ self.design.of(x[start : start + _BLOCK]).T for start in starts], axis=1
-            )
-
-        return chunk.keep(("ratio", self.number), make)
+        x = chunk.logs.contexts
+        blocks = [slice(start, start + _BLOCK) for start in range(0, len(x), _BLOCK)]
+        return chunk.keep(
+            ("ratio", self.number),
+            lambda: np.concatenate([self.zeta @ self.design.of(x[rows]).T for rows in blocks], axis=1),
+        )
 
     def sums_by_user(self, chunk: Chunk) -> tuple[Float64Array, Float64Array]:
         """For pi and for mu, sums of beta w rho r, beta w rho, beta w, and trajectories [4, users] each."""

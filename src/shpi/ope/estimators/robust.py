@@ -17,7 +17,7 @@ textbook form, ``paired=False``, is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -40,7 +40,7 @@ from shpi.ope.models.backups import (
 )
 from shpi.ope.models.columns import note_of
 from shpi.ope.models.linear import Target, sums_by_step
-from shpi.ope.models.predictions import kept_predictions, value_limits
+from shpi.ope.models.predictions import Predicted, predict, value_limits
 from shpi.ope.models.recipes import designed
 from shpi.ope.problem import Chunk, Known, Problem, once
 from shpi.ope.results import Estimate, Weights
@@ -69,14 +69,18 @@ class _DoublyRobust:
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
         residuals = Residuals.of(problem, self.features, self.ridge, paired=self.paired)
+        noise_of_fit = partial(residuals.noise_of_fit, np.ones(problem.horizon))
         (sums,), noise = problem.all_of(
-            [partial(residuals.sums, normalise=self.normalise), residuals.own_noise]
+            [
+                partial(residuals.sums, normalise=self.normalise),
+                partial(residuals.memo, "noise", noise_of_fit),  # DR uses that of WDR, to save a pass
+            ]
         )
         return finish(
             self.name,
             problem,
             sums.value,
-            sums.influence + noise,
+            sums.influence + (noise - noise.mean()),
             sums.weights,
             residuals.notes,
             consistent=self.normalise,  # intervals of plain weights cover too rarely
@@ -113,10 +117,9 @@ class Residuals:
     """The fitted Q, and the terms that correct it; shared by DR, WDR and MAGIC."""
 
     problem: Problem
-    fits: Sequence[Backups]  # one per fold
+    fits: CrossFits
     paired: bool
     notes: tuple[str, ...]
-    key: Hashable
 
     @classmethod
     def of(
@@ -128,20 +131,19 @@ class Residuals:
         paired: bool,
     ) -> Residuals:
         """Fit Q without each fold in turn, once for all estimators with the same settings."""
-        key = ("backups", "pi", problem.visits.number_of(features), ridge)
         fits = cross_fits(problem, "pi", features, ridge)
         possible = problem.head.behaviour is not None
-        notes = [*note_of(fits[0].design.features)]
+        notes = [*note_of(fits.by_fold[0].design.features)]
         if paired and not possible:
             notes.append("mu(.|x) was not logged: not paired")
-        boost = max(fit.ridge_factor for fit in fits)
+        boost = max(fit.ridge_factor for fit in fits.by_fold)
         if boost > 1:
             notes.append(f"the ridge of Q was raised {boost:g} times, because values left the possible range")
-        return cls(problem=problem, fits=fits, paired=paired and possible, notes=tuple(notes), key=key)
+        return cls(problem=problem, fits=fits, paired=paired and possible, notes=tuple(notes))
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """The result of ``make``, computed once for all estimators with the same settings."""
-        return self.problem.memo((key, self.key, self.paired), make)
+        return self.problem.memo((key, self.fits.key, self.paired), make)
 
     def sums(self, *, normalise: bool, steps: tuple[int | None, ...] = (None,)) -> list[Summed]:
         """V(x_0) plus the corrections of the first j steps, for each j in ``steps``; None: all steps."""
@@ -187,29 +189,23 @@ class Residuals:
         )
         return of_pi, of_mu
 
-    @once
-    def own_noise(self) -> Float64Array:
-        """`noise_of_fit` times U, centred [U]. DR uses that of WDR, to save a pass."""
-        if self.problem.values_only:
-            return np.zeros(self.problem.users)
-        reach = np.ones(self.problem.horizon)
-        try:
-            moved = self.problem.users * self.noise_of_fit(reach)
-        except DataError:  # all weights of some step are 0, which only plain means allow
-            moved = self.problem.users * self.noise_of_fit(reach, normalise=False)
-        centred: Float64Array = moved - moved.mean()
-        return centred
+    def noise_of_fit(self, reach: Float64Array) -> Float64Array:
+        """Each user's influence on sum_t reach_t (step t's correction) + V(x_0) through Q [U].
 
-    def noise_of_fit(self, reach: Float64Array, *, normalise: bool = True) -> Float64Array:
-        """Each user's contribution to sum_t reach_t (step t's correction) + V(x_0) through Q [U].
-
-        Times U it is the influence. For ``reach`` = 1, which is WDR, its mean over logs is 0, by double
-        robustness. In a single log the noise of Q times that of the weights remains.
+        For ``reach`` = 1, which is WDR, its mean over logs is 0, by double robustness. In a single log the
+        noise of Q times that of the weights remains.
         """
-        ahead, taken = self.gradients(normalise=normalise)
+        problem, fits = self.problem, self.fits.by_fold
+        if problem.values_only:
+            return np.zeros(problem.users)
+        try:
+            ahead, taken = self.gradients()
+        except DataError:  # all weights of some step are 0, which only plain means allow
+            ahead, taken = self.gradients(normalise=False)
         # With h decisions to go, V belongs to the correction of the step before; V(x_0) belongs to none.
         of_ahead, of_taken = np.append(reach[::-1], 1.0), np.append(0.0, reach[::-1])  # [H + 1]
-        return through_fits(self.problem, self.fits, ahead * of_ahead[:, None] - taken * of_taken[:, None])
+        gradients = ahead * of_ahead[:, None] - taken * of_taken[:, None]
+        return problem.users * contributions(problem, fits[0].design, [*map(adjoint, fits, gradients)])
 
     @once
     def gradients(self, *, normalise: bool = True) -> Float64Array:
@@ -222,7 +218,7 @@ class Residuals:
         return self.problem.total(partial(self._gradients, of_pi=of_pi.normaliser, of_mu=of_mu.normaliser))
 
     def _gradients(self, chunk: Chunk, of_pi: Normaliser, of_mu: Normaliser) -> Float64Array:
-        problem, design = self.problem, self.fits[0].design
+        problem, design = self.problem, self.fits.by_fold[0].design
         terms, discounts = self._terms(problem, chunk), problem.per_user * problem.discounts[chunk.steps]
         taken = discounts * of_pi.shares(chunk, window_weights(chunk, None), terms)
         start = 1.0 / problem.users
@@ -236,36 +232,39 @@ class Residuals:
 
     def _starts(self, chunk: Chunk) -> Float64Array:
         """Per-user sums of V(x_0) under pi and, if mu(.|x) is known, under mu [1 or 2, users]."""
-        predicted, first = kept_predictions(self.problem, chunk, self.fits, self.key), chunk.logs.offsets[:-1]
+        predicted, first = self.fits.predicted(chunk), chunk.logs.offsets[:-1]
         values = [predicted.value] if predicted.behaviour is None else [predicted.value, predicted.behaviour]
         return np.stack([add_up(chunk.logs.user_codes, value[first], chunk.logs.n_users) for value in values])
 
     def _terms(self, problem: Problem, chunk: Chunk, *, of_mu: bool = False) -> Terms:
-        predicted = kept_predictions(self.problem, chunk, self.fits, self.key)
+        predicted = self.fits.predicted(chunk)
         ahead = predicted.following(chunk, predicted.behaviour if of_mu else None)
         z = chunk.rewards + problem.gamma * ahead - predicted.taken
         known: Known = "paired return" if self.paired else "return"
         return Terms(values=z, counts=problem.known_weights(chunk, known))
 
 
-def through_fits(problem: Problem, fits: Sequence[Backups], gradients: Float64Array) -> Float64Array:
-    """Each user's contribution to an estimate through the fits [U]; times U it is the influence.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CrossFits:
+    """Backups for every fold of users, fitted on the other folds."""
 
-    ``gradients[k]`` [H + 1, p] is the derivative by the coefficients of the fit for fold k, which uses all
-    decisions except those of fold k.
-    """
-    adjoints = [adjoint(fit, gradient) for fit, gradient in zip(fits, gradients, strict=True)]
-    return contributions(problem, fits[0].design, adjoints)
+    problem: Problem
+    by_fold: tuple[Backups, ...]
+    key: Hashable  # identifies the fits
+
+    def predicted(self, chunk: Chunk) -> Predicted:
+        """Q and V at every decision, computed in the first pass that needs them."""
+        return chunk.keep(self.key, lambda: predict(self.problem, chunk, self.by_fold), Predicted)
 
 
 @once
 def cross_fits(
     problem: Problem, target: Target, features: Recipe | FeatureMap | None, ridge: float | None
-) -> tuple[Backups, ...]:
-    """Backups for every fold of users, fitted on the other folds."""
+) -> CrossFits:
+    """Fit without each fold in turn, once for all estimators with the same settings."""
     design, sums = designed(problem, target, features)
     limits = value_limits(problem, problem.horizon)
-    return tuple(
+    fits = (
         fit_backups(
             sums.without(fold),
             design,
@@ -276,3 +275,5 @@ def cross_fits(
         )
         for fold in range(problem.settings.folds)
     )
+    key = ("backups", target, problem.visits.number_of(features), ridge)
+    return CrossFits(problem=problem, by_fold=tuple(fits), key=key)

@@ -125,7 +125,33 @@ def step_means(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bo
 def summed(problem: Problem, weigh: Weigh, terms: GetTerms, *, normalise: bool) -> StepSummed:
     """The first of the two passes of `step_means`: the sums."""
     sums = problem.total(partial(_sums, problem=problem, weigh=weigh, get_terms=terms, normalise=normalise))
-    _check(sums, normalise)
+    empty = np.flatnonzero(sums.known == 0)
+    if len(empty):
+        raise DataError(
+            expected="at every step, some decision whose reward and what follows it are known",
+            found=f"none at step {int(empty[0])}",
+            remedy=f"set horizon={max(int(empty[0]), 1)}",
+        )
+    none = np.flatnonzero(~(sums.weight > 0))
+    if len(none) == len(sums.weight):
+        raise DataError(
+            expected="some logged decision that the policy could have made",
+            found="none: every importance weight is 0",
+            remedy="the log has no support for this policy; evaluate one that shares actions with it",
+        )
+    if normalise and len(none):
+        raise DataError(
+            expected="at every step, some user whose decisions so far the policy could have made",
+            found=f"none at step {int(none[0])}: every importance product is 0 there",
+            remedy=f"count the first decisions only (horizon={max(int(none[0]), 1)}), multiply fewer ratios "
+            "(KStepSHPI(k=4)), or judge a policy that explores",
+        )
+    if not normalise and sums.top.max() > _LARGEST:
+        raise DataError(
+            expected="importance products below 1e150",
+            found=f"one of 1e{sums.top.max() / np.log(10):.0f}",
+            remedy="use an estimator that normalises its weights, or KStepSHPI(k=4)",
+        )
     below = sums.weight if normalise else np.full(problem.horizon, float(problem.trajectories))
     normaliser = Normaliser(top=_scale_of(sums.top, normalise), kept=problem.kept, denominator=below)
     by_step, flat = sums.weighted / below, problem.discounts / problem.discounts.sum()
@@ -180,9 +206,17 @@ class StepSummed:
         ratio, effective = problem.users / problem.trajectories, self.effective_users
         worst = ratio / float((sums.squares / weight**2).max()) if effective > 0 else 0.0
         weights = summary(mass, mean, effective, worst)
+        # The weighted variance of z, S_t, times the inverse of the effective sample size of each step [H].
+        inverse = sums.squares / weight**2
+        spread = np.maximum(sums.squared / weight - (sums.weighted / weight) ** 2, 0.0)
+        spread /= np.maximum(1 - inverse, 1e-3)
+        thin = inverse > 0.5  # fewer than two effective users: use at least the spread of other steps
+        if thin.any() and not thin.all():
+            spread[thin] = np.maximum(spread[thin], spread[~thin].max())
         by_steps = []
         for discounts, influence in zip(influence_pass.discounts, influences, strict=True):
             influence -= influence.mean()
+            gamma_t = discounts * problem.per_user
             by_steps.append(
                 StepMeans(
                     means=influence_pass.means,
@@ -190,7 +224,7 @@ class StepSummed:
                     influence=influence,
                     weights=weights,
                     normaliser=self.normaliser,
-                    independent_variance=_independent_variance(sums, discounts * problem.per_user),
+                    independent_variance=float(np.sum(gamma_t**2 * spread * inverse)),
                 )
             )
         return by_steps
@@ -222,7 +256,7 @@ def _sums(chunk: Chunk, problem: Problem, weigh: Weigh, get_terms: GetTerms, nor
     ended = Ended.of(chunk, weights, problem)
     top = np.maximum(top, ended.top())
     scale = _scale_of(top, normalise)
-    # `_check` refuses larger plain weights later; here they must not overflow.
+    # `summed` refuses larger plain weights later; here they must not overflow.
     scaled = (
         np.exp(np.minimum(rows - scale[chunk.steps], _LARGEST)) * terms.counts / problem.kept[chunk.steps]
     )
@@ -276,7 +310,12 @@ class _InfluencePass:
             in_sum = StepWeights.equal(chunk)
         pull = share * z - below * self.means[t]
         if jackknife:
-            pull /= 1 - _leverage(chunk, below)
+            lever = below  # the share of each decision's user in the denominator of its step [n]
+            if chunk.logs.n_trajectories > n_users:
+                key = chunk.users * np.int64(int(t.max()) + 1) + t
+                _, place = np.unique(key, return_inverse=True)
+                lever = add_up(place, below, int(place.max()) + 1)[place]
+            pull /= 1 - np.minimum(lever, 1 - 1e-6)
         flat = problem.discounts / problem.discounts.sum()
         scaled = share * (self.normal.denominator / self.weight)[t]
         mass = add_up(chunk.users, flat[t] * scaled, n_users)
@@ -306,29 +345,6 @@ class _InfluencePass:
 # ---------------------------------------------------------------------- small helpers
 
 
-def _independent_variance(sums: StepSums, discounts: Float64Array) -> float:
-    """The variance of the value if steps were independent; ``discounts`` are (N/U) gamma^t [H]."""
-    weight = np.where(sums.weight > 0, sums.weight, 1.0)
-    inverse = sums.squares / weight**2  # [H] 1 / E_t
-    centre = sums.weighted / weight
-    spread = np.maximum(sums.squared / weight - centre**2, 0.0) / np.maximum(1 - inverse, 1e-3)
-    thin = inverse > 0.5  # fewer than two effective users: use at least the spread of other steps
-    if thin.any() and not thin.all():
-        spread[thin] = np.maximum(spread[thin], spread[~thin].max())
-    return float(np.sum(discounts**2 * spread * inverse))
-
-
-def _leverage(chunk: Chunk, share: Float64Array) -> Float64Array:
-    """The leverage h: the share of each decision's user in the denominator of its step [n]."""
-    if chunk.logs.n_trajectories == chunk.logs.n_users:
-        lever = share
-    else:
-        key = chunk.users * np.int64(int(chunk.steps.max()) + 1) + chunk.steps
-        _, place = np.unique(key, return_inverse=True)
-        lever = add_up(place, share, int(place.max()) + 1)[place]
-    return np.minimum(lever, 1 - 1e-6)
-
-
 def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
     return np.exp(np.where(np.isfinite(top), top - _scale_of(common, normalise=True), -np.inf))
 
@@ -336,36 +352,6 @@ def _scale(top: Float64Array, common: Float64Array) -> Float64Array:
 def _scale_of(top: Float64Array, normalise: bool) -> Float64Array:
     """The logarithm by which the weights of each step are scaled [H]: the largest, or 0 for plain means."""
     return np.where(np.isfinite(top), top, 0.0) if normalise else np.zeros(len(top))
-
-
-def _check(sums: StepSums, normalise: bool) -> None:
-    empty = np.flatnonzero(sums.known == 0)
-    if len(empty):
-        raise DataError(
-            expected="at every step, some decision whose reward and what follows it are known",
-            found=f"none at step {int(empty[0])}",
-            remedy=f"set horizon={max(int(empty[0]), 1)}",
-        )
-    none = np.flatnonzero(~(sums.weight > 0))
-    if len(none) == len(sums.weight):
-        raise DataError(
-            expected="some logged decision that the policy could have made",
-            found="none: every importance weight is 0",
-            remedy="the log has no support for this policy; evaluate one that shares actions with it",
-        )
-    if normalise and len(none):
-        raise DataError(
-            expected="at every step, some user whose decisions so far the policy could have made",
-            found=f"none at step {int(none[0])}: every importance product is 0 there",
-            remedy=f"count the first decisions only (horizon={max(int(none[0]), 1)}), multiply fewer ratios "
-            "(KStepSHPI(k=4)), or judge a policy that explores",
-        )
-    if not normalise and sums.top.max() > _LARGEST:
-        raise DataError(
-            expected="importance products below 1e150",
-            found=f"one of 1e{sums.top.max() / np.log(10):.0f}",
-            remedy="use an estimator that normalises its weights, or KStepSHPI(k=4)",
-        )
 
 
 def summary(shares: Float64Array, mean: float, effective: float, worst: float | None = None) -> Weights:

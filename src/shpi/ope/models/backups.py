@@ -207,8 +207,9 @@ def contributions(
 
     The k-th adjoint is of the fit to all users except those of fold k; a single adjoint is of a fit to all.
     """
-    by_user, floors = problem.by_user_and_total(
-        partial(_contributions_of, problem=problem, design=design, adjoints=adjoints, ahead=not rewards_only)
+    by_user, floors = problem.by_user(
+        partial(_contributions_of, problem=problem, design=design, adjoints=adjoints, ahead=not rewards_only),
+        and_total=True,
     )
     of_reward, of_step = by_user
     squares, sizes, spread, plain, of_users = floors

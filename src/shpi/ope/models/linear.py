@@ -14,7 +14,7 @@ are (1, features of a), or without such features (1, how often a was chosen).
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -44,16 +44,14 @@ class Design:
     features: FeatureMap  # without the intercept, which `of` puts first
     codes: Float64Array  # [A, q]; [1, 1] for a model of states
     target: Target
+    d: int = field(init=False)  # the number of features of a context, the intercept included
+    p: int = field(init=False)  # the number of features of a context and an action
+    dense: bool = field(init=False)  # codes are so short that sums are cheapest with phi(x, a) written out
 
-    @property
-    def d(self) -> int:
-        """The number of features of a context, the intercept included."""
-        return self.features.width + 1
-
-    @property
-    def p(self) -> int:
-        """The number of features of a context and an action."""
-        return self.d * int(self.codes.shape[1])
+    def __post_init__(self) -> None:
+        d, q = self.features.width + 1, int(self.codes.shape[1])
+        for name, value in (("d", d), ("p", d * q), ("dense", q <= DENSE)):
+            object.__setattr__(self, name, value)
 
     def of(self, contexts: FloatArray) -> Float64Array:
         """f(x) [b, d], in blocks so small that temporary arrays stay in the CPU cache."""
@@ -63,11 +61,6 @@ class Design:
             rows = slice(start, start + _MAPPED)
             f[rows, 1:] = self.features.transform(contexts[rows])
         return f
-
-    @property
-    def dense(self) -> bool:
-        """Whether codes are so short that sums are cheapest with phi(x, a) written out."""
-        return int(self.codes.shape[1]) <= DENSE
 
     def rows_of(self, chunk: Chunk, rows: slice | Int64Array, order: Hashable | None = None) -> Float64Array:
         """f(x) of some decisions [b, d], computed once per chunk for all models with this feature map.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,11 +40,6 @@ def value_limits(problem: Problem, to_go: int) -> tuple[float, float]:
         low, high = min(low, 0.0), max(high, 0.0)
     weight = geometric(problem.gamma, to_go)
     return low * weight, high * weight
-
-
-def kept_predictions(problem: Problem, chunk: Chunk, fits: Sequence[Backups], key: Hashable) -> Predicted:
-    """`predict`, computed in the first pass that needs it; ``key`` identifies the fits."""
-    return chunk.keep(key, lambda: predict(problem, chunk, fits), Predicted)
 
 
 def predict(problem: Problem, chunk: Chunk, fits: Sequence[Backups]) -> Predicted:

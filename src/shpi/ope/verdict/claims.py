@@ -11,7 +11,6 @@ from shpi.ope.inference.intervals import interval_of, standard_error
 from shpi.ope.results import Diagnostic, Estimate, Severity
 from shpi.ope.verdict.guards import Guard
 from shpi.ope.verdict.needed import Factors
-from shpi.ope.verdict.rare import widened
 from shpi.protocols import Float64Array
 
 if TYPE_CHECKING:
@@ -72,7 +71,8 @@ class Claim:
         bounds = []
         for side in (1.0, -1.0):
             bound = careful_bound(side * margin, side * influence, gate.confidence, method, gate.seed)
-            bounds.append(side * (side * margin - widened(side * margin - bound, quantile, extra)))
+            length = math.hypot(side * margin - bound, quantile * math.sqrt(extra))
+            bounds.append(side * (side * margin - length))
         at = estimate.lift + sign * (bounds[0] - margin)
         shown = (
             f"{estimate.name} estimates {estimate.lift:+.4g} on {estimate.baseline:.4g}, "

@@ -56,12 +56,24 @@ class Deliberation:
     may_ship: bool = field(init=False)  # whether a ship may rest on it
     stops: tuple[Diagnostic, ...] = field(init=False)  # fatal, for the log or for the estimator that decides
     method: str = field(init=False)  # of the intervals
+    lifts: tuple[Claim, ...] = field(init=False)  # by the estimator that decides, and by its witness
+    guards: tuple[Claim, ...] = field(init=False)  # of the deciding estimate and the witness, the weaker one
+    claims: tuple[Claim, ...] = field(init=False)  # all of these, which must be proven for a ship
 
     def __post_init__(self) -> None:
         self.main = self.evaluation.decisive
         self.may_ship = may_ship(self.main)
         self.stops = fatal_for(self.evaluation.diagnostics, self.evaluation.main)
         self.method = "skewed" if self.problem is None else self.problem.settings.interval
+        witness = self.evaluation.longer
+        if self.may_ship and not self.stops and self.problem is not None:  # a witness can only prevent a ship
+            witness = whole(self.problem, self.main.per)
+        judges = (self.main,) if witness is None else (self.main, witness)
+        self.lifts = tuple(
+            Claim.of_lift(self.gate, judge, self.method, self._rare(judge)) for judge in judges
+        )
+        self.guards = tuple(self._guard(guard) for guard in self.gate.guards)
+        self.claims = (*self.lifts, *self.guards)
 
     def verdict(self) -> Verdict:
         """The first that applies: forbidden, refuted, ship, first step, held back, undecided."""
@@ -90,25 +102,6 @@ class Deliberation:
         return Verdict(decision=decision, reasons=reasons, guards=guards)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------ claims
-
-    @cached_property
-    def lifts(self) -> tuple[Claim, ...]:
-        """The claims of a lift, by the estimator that decides and by its witness (a second estimate)."""
-        witness = self.evaluation.longer
-        if self.may_ship and not self.stops and self.problem is not None:  # a witness can only prevent a ship
-            witness = whole(self.problem, self.main.per)
-        judges = (self.main,) if witness is None else (self.main, witness)
-        return tuple(Claim.of_lift(self.gate, judge, self.method, self._rare(judge)) for judge in judges)
-
-    @cached_property
-    def guards(self) -> tuple[Claim, ...]:
-        """The claims of the guard metrics; of the deciding estimate and the witness, the weaker one."""
-        return tuple(self._guard(guard) for guard in self.gate.guards)
-
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        """All claims that must be proven for a ship."""
-        return (*self.lifts, *self.guards)
 
     def _rare(self, estimate: Estimate, share: float = 1.0) -> float:
         """The variance that rare extreme outcomes add to a lift; see `shpi.ope.verdict.rare`."""

@@ -58,12 +58,7 @@ def events(problem: Problem) -> Events | None:
     ordinary = float(values[most]) if often[most] >= MOSTLY * often.sum() else None
     counts = problem.times_taken
     shares = counts / counts.sum()
-    gained, users = problem.all_of(  # [A] each, in one pass
-        [
-            partial(problem.total, partial(_gained, shares=shares)),
-            partial(problem.total, partial(_users, ordinary=ordinary)),
-        ]
-    )
+    gained, users = problem.total(partial(_gained_and_users, shares=shares, ordinary=ordinary))  # [A] each
     gained = gained / problem.decisions
     if not gained.sum() > 0:
         return None
@@ -77,24 +72,21 @@ def events(problem: Problem) -> Events | None:
     )
 
 
-def _gained(chunk: Chunk, shares: Float64Array) -> Float64Array:
-    """The sum over decisions of max(pi(a|x) - mu(a|x), 0) [A]; ``shares`` [A] replaces an unknown mu."""
-    logs, total = chunk.logs, np.zeros(chunk.logs.n_actions)
+def _gained_and_users(chunk: Chunk, shares: Float64Array, ordinary: float | None) -> Float64Array:
+    """By action, the sum over decisions of max(pi(a|x) - mu(a|x), 0), and the users with an event [2, A].
+
+    ``shares`` [A] replaces an unknown mu. A user's event is at or after a decision for the action.
+    """
+    logs, gained = chunk.logs, np.zeros(chunk.logs.n_actions)
     for rows, probs in chunk.probs():
         mu = shares if logs.behaviour is None else logs.behaviour[rows]
-        total += np.maximum(probs - mu, 0.0).sum(axis=0)
-    return total
-
-
-def _users(chunk: Chunk, ordinary: float | None) -> Float64Array:
-    """The number of users with an event at or after a decision for each action [A]."""
-    logs = chunk.logs
+        gained += np.maximum(probs - mu, 0.0).sum(axis=0)
     event: BoolArray = chunk.observed.copy()
     if ordinary is not None:
         event &= chunk.rewards != ordinary
     # A decision has an event at or after it if the last event of its trajectory is not before it.
-    rows = np.where(event, np.arange(len(logs)), -1)
-    last = np.maximum.reduceat(rows, logs.offsets[:-1])
+    events_at = np.where(event, np.arange(len(logs)), -1)
+    last = np.maximum.reduceat(events_at, logs.offsets[:-1])
     before = np.arange(len(logs)) <= last[logs.trajectory_of_row]
     pairs = np.unique(chunk.users[before] * np.int64(logs.n_actions) + logs.actions[before])
-    return np.bincount(pairs % logs.n_actions, minlength=logs.n_actions).astype(np.float64)
+    return np.stack([gained, np.bincount(pairs % logs.n_actions, minlength=logs.n_actions)])

@@ -14,7 +14,6 @@ users (or a tenth of all users), nothing is added.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
@@ -75,8 +74,3 @@ def _weights(chunk: Chunk, share: float) -> Float64Array:
     products = np.exp(np.minimum(np.add.reduceat(ratios, logs.offsets[:-1]), 300.0))
     count = np.bincount(logs.user_codes, minlength=logs.n_users)
     return add_up(logs.user_codes, products, logs.n_users) / count
-
-
-def widened(length: float, quantile: float, extra: float) -> float:
-    """The distance of a bound from the estimate after adding ``extra`` to the variance."""
-    return math.hypot(length, quantile * math.sqrt(extra))

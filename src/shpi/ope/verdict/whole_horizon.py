@@ -31,7 +31,8 @@ import numpy as np
 from shpi.errors import ShpiError
 from shpi.ope.diagnostics.weights import has_enough_support
 from shpi.ope.estimators.importance import prefix_sums
-from shpi.ope.estimators.kstep import Deltas, WeightedDeltas
+from shpi.ope.estimators.kstep import WeightedDeltas
+from shpi.ope.estimators.robust import cross_fits
 from shpi.ope.inference.per import counted_per
 from shpi.ope.inference.weighting import StepWeights
 from shpi.ope.problem import Chunk, Problem, once
@@ -55,7 +56,10 @@ class WholeHorizon:
     def estimate(self, problem: Problem) -> Estimate:
         """See the top of this file."""
         weighted = WeightedDeltas(
-            deltas=Deltas.of(problem), counted=problem, weigh=self._weights, key=("share", self.share)
+            fits=cross_fits(problem, "state", None, None),
+            counted=problem,
+            weigh=self._weights,
+            key=("share", self.share),
         )
         return weighted.estimate(self.name, consistent=True)
 

@@ -153,7 +153,7 @@ def _sums(
     chunk: Chunk, groups: Groups, instruments: Instruments, *, estimated: bool, by_day: bool
 ) -> Imbalance:
     residuals = groups.residuals(chunk)  # [n, G]
-    columns = instruments.columns(chunk)  # [n, J], zeros and ones
+    columns = instruments.columns  # [n, J], zeros and ones
     # mu(g|x_t) [n, G]; the number of actions in g if only the taken action's propensity is known
     behaviour, count = chunk.logs.behaviour, len(groups.names)
     member = groups.of_action[:, None] == np.arange(count)  # [A, G]

@@ -22,7 +22,6 @@ from shpi.data.logged import LoggedData
 from shpi.data.shards import ShardedLog
 from shpi.errors import ConfigError, DataError
 from shpi.files.atomic import write_text
-from shpi.ope._log.facts import raw_chunks
 from shpi.ope.results import Diagnostic, Evaluation, Severity
 from shpi.protocols import Policy
 
@@ -50,11 +49,6 @@ class Looks:
     looks: tuple[Look, ...] = ()
     planned_users: int | None = None  # plan of the anytime bounds; None: no anytime look yet
     confidence: float | None = None  # confidence of the anytime bounds
-
-    def of(self, policy: str, log: str) -> tuple[Look, ...]:
-        """The looks at one policy on one growing log, one for each state of the log."""
-        mine = {look.fingerprint: look for look in self.looks if (look.policy, look.log) == (policy, log)}
-        return tuple(mine.values())
 
     @classmethod
     def read(cls, path: Path) -> Looks:
@@ -90,16 +84,6 @@ class Looks:
                 remedy="give another file, or remove this one: the looks then start anew",
             ) from None
 
-    def to_json(self) -> dict[str, Any]:
-        """The content of the file."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "planned_users": self.planned_users,
-            "confidence": self.confidence,
-            "looks": [asdict(look) for look in self.looks],
-        }
-
 
 def digest_of(policy: Any) -> str:
     """A digest of a policy's parameters; for a policy of a foreign class, the name of the class."""
@@ -117,13 +101,6 @@ def digest_of(policy: Any) -> str:
             digest.update(name.encode() + np.ascontiguousarray(parts.arrays[name]).tobytes())
         stack += [parts.children[name] for name in sorted(parts.children)]
     return digest.hexdigest()
-
-
-def identity_of(logs: LoggedData) -> str:
-    """A digest of what stays the same while a log grows."""
-    first = int(logs.times.min()) if logs.time_unit == "us" else 0
-    facts = repr((logs.action_space.ids, logs.schema.dimensions, first))
-    return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
 
 # ---------------------------------------------------------------------- record an evaluation as a look
@@ -146,11 +123,13 @@ def count_look(
         path: file of looks, created at the first look.
         gate: gate that judged; with ``anytime``, its plan must be that of the first such look.
     """
-    place, first = Path(path), next(raw_chunks(logs))
+    place, head = Path(path), logs if isinstance(logs, LoggedData) else next(iter(logs))
     known = Looks.read(place)
+    first = int(head.times.min()) if head.time_unit == "us" else 0
+    same = repr((head.action_space.ids, head.schema.dimensions, first))  # while the log grows
     look = Look(
         policy=digest_of(policy),
-        log=identity_of(first),
+        log=hashlib.blake2b(same.encode(), digest_size=8).hexdigest(),
         fingerprint=evaluation.fingerprint or f"{evaluation.users} users, {evaluation.decisions} decisions",
         users=evaluation.users,
         lift=evaluation.decisive.lift,
@@ -158,9 +137,17 @@ def count_look(
     anytime = gate is not None and bool(gate.anytime)
     if gate is not None and anytime:
         known = _planned(known, gate, place)
-    after = replace(known, looks=(*known.looks, look))
-    write_text(place, json.dumps(after.to_json(), indent=1, allow_nan=False) + "\n")
-    count = len(after.of(look.policy, look.log))
+    looks = (*known.looks, look)
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "planned_users": known.planned_users,
+        "confidence": known.confidence,
+        "looks": [asdict(each) for each in looks],
+    }
+    write_text(place, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    # Looks at the same state of a log count once.
+    count = len({each.fingerprint for each in looks if (each.policy, each.log) == (look.policy, look.log)})
     times = "once" if count == 1 else f"{count} times"
     sentence = f"This policy has been evaluated {times} on this log, according to the file of looks."
     severity: Severity = "fine"
