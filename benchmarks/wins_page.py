@@ -29,8 +29,9 @@ def write(worlds: Sequence[World], seeds: Sequence[int]) -> None:
         f"log, seeds {min(seeds)} to {max(seeds)};",
         "no choice was made on them. 0.1 is the learner of version 0.1. *Means* are of the figure that "
         "each world is known for: the final state in the",
-        "synthetic task, the sum of rewards in HIV, the attained share of what is possible in finite worlds "
-        "(200 or 5,000 users), rewards per user elsewhere.",
+        "synthetic task, the sum of rewards in HIV, the attained share of what is possible in finite and",
+        "wide worlds (named with their users), rewards per user elsewhere. In brackets: the number of logs, "
+        "where some were left out to save time.",
         "",
         _table(["log", *COLUMNS.values(), "logs", "proven", "bound held"], _means(by_world)),
         "",
@@ -59,16 +60,21 @@ def _means(by_world: dict[str, ByMethod]) -> list[list[str]]:
         rows.append(
             [
                 f"`{name}`",
-                *(
-                    _number(mean_of([r.headline for r in by_method[m].values()])) if by_method[m] else "–"
-                    for m in COLUMNS
-                ),
+                *(_cell(by_method[m], len(ours)) for m in COLUMNS),
                 str(len(ours)),
                 str(sum(bool(r.proven) for r in ours)),
                 str(held),
             ]
         )
     return rows
+
+
+def _cell(results: dict[int, Result], logs: int) -> str:
+    """The mean, and the number of logs where it is not that of our own learner."""
+    if not results:
+        return "–"
+    mean = _number(mean_of([r.headline for r in results.values()]))
+    return mean if len(results) == logs else f"{mean} ({len(results)})"
 
 
 def _number(value: float) -> str:
@@ -81,14 +87,22 @@ def _differences(by_world: dict[str, ByMethod]) -> list[list[str]]:
     rows = []
     for name, by_method in by_world.items():
         rivals = [m for m in RIVALS if by_method[m]]
-        best = max(rivals, key=lambda m: mean_of([r.value for r in by_method[m].values()]))
+        best = max(rivals, key=lambda m: _mean_lead(by_method, m), default="mu")
         cells = [_against(by_method, other) for other in ("mu", "old", best)]
-        rows.append([f"`{name}`", *cells[:2], f"{COLUMNS[best]} {cells[2]}"])
+        rows.append([f"`{name}`", *cells[:2], f"{COLUMNS[best]} {cells[2]}" if rivals else "–"])
     return rows
+
+
+def _mean_lead(by_method: ByMethod, rival: str) -> float:
+    """By how much a rival is better than our own learner, on common logs."""
+    seeds = set(by_method["new"]) & set(by_method[rival])
+    return mean_of([by_method[rival][s].value - by_method["new"][s].value for s in seeds])
 
 
 def _against(by_method: ByMethod, other: str) -> str:
     seeds = sorted(set(by_method["new"]) & set(by_method[other]))
+    if not seeds:
+        return "–"
     pairs = [(by_method["new"][s], by_method[other][s]) for s in seeds]
     value = in_errors(np.array([ours.value - theirs.value for ours, theirs in pairs]))
     headline = in_errors(np.array([ours.headline - theirs.headline for ours, theirs in pairs]))

@@ -39,6 +39,7 @@ NAMES = {
     "shpi.experiments._run.worlds.Kept": "shpi.experiments._run.worlds.CachedValue",
     "shpi.experiments._run.worlds.kept_policy": "shpi.experiments._run.worlds.cached",
     **_places("shpi.learners.online", "shpi.learners.online._local_scale", "NARROW"),
+    **_places("shpi.learners.offline", "shpi.learners._shpi.climb", "NOT_BY_CHANCE"),
     **_places("shpi.ope.evaluate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),
     "shpi.ope.estimators.base.apart": "shpi.ope.estimators.base.standardised_difference",
     **_places("shpi.ope.gate", "shpi.ope.estimators.base", "LEAST_EFFECTIVE"),

@@ -34,7 +34,7 @@ from shpi.data.question import terminate_unknown_endings
 from shpi.errors import DataError, require_settings
 from shpi.features.cells import CellsMap
 from shpi.learners._shpi.candidates import Candidate, Contest
-from shpi.learners._shpi.climb import NOT_BY_CHANCE, Climb
+from shpi.learners._shpi.climb import Climb
 from shpi.learners._shpi.judge import PROMISED, Judge
 from shpi.learners._shpi.lift import Lift
 from shpi.learners._shpi.on_log import Improvement, LimitedImprovement
@@ -222,11 +222,12 @@ class OfflineSHPI:
         t = None
         if climb.imitates:
             climb.run(directions, contest)
-        else:
-            first, plain = directions[0], directions[-1]
-            direction = first if first.t > NOT_BY_CHANCE else plain
-            t = direction.t
-            climb.greedy_among_likely(direction, contest)
+        else:  # from what says most to what needs least; they are the same where an oracle is given
+            for direction in dict.fromkeys((directions[0], directions[-1])):
+                t = direction.t
+                climb.greedy_among_likely(direction, contest)
+                if contest.champion.lift is not None:
+                    break
         for name, learner in self.rivals.items():
             new = climb.rival(name, learner.fit)
             level = 1 - (1 - self.confidence) / len(self.rivals)  # for all rivals together
