@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -68,22 +69,13 @@ class Decisions:
         n, n_actions = len(logs), logs.n_actions
         blocks = tuple(block for h in (0, 1) for block in _cut(np.flatnonzero(half == h), n_actions, h))
         some = np.random.default_rng(0).permutation(n)[: max(SOME // n_actions, 1)]
-        decisions = cls(
+        return cls(
             logs=logs,
             blocks=blocks,
             some=_cut(np.sort(some), n_actions),
-            mu=Pairs(make=lambda block: decisions._probs(mu, block), keep=n * n_actions <= KEPT),
+            # No reference to the decisions themselves: a circle of references would keep large tables alive.
+            mu=Pairs(make=partial(_probs, logs, mu), keep=n * n_actions <= KEPT),
         )
-        return decisions
-
-    def _probs(self, policy: Policy, block: Block) -> Float32Array:
-        contexts, masks = self.logs.contexts[block.rows], self.logs.candidates
-        mask = None if masks is None else masks[block.rows]
-        if not isinstance(policy, LogisticPolicy):
-            return policy.action_probs(contexts, mask).astype(np.float32)
-        phi = policy.features.transform(contexts).astype(np.float32)
-        logits: Float32Array = phi @ policy.weights.T.astype(np.float32)
-        return policy.probs_of(logits, mask).astype(np.float32, copy=False)
 
     def scores(self, scorer: Scorer) -> Pairs:
         """f(x, a), up to a number for each context: differences, before digits are dropped."""
@@ -146,6 +138,16 @@ class Decisions:
         for block in self.blocks:
             taken[block.rows] = self.mu[block][np.arange(len(block.rows)), self.logs.actions[block.rows]]
         return taken
+
+
+def _probs(logs: LoggedData, policy: Policy, block: Block) -> Float32Array:
+    contexts, masks = logs.contexts[block.rows], logs.candidates
+    mask = None if masks is None else masks[block.rows]
+    if not isinstance(policy, LogisticPolicy):
+        return policy.action_probs(contexts, mask).astype(np.float32)
+    phi = policy.features.transform(contexts).astype(np.float32)
+    logits: Float32Array = phi @ policy.weights.T.astype(np.float32)
+    return policy.probs_of(logits, mask).astype(np.float32, copy=False)
 
 
 def tilted(mu: Float32Array, scores: Float32Array, size: float, actions: IntArray) -> Float32Array:
