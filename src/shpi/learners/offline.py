@@ -80,7 +80,7 @@ class OfflineSHPI:
         value: the termination bonus; None is the value of the champion, estimated anew in every round.
         oracle: the regression; None tries lines, and curves where contexts are narrow.
         tested: whether candidates are tested; without tests the last iterate of Algorithm 2 is returned.
-        confidence: confidence of the lower bound on the lift, and of all tests in order.
+        confidence: confidence of the lower bound on the lift, and of all tests together.
         rivals: other learners by name: further candidates of the same test, which must beat SHPI's best.
         behaviour: mu, where it exists as code; None recovers it from the log (`BehaviourCloning`).
         start: pi_0 without tests; "behaviour" is mu itself, "random" the paper's, "uniform" the release's, or
@@ -202,7 +202,7 @@ class OfflineSHPI:
         rows = max(TESTED_CELLS // max(logs.n_actions, logs.schema.width), LEAST_TESTED)
         some = sample(logs, rows, seed=self.seed)
         parts = (some, logs) if len(some) < len(logs) else (some,)
-        allowed = (1 - self.confidence) / len(parts)  # error
+        allowed = (1 - self.confidence) / len(parts)  # share of logs in which the tests on a part may err
         with progress_bar("candidates", 20, self.progress) as advance:
             for part in parts:  # what some of the users prove need not be tested on all
                 climb = replace(self._climb(part, mu, table, value), advance=advance)
