@@ -202,6 +202,14 @@ def test_where_mu_cannot_be_imitated_the_user_is_asked_for_it() -> None:
     np.testing.assert_allclose(nothing.action_probs(sides), 0.2, atol=0.1)  # the clone
 
 
+def test_where_mu_cannot_be_imitated_it_is_rarely_left_for_nothing() -> None:
+    """Proven or not: at 95 % one or two of 30 are expected, and more than four by chance once in 70 times."""
+    policies = [SHPI.fit(hidden_log(0.0, seed)) for seed in range(100, 130)]
+    assert sum(policy.chosen > 0 for policy in policies) <= 4
+    effects = [SHPI.fit(hidden_log(0.6, seed)) for seed in range(100, 110)]
+    assert sum(policy.chosen > 0 for policy in effects) >= 8  # so that the line above can fail
+
+
 def test_candidates_are_told_apart_by_their_words() -> None:
     for seed in range(4):
         words = [trial.words for trial in learned(seed)[1].trials]

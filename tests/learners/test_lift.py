@@ -179,6 +179,15 @@ def test_of_equals_the_careful_candidate_stays() -> None:
     assert not Candidate(words="bolder", influence=influence(1.002, parts)).better_than(careful)
 
 
+def test_a_failed_proof_uses_error_up_and_a_proof_does_not() -> None:
+    parts = np.random.default_rng(1).standard_normal(USERS) / USERS
+    contest = Contest(confidence=0.95, allowed=0.05)
+    assert contest.proves(influence(1.0, parts))
+    assert contest.allowed == 0.05
+    assert not contest.proves(influence(0.0, parts))
+    assert contest.allowed == pytest.approx(0.01)
+
+
 def judged_halves(random: np.random.Generator, dimensions: int, signal: float) -> tuple[float, float, float]:
     """Two halves learn f, the mean of their users' gradients, and judge each other's.
 

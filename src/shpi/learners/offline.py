@@ -199,40 +199,39 @@ class OfflineSHPI:
         mu: Policy = self.behaviour or (
             BehaviourCloning(seed=self.seed).fit(logs) if table is None else table_behaviour(logs, table)
         )
+        if logs.n_users < FEWEST_USERS:
+            few = f"{logs.n_users} users are too few to test anything: the logging policy is returned."
+            judge = self._climb(logs, mu, table, value).judge  # an error where the log says nothing
+            return ImprovedPolicy(mu, (), 0, value or judge.value(), notes=(few,))
         rows = max(TESTED_CELLS // max(logs.n_actions, logs.schema.width), LEAST_TESTED)
         some = sample(logs, rows, seed=self.seed)
-        parts = (some, logs) if len(some) < len(logs) else (some,)
-        allowed = (1 - self.confidence) / len(parts)  # share of logs in which the tests on a part may err
+        allowed = 1 - self.confidence  # share of logs in which tests may err
         with progress_bar("candidates", 20, self.progress) as advance:
-            for part in parts:  # what some of the users prove need not be tested on all
-                climb = replace(self._climb(part, mu, table, value), advance=advance)
-                if part.n_users < FEWEST_USERS:
-                    few = (
-                        f"{part.n_users} users are too few to test anything: the logging policy is returned."
-                    )
-                    return ImprovedPolicy(mu, (), 0, value or climb.judge.value(), notes=(few,))
-                climb, contest, t = self._search(climb, Contest(confidence=self.confidence, allowed=allowed))
-                if contest.champion.lift is not None and contest.champion.lift.proven:
-                    break
-        return _returned(climb, logs, contest, t)
+            if FEWEST_USERS <= some.n_users < logs.n_users:  # what these prove, all users need not show
+                climb = replace(self._climb(some, mu, table, value), advance=advance)
+                if climb.imitates:
+                    allowed /= 2
+                    climb, contest = self._search(climb, allowed)
+                    if contest.champion.lift is not None and contest.champion.lift.proven:
+                        return _returned(climb, contest, logs)
+            climb = replace(self._climb(logs, mu, table, value), advance=advance)
+            return _returned(*self._search(climb, allowed), logs)
 
-    def _search(self, climb: Climb, contest: Contest) -> tuple[Climb, Contest, float | None]:
-        """Test all candidates; also the t of f's slope where the clone cannot stand for mu."""
+    def _search(self, climb: Climb, allowed: float) -> tuple[Climb, Contest]:
+        """Test all candidates, with the better judge for this log."""
+        contest = Contest(confidence=self.confidence, allowed=allowed)
         climb, directions = climb.choose_judge()
-        t = None
         if climb.imitates:
             climb.run(directions, contest)
         else:  # from what says most to what needs least; they are the same where an oracle is given
             for direction in dict.fromkeys((directions[0], directions[-1])):
-                t = direction.t
-                climb.greedy_among_likely(direction, contest)
-                if contest.champion.lift is not None:
+                if climb.greedy_among_likely(direction, contest):
                     break
         for name, learner in self.rivals.items():
             new = climb.rival(name, learner.fit)
             level = 1 - (1 - self.confidence) / len(self.rivals)  # for all rivals together
             contest.challenge(new, new.beats(contest.champion, level))
-        return climb, contest, t
+        return climb, contest
 
     def _climb(
         self, logs: LoggedData, mu: Policy, table: CellsMap | None, value: FittedValue | None
@@ -323,18 +322,15 @@ class OfflineSHPI:
         return Greedy(LinearScorer(weights, features))
 
 
-def _returned(climb: Climb, logs: LoggedData, contest: Contest, t: float | None) -> ImprovedPolicy:
-    """The champion, learned from all of ``logs``, of which the climb may have seen a sample.
-
-    ``t`` is that of f's slope where the clone cannot stand for mu.
-    """
+def _returned(climb: Climb, contest: Contest, logs: LoggedData) -> ImprovedPolicy:
+    """The champion, learned from all of ``logs``, of which the climb may have seen a sample."""
     champion = contest.champion
     trials = tuple(
         Trial(words=c.words, lift=replace(c.lift, tests=len(contest.tested)), returned=c is champion)
         for c in contest.tested
         if c.lift is not None
     )
-    notes, value = _notes(champion, t), climb.value or climb.judge.value()
+    notes, value = _notes(climb, champion), climb.value or climb.judge.value()
     if len(climb.logs) < len(logs):
         sizes = f"{len(climb.logs):,} of {len(logs):,} decisions"
         notes = (*notes, f"Candidates were compared on {sizes}, a random sample of the users.")
@@ -354,16 +350,16 @@ def _returned(climb: Climb, logs: LoggedData, contest: Contest, t: float | None)
     return ImprovedPolicy(policy, (), number, value, lift, trials, (*notes, promise))
 
 
-def _notes(champion: Candidate, t: float | None) -> tuple[str, ...]:
-    """Why this policy, in words; ``t`` is that of f's slope where the clone cannot stand for mu."""
-    if t is not None and champion.rival is None:
+def _notes(climb: Climb, champion: Candidate) -> tuple[str, ...]:
+    """Why this policy, in words."""
+    if not climb.imitates and champion.rival is None:
         why = "The clone fits the logging policy too poorly (small effective sample size): give behaviour=. "
         if champion.lift is None:
             return (why + "No candidate is proven better; the clone is returned.",)
         proven = "proven." if champion.lift.proven else "unproven."
         return (
-            f"{why}On held-out users the learned advantages have t = {t:.1f}: the best of the likely actions "
-            f"is returned, {proven}",
+            f"{why}On held-out users the learned advantages have t = {champion.t:.1f}: the best of the "
+            f"likely actions is returned, {proven}",
         )
     if champion.lift is None:
         return ("No candidate is proven to be better than the logging policy, which is returned.",)

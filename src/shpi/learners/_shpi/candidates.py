@@ -14,10 +14,11 @@ from shpi.learners._shpi.lift import Lift, beats, lower_bound
 from shpi.learners._shpi.pairs import Pairs
 from shpi.policies import Policy
 from shpi.policies.scorers import Scorer
-from shpi.protocols import Float32Array, Float64Array
+from shpi.protocols import Float32Array
 
 TEST_SHARE = 0.8  # of the error that is still allowed: what a test may use
 WORTH_IT = 0.003  # share by which a bolder candidate must be better: of equals the careful one stays
+NOT_MEASURED = Influence(lifts=np.zeros(1), parts=np.zeros((1, 1)), off_log=np.zeros(1))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,6 +45,7 @@ class Candidate:
     influence: Influence | None = None  # None: mu itself
     lift: Lift | None = None  # what the test says
     rho: Float32Array | None = None  # pi(a_t|x_t) / mu(a_t|x_t) [n], each half as the other has learned it
+    t: float = 0.0  # of f's slope, where mu cannot be imitated
 
     def better_than(self, other: Candidate) -> bool:
         """Whether the conservative lift is larger, by a margin that matters; that of mu is 0."""
@@ -68,14 +70,24 @@ class Contest:
     champion: Candidate = field(default_factory=lambda: Candidate(words="the logging policy"))
     tested: list[Candidate] = field(default_factory=list)
 
+    @property
+    def level(self) -> float:
+        """Confidence of the next test."""
+        return 1 - TEST_SHARE * self.allowed
+
+    def proves(self, influence: Influence) -> bool:
+        """Whether this is above 0; a proof costs nothing, a failure has used its part of the error up."""
+        proven = lower_bound(influence, self.level) > 0
+        if not proven:
+            self.allowed *= 1 - TEST_SHARE
+        return proven
+
     def challenge(self, new: Candidate, better: bool, trusted: bool = False) -> bool:
         """Whether the candidate becomes champion: if it is better, and its lift is proven or else trusted."""
         assert new.influence is not None
-        level = 1 - TEST_SHARE * self.allowed
-        proven = better and lower_bound(new.influence, level) > 0
+        level = self.level
+        proven = better and self.proves(new.influence)
         self.tested.append(replace(new, lift=Lift.of(new.influence, level, self.confidence, proven)))
-        if better and not proven:
-            self.allowed *= 1 - TEST_SHARE
         if proven or trusted:
             self.champion = self.tested[-1]
         return proven or trusted
@@ -91,7 +103,7 @@ class Direction:
     held_out: Pairs  # [n, A] f of the other half, up to a number for each context
     taken: Float32Array  # [n] f of the action that was taken, scaled and less the mean under mu
     targets: tuple[Advantages, ...]  # A_k by half, which f is regressed on
-    slope: Float64Array = field(default_factory=lambda: np.zeros(0))  # [users] parts of d lift / d size at 0
+    slope: Influence = NOT_MEASURED  # d lift / d size at 0
 
     @property
     def words(self) -> str:
@@ -108,9 +120,3 @@ class Direction:
             size=size,
             power=power,
         )
-
-    @property
-    def t(self) -> float:
-        """The slope in standard errors; 0 if nothing varies."""
-        spread = float(np.sqrt(np.sum((self.slope - self.slope.mean()) ** 2)))
-        return float(self.slope.sum()) / spread if spread > 0 else 0.0

@@ -20,7 +20,7 @@ import numpy as np
 from shpi.advantages import Advantages, Horizon, importance_ratios, taken_probs
 from shpi.data.logged import LoggedData
 from shpi.learners._shpi.candidates import Candidate, Contest, Direction, Recipe
-from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Judge
+from shpi.learners._shpi.judge import FOLLOWED, PROMISED, Influence, Judge
 from shpi.learners._shpi.pairs import Decisions, Pairs
 from shpi.learners._shpi.states import BOTH
 from shpi.oracles import Oracle, PreparedOracle
@@ -39,8 +39,6 @@ SAME = 1e-3  # largest |ratio - 1| of a policy that is mu but for rounding
 SQUARES = 30  # weights of f, over all draws of random signs, that tell its share of noise
 OWN, HELD_OUT = (0, 1), (1, 0)  # the half whose f serves half 0, and that for half 1
 IMITATED = 0.5  # least effective share of the log under a clone that imitates mu well enough
-NOT_BY_CHANCE = 2.5  # t of f's slope from which f is trusted where mu cannot be imitated
-ENOUGH_USERS = 10  # users below which that t is not used
 LIKELY = 0.1  # of the favourite's probability: actions that are considered where mu cannot be imitated
 
 
@@ -127,8 +125,15 @@ class Climb:
         if (tried := self._tried(favourite, None, noise=0.0)) is not None:
             contest.challenge(tried, tried.better_than(contest.champion))
 
-    def greedy_among_likely(self, direction: Direction, contest: Contest) -> None:
-        """The best action in f among those that the clone is likely to take, where it imitates mu badly."""
+    def greedy_among_likely(self, direction: Direction, contest: Contest) -> bool:
+        """Where mu is imitated badly: the best action in f among those that the clone is likely to take.
+
+        What has to be proven is the slope of f, which needs no more than mu's own actions.
+        """
+        slope = replace(direction.slope, noise=self._noise(direction))
+        self.advance(1)
+        if not contest.proves(slope):
+            return False
         best = np.empty(len(self.logs), dtype=np.int64)
         for block in self.decisions.blocks:
             mu = self.decisions.mu[block]
@@ -138,8 +143,8 @@ class Climb:
             best[block.rows] = np.where(likely, direction.held_out[block], -np.inf).argmax(axis=1)
         rho = (best == self.logs.actions) / self.propensities
         plan = direction.plan(np.inf, f"the best of the likely actions by {direction.words}")
-        trusted = direction.t > NOT_BY_CHANCE and self.logs.n_users >= ENOUGH_USERS
-        contest.challenge(self._judged(plan, rho), better=True, trusted=trusted)
+        plan = replace(plan, t=slope.estimate / slope.error)
+        return contest.challenge(self._judged(plan, rho), better=True, trusted=True)
 
     def rival(self, words: str, fit: Callable[[LoggedData], Policy]) -> Candidate:
         """Another learner's policy, learned by each half and judged like every candidate."""
@@ -246,10 +251,12 @@ class Climb:
         gradient = self.judge.gradient()
         slopes = []
         for direction in tried:
-            slope = self.judge.steps.by_user(gradient * direction.taken)
+            parts = self.judge.steps.by_user(gradient * direction.taken)
+            centred = (parts - parts.mean())[None]
+            slope = Influence(lifts=parts.sum(keepdims=True), parts=centred, off_log=np.zeros(1))
             slopes.append(replace(direction, slope=slope))
         return [
-            max((d for d in slopes if d.recipe.shape == name), key=lambda d: float(d.slope.sum()))
+            max((d for d in slopes if d.recipe.shape == name), key=lambda d: d.slope.estimate)
             for name in self.oracles
         ]
 
