@@ -30,6 +30,7 @@ class LiftTrial:
 
     case: LogCase
     proven: bool
+    left: bool  # another policy than mu, or than its clone, is returned
     lift: Lift  # true lift over mu, up to the end of the log
     lasting: Lift  # true lift if users go on after the last decision of the log
     attainable: float | None  # scale of the lift
@@ -60,6 +61,7 @@ def lift_trial(case: LogCase) -> LiftTrial:
     return LiftTrial(
         case=case,
         proven=bool(policy.proven),
+        left=policy.chosen > 0,
         lift=lift,
         lasting=lasting,
         attainable=world.attainable(case.seed),

@@ -34,11 +34,13 @@ class Indifferent(World):
         rewards: "state": they follow contexts that run by themselves; "moved": pure chance, while actions
             move the contexts; "rare": 1 in fifty decisions; "persistent": each user has a mean of its own,
             which past rewards in the contexts reveal in part.
+        hidden: mu is epsilon-greedy in what no context shows, so that no clone of it is any good.
     """
 
     longest: int
     narrow: bool
     rewards: Rewards = "state"
+    hidden: bool = False
 
     def mu(self, seed: int) -> Policy:
         """Drawn anew for every seed."""
@@ -66,6 +68,8 @@ class Indifferent(World):
             if t == self.longest:
                 break
             probs = mu.action_probs(contexts[-1])
+            if self.hidden:
+                probs = NARROW * probs + (1 - NARROW) * one_hot(rng.integers(ACTIONS, size=n), ACTIONS)
             chosen = sample_actions(probs, rng.random(n))
             reward = self._reward(x @ slope, means, rng)
             actions.append(chosen)
@@ -191,6 +195,10 @@ NULL_WORLDS: tuple[World, ...] = (
     _kind("rare-many", MANY, 20, narrow=True, rewards="rare"),
     _kind("persistent-few", FEW, LONG, narrow=False, rewards="persistent"),
     _kind("persistent-many", 600, 20, narrow=True, rewards="persistent"),
+    *(
+        Indifferent(name=f"null-hidden-{size}", users=users, longest=20, narrow=False, hidden=True)
+        for size, users in (("few", FEW), ("many", MANY))
+    ),
     OptimalMu(name="null-optimal-copies", users=200, alike=True),
     OptimalMu(name="null-optimal-few", users=FEW, alike=False),
     OptimalMu(name="null-optimal-many", users=MANY, alike=False),
