@@ -174,8 +174,8 @@ class Candidate:
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def better_than(self, other: Candidate) -> bool:
-        """The lift is larger, by 0.3 %; that of mu is 0."""
-        return self.lift > other.lift + 0.003 * abs(other.lift)
+        """The lift is larger, beyond rounding; that of mu is 0."""
+        return self.lift > other.lift + 1e-4 * abs(other.lift)
 
 
 class Climb:

@@ -176,7 +176,7 @@ def test_a_larger_lift_that_features_may_have_made_up_does_not_pay() -> None:
 def test_of_equals_the_careful_candidate_stays() -> None:
     parts = np.random.default_rng(1).standard_normal(100) / 1000
     careful = Candidate(words="careful", influence=influence(1.0, parts))
-    assert not Candidate(words="bolder", influence=influence(1.002, parts)).better_than(careful)
+    assert not Candidate(words="bolder", influence=influence(1.00005, parts)).better_than(careful)
 
 
 def test_a_failed_proof_uses_error_up_and_a_proof_does_not() -> None:

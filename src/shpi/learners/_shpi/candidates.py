@@ -17,7 +17,7 @@ from shpi.policies.scorers import Scorer
 from shpi.protocols import Float32Array
 
 TEST_SHARE = 0.8  # of the error that is still allowed: what a test may use
-WORTH_IT = 0.003  # share by which a bolder candidate must be better: of equals the careful one stays
+ROUNDING = 1e-4  # of a lift in single precision: of candidates closer than this the careful one stays
 NOT_MEASURED = Influence(lifts=np.zeros(1), parts=np.zeros((1, 1)), off_log=np.zeros(1))
 
 
@@ -48,11 +48,11 @@ class Candidate:
     t: float = 0.0  # of f's slope, where mu cannot be imitated
 
     def better_than(self, other: Candidate) -> bool:
-        """Whether the conservative lift is larger, by a margin that matters; that of mu is 0."""
+        """Whether the conservative lift is larger, beyond rounding; that of mu is 0."""
         if self.influence is None:
             return False
         least = 0.0 if other.influence is None else other.influence.conservative
-        return self.influence.conservative > least + WORTH_IT * abs(least)
+        return self.influence.conservative > least + ROUNDING * abs(least)
 
     def beats(self, other: Candidate, confidence: float) -> bool:
         """Whether the lift is larger with confidence, on common users and features; that of mu is 0."""
