@@ -170,7 +170,9 @@ class _Pool:
         )  # protocol 5 would be read-only, too
 
     def stop(self) -> None:
-        """Cancel the tasks that are still running."""
-        for sign in self._running:
-            self._ray.cancel(sign)
+        """Forget the tasks that are still running: at most `AHEAD` per processor, which end by themselves.
+
+        Cancelling a task at the moment in which it ends makes Ray abort this process ("Tried to complete task
+        that was not pending", ray-project/ray#54798).
+        """
         self._running.clear()
