@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Before numpy is imported: some tests compare processes bit by bit, and threads add in another order.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
 # The same examples in every run: a failure is one of the change that shows it. `make fuzz` draws new ones.
 settings.register_profile("shpi", derandomize=True, deadline=None)
 settings.load_profile("shpi")
