@@ -43,13 +43,17 @@ def find() -> str | None:
 class Browser:
     """One page in one browser; ``with Browser(folder) as browser``."""
 
-    def __init__(self, profile: Path, patience: float = 180.0) -> None:
+    def __init__(self, profile: Path, patience: float = 90.0) -> None:
         self.patience = patience
+        self._profile = profile
+        self._start()
+
+    def _start(self) -> None:
         self.events: list[dict[str, Any]] = []
         self._number, self._rest, self._session = 0, b"", ""
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-        command = [find() or "chromium", *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        command = [find() or "chromium", *FLAGS, f"--user-data-dir={self._profile}", "about:blank"]
 
         def place_pipes() -> None:  # the browser reads from 3 and writes to 4
             first, second = os.dup(to_browser), os.dup(from_browser)
@@ -64,7 +68,12 @@ class Browser:
         os.close(from_browser)
 
     def __enter__(self) -> Browser:
-        targets = self.call("Target.getTargets")["targetInfos"]
+        try:
+            targets = self.call("Target.getTargets")["targetInfos"]
+        except TimeoutError:  # seen once, when the first browser started on a busy machine
+            self._end()
+            self._start()
+            targets = self.call("Target.getTargets")["targetInfos"]
         page = next(target for target in targets if target["type"] == "page")
         attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]
@@ -75,6 +84,9 @@ class Browser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self._process.terminate()
         try:
             self._process.wait(10)
