@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -174,11 +175,16 @@ def test_the_command_resumes_and_draws(tmp_path: Path, capsys: pytest.CaptureFix
     assert "reproduced" in text
     assert str(tmp_path) not in text
     assert (tmp_path / "index.html").is_file()
+    runs = json.loads((tmp_path / "run.json").read_text())
+    earlier = runs[0] | {"commit": "of other rows", "command": "shpi reproduce long-ago"}
+    (tmp_path / "run.json").write_text(json.dumps([earlier, *runs]))
     page = ["reproduce", "recogym", "--page", "--quick", "--seeds", "1", "--out", str(tmp_path)]
     assert main(page) == 0
     text = (tmp_path / "README.md").read_text()
     assert "## example" in text  # its rows are in the folder
     assert "cells not run yet" in text.partition("## recogym")[2]
+    assert "in 2 run(s)" in text
+    assert "long-ago" not in text  # its rows are gone
 
 
 def test_the_command_refuses_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

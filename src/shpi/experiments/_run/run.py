@@ -126,10 +126,10 @@ def _runs(store: Store) -> list[dict[str, Any]]:
 
 
 def _facts(store: Store, settings: Settings, sections: Sequence[page.Section]) -> list[str]:
-    """Facts about the runs for the head of the page."""
-    runs = _runs(store)
+    """Facts for the head of the page about the runs whose rows are there."""
     rows = [row for section in sections for row in section.rows]
     commits = sorted({row.commit for row in rows})
+    runs = [run for run in _runs(store) if run["commit"] in commits]
     commands = list(dict.fromkeys(f"`{run['command']}`" for run in runs))  # distinct, in order
     cells = {row.cell: row for row in rows}
     fitting = sum(row.seconds for row in cells.values())
