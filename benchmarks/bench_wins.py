@@ -7,10 +7,13 @@
 
 Results are kept in benchmarks/wins/<method>.jsonl: a killed run resumes where it stopped, and rivals are not
 run again. ``--worlds`` takes names or prefixes. The learner is that of the package which Python imports: to
-measure another version, check it out elsewhere and give its results another name,
+measure another version, check it out elsewhere and give its results another name. Version 0.1 has not the
+modules that this command imports, so it is measured with the command of an earlier commit:
 
     git worktree add --detach ../before aaac9fb
-    PYTHONPATH=../before/src python -m benchmarks.bench_wins --methods new --method-name old
+    git worktree add --detach ../then 052f6e4~1
+    cd ../then
+    PYTHONPATH=../before/src python -m benchmarks.bench_wins --methods new --method-name old   (in build/wins)
 
 KuaiRand's log is left out unless SHPI_DATA names the folder of its files.
 """
